@@ -1,0 +1,182 @@
+"""The configuration of one node: a TOML file, checked before anything is started.
+
+The problem: a node that starts with a misspelt option, or with an address it cannot have, does harm later and
+elsewhere. The rule: every key is known, every value is checked here, and what is wrong is said with the key's path,
+the reason and what to write instead; nothing has a silent fallback. Rejected alternative: reading keys where they
+are needed; it spreads the vocabulary over the tree and finds errors only when the code path runs.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+MAX_NODES = 7
+"""Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
+
+DEFAULT_MAX_MESSAGE_SIZE = 4 * 1024 * 1024
+"""Bytes. One message is one Raft entry at most, and an entry must pass between nodes in one gRPC message."""
+
+MAX_MESSAGE_SIZE_LIMIT = 16 * 1024 * 1024
+"""Bytes. Above this a single entry stalls heartbeats of other groups on the same stream."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names the key and what to do."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A host and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, key: str, *, allow_zero: bool = False) -> Address:
+    """`host:port` or `[v6]:port` as an :class:`Address`; `key` names the setting in errors."""
+    host, separator, port_text = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not separator or not host or not port_text.isdigit():
+        raise ConfigError(f"{key}: {text!r} is not an address; write host:port, for example 127.0.0.1:5672")
+    port = int(port_text)
+    if not (0 if allow_zero else 1) <= port <= 65535:
+        raise ConfigError(f"{key}: port {port} is outside 1..65535")
+    return Address(host, port)
+
+
+class NodeSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    data_dir: str
+
+
+class Peer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    address: str
+
+
+class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str
+    peers: list[Peer]
+
+
+class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One AMQP listener.
+
+    `advertise` is what all nodes hand out to clients for this one; `address_map` (node id to host:port) overrides it
+    for the clients of *this* listener, for networks in which the advertised address does not work.
+    """
+
+    name: str = "default"
+    bind: str = "127.0.0.1:5672"
+    advertise: str = ""
+    redirect: Literal["auto", "always", "never"] = "auto"
+    max_message_size: Annotated[int, msgspec.Meta(ge=1024, le=MAX_MESSAGE_SIZE_LIMIT)] = DEFAULT_MAX_MESSAGE_SIZE
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    idle_timeout_s: Annotated[float, msgspec.Meta(ge=1.0)] = 60.0
+    address_map: dict[str, str] = {}
+
+    @property
+    def advertised(self) -> Address:
+        return parse_address(self.advertise or self.bind, f"listener.{self.name}.advertise")
+
+
+class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`fsync`: acknowledged means on the disks of a majority.
+
+    `replicated`: in the page caches of a majority, which survives the death of processes but not a power loss
+    that strikes a majority at once.
+    """
+
+    durability: Literal["fsync", "replicated"] = "fsync"
+    min_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 * 1024 * 1024
+
+
+class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: str = ""
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A whole node configuration; :func:`load` checks what the types cannot say."""
+
+    node: NodeSection
+    cluster: ClusterSection
+    listener: list[ListenerSection] = []
+    storage: StorageSection = StorageSection()
+    log: LogSection = LogSection()
+
+    @property
+    def rpc_addresses(self) -> dict[int, str]:
+        return {peer.id: peer.address for peer in self.cluster.peers}
+
+
+def parse(text: str, origin: str = "configuration") -> Config:
+    """Parse and check a TOML text.
+
+    Raises:
+        ConfigError: not TOML, an unknown key, a wrong type or a value that cannot work.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(text), Config)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {_readable(error)}") from error
+    try:
+        _check(config)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+    return config
+
+
+def load(path: Path) -> Config:
+    """Read and check a configuration file; :class:`ConfigError` says what to mend."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    return parse(text, str(path))
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    text = str(error)
+    unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", text)
+    if unknown:
+        where = f"[{unknown.group(2)}]" if unknown.group(2) else "the top level"
+        return f"unknown key {unknown.group(1)!r} in {where}; remove it or correct its spelling"
+    return text
+
+
+def _check(config: Config) -> None:
+    if not _NAME.fullmatch(config.cluster.name):
+        raise ConfigError(f"cluster.name: {config.cluster.name!r} must be 1-63 of A-Z a-z 0-9 . _ -")
+    ids = [peer.id for peer in config.cluster.peers]
+    if len(set(ids)) != len(ids):
+        raise ConfigError(f"cluster.peers: a node id stands twice in {ids}")
+    if config.node.id not in ids:
+        raise ConfigError(f"cluster.peers: node.id {config.node.id} is not among {ids}; list every node, self included")
+    if len(ids) > MAX_NODES:
+        raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
+    for peer in config.cluster.peers:
+        parse_address(peer.address, f"cluster.peers (node {peer.id})")
+    if not config.listener:
+        raise ConfigError('listener: none given; write at least one [[listener]] with bind = "host:port"')
+    names = [listener.name for listener in config.listener]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"listener: a name stands twice in {names}")
+    for listener in config.listener:
+        parse_address(listener.bind, f"listener.{listener.name}.bind")
+        parse_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
+        for node, address in listener.address_map.items():
+            if not node.isdigit() or int(node) not in ids:
+                raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
+            parse_address(address, f"listener.{listener.name}.address_map.{node}")

@@ -1,0 +1,64 @@
+"""A wrong configuration is refused with the key, the reason and what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.config import ConfigError, load, parse, parse_address
+
+GOOD = """
+[node]
+id = 1
+data_dir = "data"
+[cluster]
+name = "dev"
+peers = [{ id = 1, address = "127.0.0.1:7101" }, { id = 2, address = "127.0.0.1:7102" }]
+[storage]
+durability = "fsync"
+[[listener]]
+bind = "127.0.0.1:5672"
+"""
+
+
+def test_a_complete_file_is_read() -> None:
+    config = parse(GOOD)
+    assert config.rpc_addresses == {1: "127.0.0.1:7101", 2: "127.0.0.1:7102"}
+    assert str(config.listener[0].advertised) == "127.0.0.1:5672"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[storage]", "[storage]\nspeed = 3", "unknown key 'speed' in [storage]"),
+        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:5672"\nfoo = 1', "unknown key 'foo' in [listener[0]]"),
+        ("id = 1\n", "id = 0\n", "$.node.id"),
+        ("id = 1\n", "id = 9\n", "not among"),
+        ('"fsync"', '"maybe"', "$.storage.durability"),
+        ('bind = "127.0.0.1:5672"', 'bind = "nowhere"', "write host:port"),
+        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:99999"', "outside 1..65535"),
+        ("id = 2, ", "id = 1, ", "stands twice"),
+        ('name = "dev"', 'name = "a b"', "cluster.name"),
+        ("[[listener]]\nbind", "[listener]\nbind", "Expected `array`"),
+        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\naddress_map = { "7" = "h:1" }', "no node id"),
+        ("[node]", "[node", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_named(old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError) as caught:
+        parse(GOOD.replace(old, new, 1), "node.toml")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("node.toml: ")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "absent.toml")
+
+
+def test_addresses_of_version_six_keep_their_brackets() -> None:
+    address = parse_address("[::1]:5672", "key")
+    assert (address.host, address.port) == ("::1", 5672)
+    assert str(address) == "[::1]:5672"
