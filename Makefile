@@ -1,0 +1,74 @@
+# Holdfast. `make` alone lists what there is.
+#
+# Everything runs from .venv, which is made on first use from requirements.lock (stamp file: .venv/.installed) and brought
+# up to date when requirements.lock or pyproject.toml change. System packages are installed by apt-get when we are root,
+# named when we are not.
+
+SHELL := /bin/sh
+VENV ?= .venv
+PYTHON_BIN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+# Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
+RUN_DIR ?= var/run
+AMQP_PORT ?= 0
+# Simulation schedules of `make soak`, per cluster size.
+SEEDS ?= 20000
+# Parallel test processes.
+JOBS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint bench soak proto clean clean-venv
+
+help:
+	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
+	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
+	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
+	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS)"
+	@echo "make lint    ruff and mypy only"
+	@echo "make proto   regenerate the protobuf code from proto/"
+	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.lock pyproject.toml scripts/make-venv.sh
+	@scripts/make-venv.sh $(VENV)
+	@touch $@
+
+run: $(INSTALLED)
+	@$(PYTHON_BIN) -m holdfast.cli demo --dir $(RUN_DIR) --amqp-port $(AMQP_PORT) \
+	    $(if $(filter-out 0 no,$(ONCE)),--once,--keep-running) $(ARGS)
+
+lint: $(INSTALLED)
+	$(PYTHON_BIN) -m ruff check .
+	$(PYTHON_BIN) -m mypy
+
+test: lint
+	@scripts/system-packages.sh --optional rhea
+	$(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
+
+bench: $(INSTALLED)
+	@scripts/system-packages.sh --optional rabbitmq
+	$(PYTHON_BIN) -m benchmarks $(ARGS)
+
+soak: $(INSTALLED)
+	HOLDFAST_SOAK_SEEDS=$(SEEDS) $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/simulation --timeout 0 $(ARGS)
+
+# Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the
+# file declares a service.
+proto: $(INSTALLED)
+	@for file in $$(find proto -name '*.proto' | sort); do \
+	    stubs=; grep -q '^service ' $$file && stubs=--grpc_python_out=.; \
+	    echo "$$file"; \
+	    $(PYTHON_BIN) -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. $$stubs $$file || exit 1; \
+	done
+
+clean:
+	@if [ -f $(RUN_DIR)/cluster.json ] && [ -x $(PYTHON_BIN) ]; then \
+	    $(PYTHON_BIN) -m holdfast.cli cluster down --dir $(RUN_DIR); fi
+	rm -rf var build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './node_modules/*' -prune -exec rm -rf {} +
+
+clean-venv: clean
+	rm -rf $(VENV)

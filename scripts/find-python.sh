@@ -1,0 +1,11 @@
+#!/bin/sh
+# Prints the Python >= 3.11 to build the virtual environment with; exit status 1 when there is none.
+# PYTHON=/path/to/python overrides the search.
+for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+    found=$(command -v "$candidate" 2>/dev/null) || continue
+    if "$found" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        echo "$found"
+        exit 0
+    fi
+done
+exit 1
