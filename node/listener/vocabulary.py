@@ -1,0 +1,127 @@
+"""The words a node and its clients share on the wire, and the `$management` protocol in full.
+
+Problem: a name spelled differently on the two sides of a socket fails silently. So every symbol, key and status that the
+listener reads or writes stands in this file, and nowhere else in the node. A client keeps its own copy (a client never
+imports a node); this docstring is the text that both are written from.
+
+Requests to `$management`
+-------------------------
+1. Attach a sender with target address `$management`, and a receiver either with source address `$management` in the same
+   session, or with a dynamic source (the node answers with an address beginning `$reply/`). Neither is ever redirected.
+2. Send one message per request:
+   - properties: `message-id` (string, ulong, uuid or binary: it is echoed with its type); `reply-to` (string, optional:
+     the source address, target address or name of one of this connection's receivers; without it the answer goes to the
+     receiver on `$management` of the same session, else of the same connection);
+   - application-properties: `operation` (string), `type` (string), and `name` (string, where the table says so);
+   - body: amqp-value map of the arguments below (string keys), or any empty body where there are none.
+3. The request is settled `accepted` as soon as it is understood as a request; its outcome is in the answer.
+   A message that cannot be read as a request is settled `rejected` with the reason.
+
+| type      | operation  | name | arguments (body map)                                                   | answer (body map) |
+| --------- | ---------- | ---- | ---------------------------------------------------------------------- | ----------------- |
+| `log`     | `create`   | yes  | `partitions` int, `replicas` int, `retention_ms`, `retention_bytes` int or null (all optional) | as `describe` |
+| `log`     | `list`     | no   | -                                                                      | `logs`: list of maps `name`, `partitions` (int), `replicas` (int), `retention_ms`, `retention_bytes` |
+| `log`     | `describe` | yes  | -                                                                      | `name`, `partitions`: list of maps `partition` (string), `leader` (int or null), `replicas` (list of int), ...; `retention_ms`, `retention_bytes` |
+| `log`     | `alter`    | yes  | any of `partitions` (more, never fewer), `retention_ms`, `retention_bytes`. A key that is absent stays as it is; null lifts the bound | as `describe` |
+| `log`     | `delete`   | yes  | -                                                                      | `name`            |
+| `node`    | `list`     | no   | -                                                                      | `nodes`: list of maps |
+| `cluster` | `status`   | no   | -                                                                      | map               |
+
+Answers
+-------
+properties: `correlation-id` = the request's `message-id` (its `correlation-id` when it had no message-id), same type;
+application-properties: `status-code` int, `status-description` string, and on failure `error-code` string (one of the codes
+below) and `retriable` boolean; body: amqp-value map. Values are JSON-like: null, boolean, long, double, string, list, map
+with string keys.
+
+| status | error-code                 | meaning; retriable |
+| ------ | -------------------------- | ------------------ |
+| 200    | -                          | done |
+| 201    | -                          | created |
+| 400    | `invalid-argument`         | the request is wrong: change it; no |
+| 403    | `not-allowed`              | no |
+| 404    | `not-found`                | no such log or node; no |
+| 409    | `already-exists`           | no |
+| 409    | `not-enough-nodes`         | more replicas asked than there are nodes; no |
+| 501    | `not-implemented`          | no such type and operation; no |
+| 503    | `unavailable`              | no leader of the metadata group now, certainly not done; yes |
+| 504    | `unknown`                  | it may or may not have been done: look before trying again; no |
+| 500    | `internal-error`           | the node's fault; no |
+
+Rejected: encoding answers as JSON text in a data section. A map of AMQP values needs no second parser in any client.
+"""
+
+from typing import Final
+
+# --- Event Stream Extensions: open, attach, delivery annotations ---------------------------------------------------------
+EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
+LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
+
+LINK_PARTITION: Final = "event-streams-partition"
+LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
+LINK_EPOCH: Final = "event-streams-epoch"
+
+ANNOTATION_OFFSET: Final = "event-streams-offset"
+ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"
+ANNOTATION_SOURCE_PARTITION: Final = "event-streams-source-partition"
+ANNOTATION_TARGET_PARTITION: Final = "event-streams-target-partition"
+ANNOTATION_GROUP_KEY: Final = "event-streams-group-key"
+
+OFFSET_EARLIEST: Final = "@earliest"
+OFFSET_LATEST: Final = "@latest"
+OFFSET_DIGITS: Final = 16  # lowercase hex, so that byte order is number order
+
+# --- filters: symbol and numeric descriptors --------------------------------------------------------------------------------
+DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({"amqp:event-streams-delivery-annotations-filter", 0x200})
+SQL_FILTERS: Final = frozenset({"amqp:event-streams-sql-filter", 0x201, "amqp:sql-filter", 0x120})
+SELECTOR_FILTERS: Final = frozenset({"apache.org:selector-filter:string", 0x0000468C00000004, 0x000000137000000A})
+
+# --- addresses ---------------------------------------------------------------------------------------------------------------
+INFO_SUFFIX: Final = "/$info"
+MANAGEMENT_ADDRESS: Final = "$management"
+REPLY_PREFIX: Final = "$reply/"
+
+# --- `$info` body --------------------------------------------------------------------------------------------------------------
+INFO_PARTITIONS: Final = "partitions"
+INFO_PARTITION: Final = "partition"
+INFO_EARLIEST_OFFSET: Final = "earliest-offset"
+INFO_LATEST_OFFSET: Final = "latest-offset"
+INFO_LEADER: Final = "leader"
+INFO_REPLICAS: Final = "replicas"
+INFO_EVENTS: Final = "events"
+INFO_BYTES: Final = "bytes"
+INFO_NEXT_OFFSET: Final = "next-offset"
+INFO_LOG: Final = "log"
+
+# --- `$management` -----------------------------------------------------------------------------------------------------------
+OPERATION: Final = "operation"
+TYPE: Final = "type"
+NAME: Final = "name"
+STATUS_CODE: Final = "status-code"
+STATUS_DESCRIPTION: Final = "status-description"
+ERROR_CODE: Final = "error-code"
+RETRIABLE: Final = "retriable"
+
+# (type, operation) -> (needs a name, argument keys, status of success). The node's admin operation is "<type>.<operation>".
+REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
+    ("log", "create"): (True, frozenset({"partitions", "replicas", "retention_ms", "retention_bytes"}), 201),
+    ("log", "list"): (False, frozenset(), 200),
+    ("log", "describe"): (True, frozenset(), 200),
+    ("log", "alter"): (True, frozenset({"partitions", "retention_ms", "retention_bytes"}), 200),
+    ("log", "delete"): (True, frozenset(), 200),
+    ("node", "list"): (False, frozenset(), 200),
+    ("cluster", "status"): (False, frozenset(), 200),
+}
+
+# error-code -> (status, retriable)
+STATUS_OF_ERROR: Final[dict[str, tuple[int, bool]]] = {
+    "invalid-argument": (400, False),
+    "not-allowed": (403, False),
+    "not-found": (404, False),
+    "already-exists": (409, False),
+    "not-enough-nodes": (409, False),
+    "not-implemented": (501, False),
+    "unavailable": (503, True),
+    "unknown": (504, False),
+    "internal-error": (500, False),
+}
