@@ -1,0 +1,143 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Listener(_message.Message):
+    __slots__ = ("name", "address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class RegisterNode(_message.Message):
+    __slots__ = ("node", "rpc_address", "listeners")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    rpc_address: str
+    listeners: _containers.RepeatedCompositeFieldContainer[Listener]
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ...) -> None: ...
+
+class CreateLog(_message.Message):
+    __slots__ = ("name", "partitions", "replicas", "retention_ms", "retention_bytes", "now_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partitions: int
+    replicas: int
+    retention_ms: int
+    retention_bytes: int
+    now_ms: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class AlterLog(_message.Message):
+    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    partitions: int
+    retention_ms: int
+    retention_bytes: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ...) -> None: ...
+
+class DeleteLog(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
+    ALTER_LOG_FIELD_NUMBER: _ClassVar[int]
+    DELETE_LOG_FIELD_NUMBER: _ClassVar[int]
+    request_id: bytes
+    register_node: RegisterNode
+    create_log: CreateLog
+    alter_log: AlterLog
+    delete_log: DeleteLog
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ...) -> None: ...
+
+class Partition(_message.Message):
+    __slots__ = ("group", "replicas")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Log(_message.Message):
+    __slots__ = ("name", "id", "replicas", "retention_ms", "retention_bytes", "created_ms", "partitions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    replicas: int
+    retention_ms: int
+    retention_bytes: int
+    created_ms: int
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("node", "rpc_address", "listeners")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    rpc_address: str
+    listeners: _containers.RepeatedCompositeFieldContainer[Listener]
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ...) -> None: ...
+
+class Result(_message.Message):
+    __slots__ = ("code", "message", "log")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    log: Log
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., log: _Optional[_Union[Log, _Mapping]] = ...) -> None: ...
+
+class Remembered(_message.Message):
+    __slots__ = ("request_id", "result")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    request_id: bytes
+    result: Result
+    def __init__(self, request_id: _Optional[bytes] = ..., result: _Optional[_Union[Result, _Mapping]] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    next_group: int
+    next_log_id: int
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    logs: _containers.RepeatedCompositeFieldContainer[Log]
+    remembered: _containers.RepeatedCompositeFieldContainer[Remembered]
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ...) -> None: ...
