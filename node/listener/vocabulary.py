@@ -1,59 +1,67 @@
 """The words a node and its clients share on the wire, and the `$management` protocol in full.
 
-Problem: a name spelled differently on the two sides of a socket fails silently. So every symbol, key and status that the
-listener reads or writes stands in this file, and nowhere else in the node. A client keeps its own copy (a client never
-imports a node); this docstring is the text that both are written from.
+Problem: a name spelled differently on the two sides of a socket fails silently. So every symbol, key and status that
+the listener reads or writes stands in this file, and nowhere else in the node. A client keeps its own copy (a client
+never imports a node); this docstring is the text that both are written from.
 
 Requests to `$management`
 -------------------------
-1. Attach a sender with target address `$management`, and a receiver either with source address `$management` in the same
-   session, or with a dynamic source (the node answers with an address beginning `$reply/`). Neither is ever redirected.
+1. Attach a sender with target address `$management`, and a receiver either with source address `$management` in the
+   same session, or with a dynamic source (the node answers with an address beginning `$reply/`). Neither is ever
+   redirected.
 2. Send one message per request:
-   - properties: `message-id` (string, ulong, uuid or binary: it is echoed with its type); `reply-to` (string, optional:
-     the source address, target address or name of one of this connection's receivers; without it the answer goes to the
-     receiver on `$management` of the same session, else of the same connection);
-   - application-properties: `operation` (string), `type` (string), and `name` (string, where the table says so);
+   - properties: `message-id` (string, ulong, uuid or binary: it is echoed with its type); `reply-to` (string,
+     optional: the source address, target address or name of one of this connection's receivers; without it the
+     answer goes to the receiver on `$management` of the same session, else of the same connection);
+   - application-properties: `operation` (string), `type` (string), and `name` (string, where the list says so);
    - body: amqp-value map of the arguments below (string keys), or any empty body where there are none.
 3. The request is settled `accepted` as soon as it is understood as a request; its outcome is in the answer.
    A message that cannot be read as a request is settled `rejected` with the reason.
 
-| type      | operation  | name | arguments (body map)                                                   | answer (body map) |
-| --------- | ---------- | ---- | ---------------------------------------------------------------------- | ----------------- |
-| `log`     | `create`   | yes  | `partitions` int, `replicas` int, `retention_ms`, `retention_bytes` int or null (all optional) | as `describe` |
-| `log`     | `list`     | no   | -                                                                      | `logs`: list of maps `name`, `partitions` (int), `replicas` (int), `retention_ms`, `retention_bytes` |
-| `log`     | `describe` | yes  | -                                                                      | `name`, `partitions`: list of maps `partition` (string), `leader` (int or null), `replicas` (list of int), ...; `retention_ms`, `retention_bytes` |
-| `log`     | `alter`    | yes  | any of `partitions` (more, never fewer), `retention_ms`, `retention_bytes`. A key that is absent stays as it is; null lifts the bound | as `describe` |
-| `log`     | `delete`   | yes  | -                                                                      | `name`            |
-| `node`    | `list`     | no   | -                                                                      | `nodes`: list of maps |
-| `cluster` | `status`   | no   | -                                                                      | map               |
+    type, operation     name  arguments                                        body of the answer
+    log, create         yes   partitions int, replicas int,                    as describe
+                              retention_ms, retention_bytes int or null;
+                              all optional
+    log, list           no    -                                                logs: list of maps (name, partitions int,
+                                                                               replicas int, retention_ms,
+                                                                               retention_bytes)
+    log, describe       yes   -                                                name, retention_ms, retention_bytes,
+                                                                               partitions: list of maps (partition
+                                                                               string, leader int or null,
+                                                                               replicas list of int, ...)
+    log, alter          yes   partitions (more, never fewer), retention_ms,    as describe
+                              retention_bytes: an absent key stays as it is,
+                              null lifts the bound
+    log, delete         yes   -                                                name
+    node, list          no    -                                                nodes: list of maps
+    cluster, status     no    -                                                a map
 
 Answers
 -------
 properties: `correlation-id` = the request's `message-id` (its `correlation-id` when it had no message-id), same type;
-application-properties: `status-code` int, `status-description` string, and on failure `error-code` string (one of the codes
-below) and `retriable` boolean; body: amqp-value map. Values are JSON-like: null, boolean, long, double, string, list, map
-with string keys.
+application-properties: `status-code` int, `status-description` string, and on failure `error-code` string (one of the
+codes below) and `retriable` boolean; body: amqp-value map. Values are JSON-like: null, boolean, long, double, string,
+list, map with string keys.
 
-| status | error-code                 | meaning; retriable |
-| ------ | -------------------------- | ------------------ |
-| 200    | -                          | done |
-| 201    | -                          | created |
-| 400    | `invalid-argument`         | the request is wrong: change it; no |
-| 403    | `not-allowed`              | no |
-| 404    | `not-found`                | no such log or node; no |
-| 409    | `already-exists`           | no |
-| 409    | `not-enough-nodes`         | more replicas asked than there are nodes; no |
-| 501    | `not-implemented`          | no such type and operation; no |
-| 503    | `unavailable`              | no leader of the metadata group now, certainly not done; yes |
-| 504    | `unknown`                  | it may or may not have been done: look before trying again; no |
-| 500    | `internal-error`           | the node's fault; no |
+    status  error-code          meaning; retriable
+    200     -                   done
+    201     -                   created
+    400     invalid-argument    the request is wrong: change it; no
+    403     not-allowed         no
+    404     not-found           no such log or node; no
+    409     already-exists      no
+    409     not-enough-nodes    more replicas asked for than there are nodes; no
+    501     not-implemented     no such type and operation; no
+    503     unavailable         no leader of the metadata group now, certainly not done; yes
+    504     unknown             it may or may not have been done: look before trying again; no
+    500     internal-error      the node's fault; no
 
 Rejected: encoding answers as JSON text in a data section. A map of AMQP values needs no second parser in any client.
 """
 
 from typing import Final
 
-# --- Event Stream Extensions: open, attach, delivery annotations ---------------------------------------------------------
+# --- Event Stream Extensions: open, attach, delivery annotations
 EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
@@ -71,17 +79,17 @@ OFFSET_EARLIEST: Final = "@earliest"
 OFFSET_LATEST: Final = "@latest"
 OFFSET_DIGITS: Final = 16  # lowercase hex, so that byte order is number order
 
-# --- filters: symbol and numeric descriptors --------------------------------------------------------------------------------
+# --- filters: symbol and numeric descriptors
 DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({"amqp:event-streams-delivery-annotations-filter", 0x200})
 SQL_FILTERS: Final = frozenset({"amqp:event-streams-sql-filter", 0x201, "amqp:sql-filter", 0x120})
 SELECTOR_FILTERS: Final = frozenset({"apache.org:selector-filter:string", 0x0000468C00000004, 0x000000137000000A})
 
-# --- addresses ---------------------------------------------------------------------------------------------------------------
+# --- addresses
 INFO_SUFFIX: Final = "/$info"
 MANAGEMENT_ADDRESS: Final = "$management"
 REPLY_PREFIX: Final = "$reply/"
 
-# --- `$info` body --------------------------------------------------------------------------------------------------------------
+# --- `$info` body
 INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"
 INFO_EARLIEST_OFFSET: Final = "earliest-offset"
@@ -93,7 +101,7 @@ INFO_BYTES: Final = "bytes"
 INFO_NEXT_OFFSET: Final = "next-offset"
 INFO_LOG: Final = "log"
 
-# --- `$management` -----------------------------------------------------------------------------------------------------------
+# --- `$management`
 OPERATION: Final = "operation"
 TYPE: Final = "type"
 NAME: Final = "name"
@@ -102,7 +110,8 @@ STATUS_DESCRIPTION: Final = "status-description"
 ERROR_CODE: Final = "error-code"
 RETRIABLE: Final = "retriable"
 
-# (type, operation) -> (needs a name, argument keys, status of success). The node's admin operation is "<type>.<operation>".
+# (type, operation) -> (needs a name, argument keys, status of success).
+# What reaches `Broker.admin` is "<type>.<operation>" with the arguments, and `name` among them.
 REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "create"): (True, frozenset({"partitions", "replicas", "retention_ms", "retention_bytes"}), 201),
     ("log", "list"): (False, frozenset(), 200),
