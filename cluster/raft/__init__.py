@@ -1,0 +1,54 @@
+"""Raft groups of one node: pysyncobj 0.3.17 made safe. Knows nothing of AMQP or logs.
+
+The public names are below; everything else in the package may change. Start with `Host`.
+"""
+
+from cluster.raft.interfaces import (
+    ENTRY_REGULAR,
+    METADATA_GROUP,
+    Batch,
+    Clock,
+    Disk,
+    GroupId,
+    NodeId,
+    StateMachine,
+)
+from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
+from cluster.raft.outcomes import (
+    ApplyFailed,
+    Committed,
+    Discarded,
+    InvariantBroken,
+    NotLeader,
+    Outcome,
+    Overloaded,
+    RaftError,
+    StateDamaged,
+    Unknown,
+)
+from cluster.raft.raft_pb2 import RaftMessage
+
+__all__ = [
+    "ENTRY_REGULAR",
+    "MAX_ENTRY_BYTES",
+    "METADATA_GROUP",
+    "ApplyFailed",
+    "Batch",
+    "Clock",
+    "Committed",
+    "Discarded",
+    "Disk",
+    "Durability",
+    "GroupId",
+    "InvariantBroken",
+    "NodeId",
+    "NotLeader",
+    "Outcome",
+    "Overloaded",
+    "RaftError",
+    "RaftMessage",
+    "RaftOptions",
+    "StateDamaged",
+    "StateMachine",
+    "Unknown",
+]

@@ -1,0 +1,75 @@
+"""What `cluster.raft` needs from its surroundings: disk, clock and state machine.
+
+The problem: safety rests on the order of writes, syncs and sends, so the code that decides must not do any of them itself.
+The rule: everything below is given from outside, has exactly two families of implementations (production and simulation),
+and says in its docstring what a crash may forget.
+
+Rejected: `async` methods. A turn of the host is one synchronous calculation; only the sync, which the caller runs, waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+NodeId = int
+"""A node of the cluster, >= 1, never reused for another data directory."""
+
+GroupId = int
+"""A Raft group, u64, never reused. 0 is the metadata group."""
+
+METADATA_GROUP: GroupId = 0
+
+ENTRY_REGULAR = b"\x00"
+"""First byte of every proposal (pysyncobj's command kind). It is part of the entry; state machines decode from offset 1."""
+
+
+class Batch(Protocol):
+    """What one turn writes, atomically and in the order of the calls."""
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def delete(self, key: bytes) -> None: ...
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete every key in [start, end)."""
+
+
+class Disk(Protocol):
+    """One ordered key-value store for all groups of a node."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < end, lazily; from the end when `reverse`."""
+
+    def batch(self) -> Batch: ...
+
+    def write(self, batch: Batch) -> None:
+        """Atomic and visible at once; survives the death of the process, not the loss of power."""
+
+    def sync(self) -> None:
+        """Blocks. Everything written before the call is durable afterwards."""
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds, never going back; the zero point means nothing but is in the past (> 0)."""
+
+
+class StateMachine(Protocol):
+    """What a group replicates. All replicas see the same calls of `apply` in the same order."""
+
+    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+        """Apply one committed entry and return its result.
+
+        Called in index order, once per index and process life; after a restart the entries after the last checkpoint come
+        again, so what is put into `batch` is idempotent. A command that cannot be carried out is a result, not an exception.
+        `data` begins with ENTRY_REGULAR.
+        """
+
+    def checkpoint(self) -> bytes:
+        """The derived state at the last applied index."""
+
+    def restore(self, index: int, data: bytes | None) -> None:
+        """Start from a checkpoint taken at `index`; `data` is None for the empty state of a new group."""

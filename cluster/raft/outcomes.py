@@ -1,0 +1,74 @@
+"""What became of a proposal, and the ways to refuse one.
+
+The problem: "it failed" is not an answer in a replicated log. A client may repeat what is certainly not in the log, and must
+not repeat (without numbers) what may still turn up there. The rule: `Discarded` is said only after *another* entry was applied
+at the same index; a truncated tail alone proves nothing, because another member may still hold the entry and win an election.
+
+Rejected: pysyncobj's FAIL_REASON numbers, which mix "not applied" and "who knows" in one enumeration (exactly-once L16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.raft.interfaces import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Applied here; `result` is what the state machine returned."""
+
+    index: int
+    term: int
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Certainly not in the log and never will be: safe to propose again."""
+
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """May be in the log now, later, or never. Only a duplicate-safe proposal may be repeated."""
+
+    index: int
+    term: int
+
+
+Outcome = Committed | Discarded | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyFailed:
+    """The result of an entry whose `StateMachine.apply` raised: a defect in the machine, the same on every replica."""
+
+    error: str
+
+
+class RaftError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class NotLeader(RaftError):
+    """The proposal was not made: this node does not lead the group, or is handing it over. Retry at `leader`."""
+
+    def __init__(self, leader: NodeId | None) -> None:
+        where = "no leader is known; retry soon" if leader is None else f"node {leader} leads; retry there"
+        super().__init__(f"this node takes no proposals for the group: {where}")
+        self.leader = leader
+
+
+class Overloaded(RaftError):
+    """The proposal was not made: too many bytes wait for a majority. Retry when earlier proposals are answered."""
+
+
+class InvariantBroken(RaftError):
+    """A rule of Raft does not hold, here or at a peer. The process must stop; going on could destroy committed entries."""
+
+
+class StateDamaged(InvariantBroken):
+    """What the disk returned is not what was written. The node must not vote with a damaged memory of its votes."""
