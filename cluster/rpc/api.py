@@ -1,0 +1,150 @@
+"""What a node plugs into the network between nodes, and what it gets back.
+
+The problem: a gateway node appends to and reads from partitions that other nodes lead, in the very words in which it
+serves its own. Those words (`StoredBatch`, `Appended`, `Failed` ...) are the node's; this package lies below the node.
+So it is given them: a *vocabulary* is whatever has those names, in production the module that defines them, and
+nothing needs to be converted at the border.
+
+The rules never broken:
+ - every append is answered exactly once, and an answer other than `Appended` tells whether the records may still turn
+   up in the log (`kind == "unknown"`) or certainly will not (every other kind). A request counts as sent once the
+   other node has accepted the stream and gRPC has been handed the bytes; before that it is `not_leader`, to be tried
+   elsewhere;
+ - a reader yields committed records once, in order, without a hole, until its `error` is set.
+
+Rejected: a second set of dataclasses and a translation in the gateway (a copy of each batch for no gain), and one
+exception type with a code (callers must decide between "try the next node" and "may have happened").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from cluster.raft import NotLeader
+
+# ------------------------------------------------------------------ what the node provides
+
+
+class Batch(Protocol):
+    """Consecutive events that share a timestamp; `records[i]` has offset `base_offset + i`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def records(self) -> list[bytes]: ...
+
+
+class Reader(Protocol):
+    @property
+    def error(self) -> Any: ...
+    @property
+    def position(self) -> int: ...
+    def poll(self, max_events: int, max_bytes: int) -> Sequence[Batch]: ...
+    def close(self) -> None: ...
+
+
+class Partition(Protocol):
+    """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
+
+    def append(self, records: list[bytes], done: Callable[[Any], None]) -> None: ...
+    def open_reader(self, start: Any, wake: Callable[[], None]) -> Reader: ...
+    async def info(self) -> Any: ...
+
+
+class PartitionHost(Protocol):
+    def partition(self, group: int) -> Partition | None:
+        """The local replica of the group, or None when this node has none."""
+        ...
+
+
+class AdminHost(Protocol):
+    async def execute(self, command: bytes) -> bytes:
+        """Carries out a command of the metadata group here; raises `NotLeader` when another node must."""
+        ...
+
+
+class Vocabulary(Protocol):
+    """The node's words: data types by name, and the constructor arguments this package uses."""
+
+    @property
+    def Earliest(self) -> type: ...
+    @property
+    def Latest(self) -> type: ...
+    @property
+    def After(self) -> type: ...  # (offset)
+    @property
+    def AfterTime(self) -> type: ...  # (timestamp_ms)
+    @property
+    def StoredBatch(self) -> type: ...  # (base_offset, timestamp_ms, records)
+    @property
+    def ReadError(self) -> type: ...  # (kind, detail, retriable, leader)
+    @property
+    def Appended(self) -> type: ...  # (base_offset, timestamp_ms)
+    @property
+    def Failed(self) -> type: ...  # (kind, retriable, detail, leader)
+    @property
+    def PartitionInfo(self) -> type: ...  # see node.partition.api
+
+
+# ------------------------------------------------------------------ what can go wrong with a question
+
+
+class NotLeaderHere(NotLeader):
+    """The asked node does not lead the group, and did nothing. `leader`: who does, as far as it knows."""
+
+
+class GroupUnknown(LookupError):
+    """The asked node has no replica of the group: not yet, or not any more. Look up the placement again."""
+
+    def __init__(self, group: int, node: int) -> None:
+        super().__init__(f"node {node} has no replica of group {group}: look up the placement again, then retry")
+        self.group = group
+        self.node = node
+
+
+class Unavailable(ConnectionError):
+    """No answer from the node. `sent`: the request may have been carried out; else it certainly was not."""
+
+    def __init__(self, detail: str, *, sent: bool) -> None:
+        super().__init__(detail)
+        self.sent = sent
+
+
+class AddressInUse(OSError):
+    """Another process listens on the configured address."""
+
+
+# ------------------------------------------------------------------ what the node gets
+
+
+class RemoteReader(Reader, Protocol):
+    """A reader on another node, with a byte window: it holds no more than its window, on both sides."""
+
+    @property
+    def resolved(self) -> bool:
+        """False: the start has not been turned into a position yet. A reader that replaces a failed one begins
+        at `After(position - 1)` when resolved, else at the original start."""
+        ...
+
+
+class PeerClient(Protocol):
+    """Asks one other node. One per node, kept for ever; reconnects by itself."""
+
+    node: int
+
+    def append(self, group: int, records: list[bytes], done: Callable[[Any], None]) -> None:
+        """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
+        ...
+
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> RemoteReader: ...
+
+    async def info(self, group: int) -> Any:
+        """The vocabulary's PartitionInfo; raises GroupUnknown, Unavailable."""
+        ...
+
+    async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
+        """A metadata command, at its leader; raises NotLeaderHere, Unavailable (see `sent`)."""
+        ...

@@ -1,0 +1,113 @@
+"""Asking one other node: the facade over its append streams, readers and single questions.
+
+One channel per peer, apart from the Raft stream's, so that bulk reads do not delay heartbeats; it connects on first
+use and reconnects by itself. Every call carries this node's Hello.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
+from cluster.rpc.append_client import AppendStream
+from cluster.rpc.identity import METADATA_KEY
+from cluster.rpc.methods import execute_call, info_call
+from cluster.rpc.read_client import GrpcReader
+
+log = logging.getLogger("holdfast.rpc")
+
+NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED})
+"""Refused before anything was handled."""
+
+
+class GrpcPeerClient:
+    def __init__(self, hello: pb.Hello, address: Callable[[], str], vocabulary: Vocabulary) -> None:
+        self.node = hello.dialled
+        self._metadata = ((METADATA_KEY, hello.SerializeToString()),)
+        self._address = address
+        self._vocabulary = vocabulary
+        self._channel: Any = None
+        self._channel_address = ""
+        self._appends: dict[int, AppendStream] = {}
+        self._closed = False
+
+    def append(self, group: int, records: list[bytes], done: Callable[[Any], None]) -> None:
+        stream = self._appends.get(group)
+        if stream is None or stream.closed:
+            if self._closed:
+                done(self._vocabulary.Failed("not_leader", True, "this node is stopping", None))
+                return
+            stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._vocabulary)
+            self._appends[group] = stream
+            stream.on_closed = self._forget
+        stream.append(records, done)
+
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> GrpcReader:
+        return GrpcReader(self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary)
+
+    async def info(self, group: int) -> Any:
+        call = info_call(self._open_channel())
+        try:
+            reply = await call(pb.InfoRequest(group=group), timeout=options.INFO_TIMEOUT_S, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise self._unavailable(error) from error
+        if reply.HasField("failure"):
+            if reply.failure.kind == "group_unknown":
+                raise GroupUnknown(group, self.node)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return self._vocabulary.PartitionInfo(
+            partition=reply.partition,
+            earliest_offset=reply.earliest_offset if reply.HasField("earliest_offset") else None,
+            latest_offset=reply.latest_offset if reply.HasField("latest_offset") else None,
+            next_offset=reply.next_offset,
+            events=reply.events,
+            bytes=reply.bytes,
+            leader=reply.leader or None,
+            replicas=tuple(reply.replicas),
+            last_timestamp_ms=reply.last_timestamp_ms if reply.HasField("last_timestamp_ms") else None,
+        )
+
+    async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
+        call = execute_call(self._open_channel())
+        try:
+            reply = await call(pb.AdminRequest(command=command), timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise self._unavailable(error) from error
+        if reply.HasField("failure"):
+            if reply.failure.kind == "not_leader":
+                raise NotLeaderHere(reply.failure.leader or None)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return bytes(reply.result)
+
+    async def close(self) -> None:
+        self._closed = True
+        for stream in list(self._appends.values()):
+            await stream.close()
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+
+    def _open_channel(self) -> Any:
+        if self._closed:
+            raise Unavailable("this node is stopping", sent=False)
+        address = self._address()
+        if self._channel is None or address != self._channel_address:
+            self._channel = grpc.aio.insecure_channel(address, options=options.channel_options())
+            self._channel_address = address
+        return self._channel
+
+    def _forget(self, stream: AppendStream) -> None:
+        if self._appends.get(stream.group) is stream:
+            del self._appends[stream.group]
+
+    def _unavailable(self, error: grpc.aio.AioRpcError) -> Unavailable:
+        return Unavailable(
+            f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
+            sent=error.code() not in NOT_SENT_CODES,
+        )

@@ -1,0 +1,87 @@
+"""Outgoing messages as bytes, joined once.
+
+The problem: a Frame holds the messages of a loop turn. Built as a protobuf object each message is copied into it and
+serialised again, twice the copies of the very bytes that fill the network. Protobuf's encoding is concatenative (a
+repeated field is the sequence of its elements), so a frame is the join of its encoded elements: each message is
+serialised once and joined once. The rule: what `take` returns parses as the message of `proto/cluster/rpc/rpc.proto`
+whose field number was given, in the order of `push`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+FRAME_HELLO = 1
+FRAME_MESSAGES = 2
+FRAME_HINTS = 3
+APPEND_FRAME_REQUESTS = 2
+APPEND_REPLIES = 1
+READ_REPLY_BATCHES = 1
+
+
+class Encodable(Protocol):
+    def SerializeToString(self) -> bytes: ...
+
+
+def varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def prefix(field: int, length: int) -> bytes:
+    """What stands before `length` bytes of a submessage in field number `field` (below 16)."""
+    return bytes((field << 3 | 2,)) + varint(length)
+
+
+def submessage(field: int, message: Encodable) -> bytes:
+    data = message.SerializeToString()
+    return prefix(field, len(data)) + data
+
+
+class PartQueue:
+    """Encoded elements waiting for a frame; counts its bytes."""
+
+    __slots__ = ("_parts", "bytes")
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[bytes, bytes]] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def push(self, field: int, messages: Iterable[Encodable]) -> None:
+        for message in messages:
+            data = message.SerializeToString()
+            head = prefix(field, len(data))
+            self._parts.append((head, data))
+            self.bytes += len(head) + len(data)
+
+    def take(self, target_bytes: int, max_parts: int = 1 << 30) -> tuple[bytes, int]:
+        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds."""
+        chosen: list[bytes] = []
+        size = count = 0
+        while self._parts and count < max_parts:
+            head, data = self._parts[0]
+            length = len(head) + len(data)
+            if count and size + length > target_bytes:
+                break
+            self._parts.popleft()
+            chosen.append(head)
+            chosen.append(data)
+            size += length
+            count += 1
+        self.bytes -= size
+        return b"".join(chosen), count
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self.bytes = 0

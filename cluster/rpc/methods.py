@@ -1,0 +1,87 @@
+"""The calls of `proto/cluster/rpc/rpc.proto`, by name, with their codecs.
+
+Written out instead of generated: bulk messages are encoded by `frames.py` and pass through gRPC as bytes, which
+generated stubs cannot do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from cluster.rpc import rpc_pb2 as pb
+
+PEERS = "cluster.rpc.Peers"
+PARTITION = "cluster.rpc.Partition"
+ADMIN = "cluster.rpc.Admin"
+
+LINK = f"/{PEERS}/Link"
+APPEND = f"/{PARTITION}/Append"
+READ = f"/{PARTITION}/Read"
+INFO = f"/{PARTITION}/Info"
+EXECUTE = f"/{ADMIN}/Execute"
+
+__all__ = ["EOF", "append_call", "execute_call", "handlers", "info_call", "link_call", "read_call"]
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+def link_call(channel: Any) -> Any:
+    """Sends frames as bytes; answered by nothing before the stream ends."""
+    return channel.stream_unary(LINK)
+
+
+def append_call(channel: Any) -> Any:
+    return channel.stream_stream(APPEND, response_deserializer=pb.AppendReplies.FromString)
+
+
+def read_call(channel: Any) -> Any:
+    return channel.stream_stream(
+        READ,
+        request_serializer=pb.ReadRequest.SerializeToString,
+        response_deserializer=pb.ReadReply.FromString,
+    )
+
+
+def info_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        INFO,
+        request_serializer=pb.InfoRequest.SerializeToString,
+        response_deserializer=pb.InfoReply.FromString,
+    )
+
+
+def execute_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        EXECUTE,
+        request_serializer=pb.AdminRequest.SerializeToString,
+        response_deserializer=pb.AdminReply.FromString,
+    )
+
+
+def handlers(*, link: Handler, append: Handler, read: Handler, info: Handler, execute: Handler) -> tuple[Any, ...]:
+    """For `server.add_generic_rpc_handlers`."""
+    return (
+        grpc.method_handlers_generic_handler(PEERS, {"Link": grpc.stream_unary_rpc_method_handler(link)}),
+        grpc.method_handlers_generic_handler(
+            PARTITION,
+            {
+                "Append": grpc.stream_stream_rpc_method_handler(append, request_deserializer=pb.AppendFrame.FromString),
+                "Read": grpc.stream_stream_rpc_method_handler(read, request_deserializer=pb.ReadRequest.FromString),
+                "Info": grpc.unary_unary_rpc_method_handler(
+                    info, pb.InfoRequest.FromString, pb.InfoReply.SerializeToString
+                ),
+            },
+        ),
+        grpc.method_handlers_generic_handler(
+            ADMIN,
+            {
+                "Execute": grpc.unary_unary_rpc_method_handler(
+                    execute, pb.AdminRequest.FromString, pb.AdminReply.SerializeToString
+                )
+            },
+        ),
+    )

@@ -1,0 +1,117 @@
+"""Limits and channel options of the network between nodes, each with its reason.
+
+Measured here (2 cores, CPython 3.11, uvloop, loopback, one stream, CPU of the process): a raw gRPC message costs the
+sender 25 us at 1 KiB, 90 us at 256 KiB, 300 us at 1 MiB, and the receiver 30, 180 and 700 us: 0.3 and 0.7 us per KiB
+beyond 64 KiB. So what matters is the number of messages (coalesce per loop turn), and big HTTP/2 frames and windows
+(the default 16 KiB frames cost a third more). Read-chunk options and `optimization_target` changed nothing.
+"""
+
+from __future__ import annotations
+
+PROTOCOL_VERSION = 1
+"""Raised when nodes of two versions could misunderstand each other; they then refuse each other by name."""
+
+MIB = 1 << 20
+
+MAX_MESSAGE_BYTES = 64 * MIB
+"""One Frame and the largest Raft entry (a client message of 16 MiB, its batch header) with room to spare."""
+
+FRAME_TARGET_BYTES = 4 * MIB
+"""A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
+
+BACKLOG_BYTES = 64 * MIB
+"""Per peer, waiting for gRPC to take the frame before. A peer that does not take it is as good as down: the stream is
+dropped, and Raft sends again what is needed."""
+
+HEARTBEAT_S = 0.25
+"""A stream that carried nothing for so long carries an empty frame."""
+
+SILENCE_S = 1.2
+"""A peer not heard for so long is down: five heartbeats, and with the check's own period under 1.5 s."""
+
+TICK_S = 0.1
+"""Period of the liveness check. A tick that comes late (this process stood still) moves all deadlines by as much."""
+
+HINT_PERIOD_S = 1.0
+"""All leader hints are repeated so often: a node that lost one knows better after a second."""
+
+MAX_HINTS = 200_000
+"""Groups remembered: ten thousand logs of twenty partitions; about 30 MB. Beyond it new groups are not remembered."""
+
+HELLO_TIMEOUT_S = 2.0
+"""From the start of a stream to its Hello, and from Hello to welcome. Strangers are not waited for."""
+
+BACKOFF_MIN_S = 0.05
+BACKOFF_MAX_S = 0.5
+"""A restarted peer is found again within half a second; attempts against a dead port cost 1 ms each."""
+
+KEEPALIVE_TIME_MS = 500
+KEEPALIVE_TIMEOUT_MS = 700
+"""A black hole is noticed on a dialled connection after both: 1.2 s."""
+
+APPEND_UNANSWERED_BYTES = 32 * MIB
+"""Per partition and gateway. Beyond it the client side answers `overloaded` and the server side stops reading."""
+
+READ_WINDOW_BYTES = 4 * MIB
+"""Per remote reader: bandwidth of 4 MiB per round trip is enough inside a data centre; it is the memory it may hold."""
+
+READ_REPLY_BYTES = MIB
+READ_REPLY_EVENTS = 4096
+"""One read reply; with a window of four the next is on its way while one is consumed."""
+
+EVENT_OVERHEAD_BYTES = 64
+"""Charged per event beside its length: a bytes object and its slot. A window of tiny events stays bounded too."""
+
+MAX_REPLIES_PER_FRAME = 4096
+"""Append answers in one message, about 40 bytes each."""
+
+STREAM_IDLE_S = 60.0
+"""An append stream unused for so long is closed; the next append opens it again."""
+
+INFO_TIMEOUT_S = 2.0
+
+MAX_CALLS = 20_000
+"""Open calls on the whole port: some thousand readers per gateway; a stranger cannot take more."""
+
+STOP_GRACE_S = 0.2
+"""Streams of peers never end by themselves; what they carry is repeated by Raft or answered `unknown`."""
+
+Options = list[tuple[str, int]]
+
+
+def _common() -> Options:
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.max_frame_size", 4 * MIB),
+        ("grpc.http2.lookahead_bytes", 8 * MIB),  # flow control window: fixed, so
+        ("grpc.http2.bdp_probe", 0),  # there is nothing to estimate
+        ("grpc.http2.write_buffer_size", 8 * MIB),
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 100),
+    ]
+
+
+def server_options() -> Options:
+    return _common() + [
+        ("grpc.so_reuseport", 0),  # else a second process shares the port unnoticed
+        ("grpc.http2.max_ping_strikes", 0),  # our own keepalive is no abuse
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+        ("grpc.server_handshake_timeout_ms", 5000),  # half-open connections and strangers
+        ("grpc.max_metadata_size", 16 * 1024),
+        ("grpc.enable_http_proxy", 0),
+    ]
+
+
+def channel_options() -> Options:
+    return _common() + [
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, with no inherited backoff
+        ("grpc.enable_retries", 0),  # what is sent twice is our decision
+        ("grpc.enable_http_proxy", 0),  # no environment variable comes between nodes
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 1000),  # in fact the time a connection attempt may take
+        ("grpc.max_reconnect_backoff_ms", int(BACKOFF_MAX_S * 1000)),
+    ]

@@ -1,0 +1,178 @@
+from cluster.raft import raft_pb2 as _raft_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Hello(_message.Message):
+    __slots__ = ("cluster", "node", "dialled", "protocol")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DIALLED_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    node: int
+    dialled: int
+    protocol: int
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
+
+class LeaderHints(_message.Message):
+    __slots__ = ("groups", "terms", "leaders")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    terms: _containers.RepeatedScalarFieldContainer[int]
+    leaders: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, groups: _Optional[_Iterable[int]] = ..., terms: _Optional[_Iterable[int]] = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("hello", "messages", "hints")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HINTS_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    messages: _containers.RepeatedCompositeFieldContainer[_raft_pb2.RaftMessage]
+    hints: LeaderHints
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[_raft_pb2.RaftMessage, _Mapping]]] = ..., hints: _Optional[_Union[LeaderHints, _Mapping]] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "retriable", "detail", "leader")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RETRIABLE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    retriable: bool
+    detail: str
+    leader: int
+    def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ...) -> None: ...
+
+class AppendRequest(_message.Message):
+    __slots__ = ("id", "records")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class AppendFrame(_message.Message):
+    __slots__ = ("group", "requests")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    requests: _containers.RepeatedCompositeFieldContainer[AppendRequest]
+    def __init__(self, group: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[AppendRequest, _Mapping]]] = ...) -> None: ...
+
+class AppendReply(_message.Message):
+    __slots__ = ("id", "base_offset", "timestamp_ms", "failure")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    base_offset: int
+    timestamp_ms: int
+    failure: Failure
+    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class AppendReplies(_message.Message):
+    __slots__ = ("replies",)
+    REPLIES_FIELD_NUMBER: _ClassVar[int]
+    replies: _containers.RepeatedCompositeFieldContainer[AppendReply]
+    def __init__(self, replies: _Optional[_Iterable[_Union[AppendReply, _Mapping]]] = ...) -> None: ...
+
+class ReadOpen(_message.Message):
+    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    AFTER_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    AFTER_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    earliest: bool
+    latest: bool
+    after_offset: int
+    after_time_ms: int
+    window_bytes: int
+    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("open", "credit_bytes")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    open: ReadOpen
+    credit_bytes: int
+    def __init__(self, open: _Optional[_Union[ReadOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
+
+class StoredBatch(_message.Message):
+    __slots__ = ("base_offset", "timestamp_ms", "records")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    timestamp_ms: int
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("batches", "failure", "next_offset")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[StoredBatch]
+    failure: Failure
+    next_offset: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[StoredBatch, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    def __init__(self, group: _Optional[int] = ...) -> None: ...
+
+class InfoReply(_message.Message):
+    __slots__ = ("partition", "earliest_offset", "latest_offset", "next_offset", "events", "bytes", "leader", "replicas", "last_timestamp_ms", "failure")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LATEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    partition: str
+    earliest_offset: int
+    latest_offset: int
+    next_offset: int
+    events: int
+    bytes: int
+    leader: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    last_timestamp_ms: int
+    failure: Failure
+    def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class AdminRequest(_message.Message):
+    __slots__ = ("command",)
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    command: bytes
+    def __init__(self, command: _Optional[bytes] = ...) -> None: ...
+
+class AdminReply(_message.Message):
+    __slots__ = ("result", "failure")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    failure: Failure
+    def __init__(self, result: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...

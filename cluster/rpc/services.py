@@ -1,0 +1,235 @@
+"""What this node answers to its peers: adapters from the wire to the protocols of `api.py`, and nothing more.
+
+The rules: a caller that does not belong is refused before its request is read; the memory a caller can take is bounded
+(unanswered appends stop the reading of its stream, a reader is never ahead of its window); a failure that has a type
+crosses the wire with it. The decision what a request means is the partition's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import grpc
+
+from cluster.raft import NotLeader
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import AdminHost, PartitionHost, Reader, Vocabulary
+from cluster.rpc.append_client import charge
+from cluster.rpc.frames import APPEND_REPLIES, PartQueue
+from cluster.rpc.identity import hello_in, refusal
+from cluster.rpc.methods import EOF
+
+log = logging.getLogger("holdfast.rpc")
+
+
+class Services:
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        self_id: int,
+        known: Collection[int],
+        vocabulary: Vocabulary,
+        partitions: PartitionHost,
+        admin: AdminHost,
+    ) -> None:
+        self._cluster = cluster
+        self._self_id = self_id
+        self._known = known
+        self._vocabulary = vocabulary
+        self._partitions = partitions
+        self._admin = admin
+
+    async def append(self, _: Any, context: Any) -> None:
+        await self._admit(context)
+        await context.send_initial_metadata(())  # the welcome
+        await AppendSession(context, self._partitions, self._vocabulary, self._self_id).run()
+
+    async def read(self, _: Any, context: Any) -> None:
+        await self._admit(context)
+        first = await context.read()
+        if first is EOF or not first.HasField("open"):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a read must open it")
+        request = first.open
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            await context.write(_encoded(pb.ReadReply(failure=_failure("unavailable", True, detail, None))))
+            return
+        await ReadSession(context, request.window_bytes).run(
+            lambda wake: replica.open_reader(decode_start(request, self._vocabulary), wake)
+        )
+
+    async def info(self, request: pb.InfoRequest, context: Any) -> pb.InfoReply:
+        await self._admit(context)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}"
+            return pb.InfoReply(failure=_failure("group_unknown", True, detail, None))
+        info = await replica.info()
+        return pb.InfoReply(
+            partition=info.partition,
+            earliest_offset=info.earliest_offset,
+            latest_offset=info.latest_offset,
+            next_offset=info.next_offset,
+            events=info.events,
+            bytes=info.bytes,
+            leader=info.leader or 0,
+            replicas=info.replicas,
+            last_timestamp_ms=info.last_timestamp_ms,
+        )
+
+    async def execute(self, request: pb.AdminRequest, context: Any) -> pb.AdminReply:
+        await self._admit(context)
+        try:
+            return pb.AdminReply(result=await self._admin.execute(request.command))
+        except NotLeader as error:
+            return pb.AdminReply(failure=_failure("not_leader", True, str(error), error.leader))
+
+    async def _admit(self, context: Any) -> None:
+        hello = hello_in(context.invocation_metadata())
+        reason = refusal(hello, cluster=self._cluster, self_id=self._self_id, known=self._known)
+        if reason is not None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+
+
+class AppendSession:
+    """One gateway's appends to one partition."""
+
+    def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._failed_type = vocabulary.Failed
+        self._self_id = self_id
+        self._replies = PartQueue()
+        self._unanswered_bytes = 0
+        self._replied = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = False
+
+    async def run(self) -> None:
+        writing = asyncio.ensure_future(self._write())
+        try:
+            await self._read()
+        finally:
+            self._ended = True
+            writing.cancel()
+
+    async def _read(self) -> None:
+        while (frame := await self._context.read()) is not EOF:
+            for request in frame.requests:
+                self._append(frame.group, request.id, list(request.records))
+            while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
+                self._room.clear()
+                await self._room.wait()
+
+    def _append(self, group: int, request: int, records: list[bytes]) -> None:
+        size = charge(records)
+        self._unanswered_bytes += size
+
+        def done(outcome: Any) -> None:
+            self._unanswered_bytes -= size
+            self._room.set()
+            self._reply(request, outcome)
+
+        # Looked up for each request: the replica may be closed, and opened anew, while the stream stands.
+        replica = self._partitions.partition(group)
+        if replica is None:
+            self._unanswered_bytes -= size
+            detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
+            self._push(pb.AppendReply(id=request, failure=_failure("not_leader", True, detail, None)))
+        else:
+            replica.append(records, done)
+
+    def _reply(self, request: int, outcome: Any) -> None:
+        if isinstance(outcome, self._failed_type):
+            failed: Any = outcome
+            failure = _failure(failed.kind, failed.retriable, failed.detail, failed.leader)
+            self._push(pb.AppendReply(id=request, failure=failure))
+        else:
+            self._push(pb.AppendReply(id=request, base_offset=outcome.base_offset, timestamp_ms=outcome.timestamp_ms))
+
+    def _push(self, reply: pb.AppendReply) -> None:
+        if not self._ended:
+            self._replies.push(APPEND_REPLIES, (reply,))
+            self._replied.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._replied.wait()
+            self._replied.clear()
+            while self._replies:
+                frame, _ = self._replies.take(options.FRAME_TARGET_BYTES, options.MAX_REPLIES_PER_FRAME)
+                await self._context.write(frame)
+
+
+class ReadSession:
+    """One remote reader of one partition."""
+
+    def __init__(self, context: Any, window_bytes: int) -> None:
+        self._context = context
+        self._window_bytes = min(window_bytes, options.MAX_MESSAGE_BYTES)
+        self._woken = asyncio.Event()
+
+    async def run(self, open_reader: Callable[[Callable[[], None]], Reader]) -> None:
+        reader = open_reader(self._woken.set)
+        crediting = asyncio.ensure_future(self._read_credit())
+        try:
+            await self._context.write(_encoded(pb.ReadReply(next_offset=reader.position)))
+            await self._serve(reader, crediting)
+        finally:
+            crediting.cancel()
+            reader.close()
+
+    async def _serve(self, reader: Reader, crediting: asyncio.Future[None]) -> None:
+        while not crediting.done():
+            self._woken.clear()
+            batches = (
+                reader.poll(options.READ_REPLY_EVENTS, min(self._window_bytes, options.READ_REPLY_BYTES))
+                if self._window_bytes > 0
+                else ()
+            )
+            if batches:
+                reply = pb.ReadReply()
+                for batch in batches:
+                    reply.batches.add(
+                        base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records
+                    )
+                    self._window_bytes -= charge(batch.records)
+                await self._context.write(_encoded(reply))
+            elif reader.error is not None:
+                error = reader.error
+                failure = _failure(error.kind, error.retriable, error.detail, error.leader)
+                await self._context.write(_encoded(pb.ReadReply(failure=failure)))
+                return
+            else:
+                await self._woken.wait()
+
+    async def _read_credit(self) -> None:
+        try:
+            while (request := await self._context.read()) is not EOF:
+                self._window_bytes += request.credit_bytes
+                self._woken.set()
+        finally:
+            self._woken.set()  # the client has gone: let `_serve` see it
+
+
+def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+    kind = request.WhichOneof("start")
+    if kind == "after_offset":
+        return vocabulary.After(request.after_offset)
+    if kind == "after_time_ms":
+        return vocabulary.AfterTime(request.after_time_ms)
+    return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
+
+
+def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:
+    return pb.Failure(kind=kind, retriable=retriable, detail=detail, leader=leader or 0)
+
+
+def _encoded(message: pb.ReadReply) -> bytes:
+    return message.SerializeToString()
