@@ -1,0 +1,47 @@
+"""What the cluster agrees on: nodes, logs, and where their partitions are.
+
+The public names are below. `MetadataMachine` is the state machine of group 0, `MetadataView` reads it, `Coordinator`
+gets commands into it from any node.
+"""
+
+from cluster.metadata.commands import (
+    InvalidRequest,
+    alter_log,
+    create_log,
+    delete_log,
+    from_request,
+    register_node,
+)
+from cluster.metadata.coordinator import Coordinator
+from cluster.metadata.machine import MetadataMachine, encode_command
+from cluster.metadata.types import (
+    CommandResult,
+    ListenerAddress,
+    LogRecord,
+    NodeRecord,
+    Ok,
+    PartitionRecord,
+    Rejected,
+)
+from cluster.metadata.view import MetadataView, describe
+
+__all__ = [
+    "CommandResult",
+    "Coordinator",
+    "InvalidRequest",
+    "ListenerAddress",
+    "LogRecord",
+    "MetadataMachine",
+    "MetadataView",
+    "NodeRecord",
+    "Ok",
+    "PartitionRecord",
+    "Rejected",
+    "alter_log",
+    "create_log",
+    "delete_log",
+    "describe",
+    "encode_command",
+    "from_request",
+    "register_node",
+]

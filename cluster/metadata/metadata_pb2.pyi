@@ -119,12 +119,16 @@ class Result(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., log: _Optional[_Union[Log, _Mapping]] = ...) -> None: ...
 
 class Remembered(_message.Message):
-    __slots__ = ("request_id", "result")
+    __slots__ = ("request_id", "code", "message", "log")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    RESULT_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
-    result: Result
-    def __init__(self, request_id: _Optional[bytes] = ..., result: _Optional[_Union[Result, _Mapping]] = ...) -> None: ...
+    code: str
+    message: str
+    log: str
+    def __init__(self, request_id: _Optional[bytes] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered")

@@ -1,0 +1,116 @@
+"""Between the values of `types.py` and their protobuf forms. Checkpoints are sorted and deterministic: equal states
+are equal bytes, so replicas can be compared, and a checkpoint of a restored state is the one it was restored from."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import cast
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.state import State
+from cluster.metadata.types import (
+    Code,
+    CommandResult,
+    ListenerAddress,
+    LogRecord,
+    NodeRecord,
+    Ok,
+    PartitionRecord,
+    Rejected,
+)
+
+CHECKPOINT_VERSION = 1
+
+
+class CheckpointUnreadable(ValueError):
+    """Of another version, or damaged. The node must not start with an empty memory of the cluster."""
+
+
+def log_to_pb(log: LogRecord) -> pb.Log:
+    return pb.Log(
+        name=log.name,
+        id=log.id,
+        replicas=log.replicas,
+        retention_ms=log.retention_ms or 0,
+        retention_bytes=log.retention_bytes or 0,
+        created_ms=log.created_ms,
+        partitions=[pb.Partition(group=p.group, replicas=p.replicas) for p in log.partitions],
+    )
+
+
+def log_from_pb(log: pb.Log) -> LogRecord:
+    return LogRecord(
+        name=log.name,
+        id=log.id,
+        replicas=log.replicas,
+        retention_ms=log.retention_ms or None,
+        retention_bytes=log.retention_bytes or None,
+        created_ms=log.created_ms,
+        partitions=tuple(
+            PartitionRecord(str(number), p.group, tuple(p.replicas)) for number, p in enumerate(log.partitions)
+        ),
+    )
+
+
+def encode_result(result: CommandResult) -> bytes:
+    if isinstance(result, Rejected):
+        return pb.Result(code=result.code, message=result.message).SerializeToString()
+    return pb.Result(log=None if result.log is None else log_to_pb(result.log)).SerializeToString()
+
+
+def decode_result(data: bytes) -> CommandResult:
+    result = pb.Result.FromString(data)
+    if result.code:
+        return Rejected(cast(Code, result.code), result.message)
+    return Ok(log_from_pb(result.log) if result.HasField("log") else None)
+
+
+def encode_checkpoint(state: State) -> bytes:
+    checkpoint = pb.Checkpoint(
+        version=CHECKPOINT_VERSION,
+        next_group=state.next_group,
+        next_log_id=state.next_log_id,
+        nodes=[
+            pb.Node(
+                node=node.node,
+                rpc_address=node.rpc_address,
+                listeners=[pb.Listener(name=item.name, address=item.address) for item in node.listeners],
+            )
+            for _, node in sorted(state.nodes.items())
+        ],
+        logs=[log_to_pb(log) for _, log in sorted(state.logs.items())],
+        remembered=[
+            pb.Remembered(
+                request_id=request_id,
+                code=rejected.code if rejected else "",
+                message=rejected.message if rejected else "",
+                log=log,
+            )
+            for request_id, (rejected, log) in state.remembered.items()
+        ],
+    )
+    return checkpoint.SerializeToString(deterministic=True)
+
+
+def decode_checkpoint(data: bytes) -> State:
+    checkpoint = pb.Checkpoint.FromString(data)
+    if checkpoint.version != CHECKPOINT_VERSION:
+        raise CheckpointUnreadable(
+            f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
+            "start the version that wrote it"
+        )
+    return State(
+        next_group=checkpoint.next_group,
+        next_log_id=checkpoint.next_log_id,
+        nodes={
+            node.node: NodeRecord(
+                node.node, node.rpc_address, tuple(ListenerAddress(item.name, item.address) for item in node.listeners)
+            )
+            for node in checkpoint.nodes
+        },
+        logs={log.name: log_from_pb(log) for log in checkpoint.logs},
+        remembered=OrderedDict(
+            (item.request_id, (Rejected(cast(Code, item.code), item.message) if item.code else None, item.log))
+            for item in checkpoint.remembered
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Commands, made from what a person asked for.
+
+`from_request` takes the words of the management protocol ("log.create" and a map of arguments) and refuses what has
+the wrong type; what a value means (ranges, names, whether a log exists) is decided by the state machine alone, so that
+it is decided once. Absent `retention_*` of an alteration stays as it is; null lifts the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.metadata import metadata_pb2 as pb
+
+DEFAULT_PARTITIONS = 1
+DEFAULT_REPLICAS = 3
+
+
+class InvalidRequest(ValueError):
+    """The request is wrong in itself: code `invalid-argument`. The message names the argument."""
+
+
+def register_node(node: int, rpc_address: str, listeners: Mapping[str, str]) -> pb.Command:
+    """`listeners`: advertised AMQP address by listener name, the default one first."""
+    command = pb.RegisterNode(node=node, rpc_address=rpc_address)
+    command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
+    return pb.Command(register_node=command)
+
+
+def create_log(
+    name: str,
+    *,
+    now_ms: int,
+    partitions: int = DEFAULT_PARTITIONS,
+    replicas: int = DEFAULT_REPLICAS,
+    retention_ms: int | None = None,
+    retention_bytes: int | None = None,
+) -> pb.Command:
+    return pb.Command(
+        create_log=pb.CreateLog(
+            name=name,
+            partitions=partitions,
+            replicas=replicas,
+            retention_ms=retention_ms or 0,
+            retention_bytes=retention_bytes or 0,
+            now_ms=now_ms,
+        )
+    )
+
+
+def alter_log(
+    name: str,
+    *,
+    partitions: int | None = None,
+    retention_ms: int | None = None,
+    retention_bytes: int | None = None,
+) -> pb.Command:
+    """None: as it is. 0 lifts a bound."""
+    return pb.Command(
+        alter_log=pb.AlterLog(
+            name=name, partitions=partitions, retention_ms=retention_ms, retention_bytes=retention_bytes
+        )
+    )
+
+
+def delete_log(name: str) -> pb.Command:
+    return pb.Command(delete_log=pb.DeleteLog(name=name))
+
+
+def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes: int) -> pb.Command:
+    """`nodes`: registered ones; a log is created with three replicas unless told otherwise, or as many as there are."""
+    name = args.get("name")
+    if not isinstance(name, str):
+        raise InvalidRequest("name: must be a string")
+    try:
+        if operation == "log.create":
+            return create_log(
+                name,
+                now_ms=now_ms,
+                partitions=_integer(args, "partitions", DEFAULT_PARTITIONS),
+                replicas=_integer(args, "replicas", max(1, min(DEFAULT_REPLICAS, nodes))),
+                retention_ms=_integer(args, "retention_ms", 0, null=0),
+                retention_bytes=_integer(args, "retention_bytes", 0, null=0),
+            )
+        if operation == "log.alter":
+            return alter_log(
+                name,
+                partitions=_integer(args, "partitions", None),
+                retention_ms=_integer(args, "retention_ms", None, null=0),
+                retention_bytes=_integer(args, "retention_bytes", None, null=0),
+            )
+        if operation == "log.delete":
+            return delete_log(name)
+    except (ValueError, OverflowError) as error:  # protobuf: out of 64 bits, or text that is not Unicode
+        raise InvalidRequest(str(error)) from error
+    raise InvalidRequest(f"{operation}: not a command on logs")
+
+
+def _integer(args: Mapping[str, Any], key: str, absent: Any, *, null: int | None = None) -> Any:
+    if key not in args:
+        return absent
+    value = args[key]
+    if value is None and null is not None:
+        return null
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{key}: must be a whole number, not {value!r}")
+    return int(value)

@@ -1,0 +1,135 @@
+"""Getting a command into the metadata group from any node.
+
+The problem: whoever takes a command (a client's `$management` link, a node registering itself) may not be the group's
+leader, and the leader may fall while it works. The rules: a command carries a random request id, and the state machine
+answers a repeated id with the first answer, so a command whose outcome is not known is simply tried again, within its
+time; when time is up the caller hears `unavailable` (certainly not done) or `unknown` (perhaps done), never a guess.
+Rejected: forwarding inside Raft (pysyncobj does it, and loses answers without saying so).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.codec import decode_result, encode_result
+from cluster.metadata.types import CommandResult, Ok, Rejected
+from cluster.raft import ENTRY_REGULAR, Committed, Discarded, NodeId, NotLeader, Outcome, Overloaded
+
+log = logging.getLogger("holdfast.metadata")
+
+EXECUTE_TIMEOUT_S = 10.0
+"""Three elections long. Whoever waits longer should hear that the cluster has no majority."""
+
+RETRY_S = 0.1
+"""Between attempts when nothing tells that the leader has changed: a tenth of an election."""
+
+REQUEST_ID_BYTES = 16
+
+Forward = Callable[[NodeId, bytes, float], Awaitable[bytes]]
+"""(leader, encoded command, timeout in seconds) -> encoded result. Raises NotLeader, or ConnectionError, whose `sent`
+attribute (when there is one) is False if the command certainly did not reach the node."""
+
+
+class Group(Protocol):
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def leader(self) -> NodeId | None: ...
+    def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int: ...
+
+
+class Coordinator:
+    """`execute` for whoever wants something done; `execute_here` for peers that take this node for the leader."""
+
+    def __init__(self, group: Group, self_id: NodeId, forward: Forward) -> None:
+        self._group = group
+        self._self_id = self_id
+        self._forward = forward
+        self._changed = asyncio.Event()
+
+    def leader_changed(self) -> None:
+        """Called when the group's leader changes: waiting commands try again at once."""
+        self._changed.set()
+
+    async def execute(self, command: pb.Command, timeout_s: float = EXECUTE_TIMEOUT_S) -> CommandResult:
+        """Done once, or answered with `unavailable` or `unknown`."""
+        if not command.request_id:
+            command = pb.Command.FromString(command.SerializeToString())
+            command.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
+        data = command.SerializeToString()
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout_s
+        answer = Rejected("unavailable", "the metadata group has no leader now; a majority of the nodes must be up")
+        uncertain = False
+        while (left_s := deadline - now()) > 0:
+            self._changed.clear()
+            result = await self._attempt(data, left_s)
+            if isinstance(result, Ok) or result.code not in ("unavailable", "unknown"):
+                return result
+            uncertain = uncertain or result.code == "unknown"
+            answer = result
+            await self._wait_for_change(min(RETRY_S, left_s))
+        return Rejected("unknown", f"perhaps done, look before trying again: {answer.message}") if uncertain else answer
+
+    async def execute_here(self, data: bytes) -> bytes:
+        """An encoded command to an encoded result, as leader of the group; raises NotLeader. Implements
+        `cluster.rpc.AdminHost.execute`."""
+        try:
+            pb.Command.FromString(data)
+        except DecodeError:
+            return encode_result(Rejected("invalid-argument", "not a command of the metadata group"))
+        return encode_result(await self._propose(data, EXECUTE_TIMEOUT_S))
+
+    async def _attempt(self, data: bytes, timeout_s: float) -> CommandResult:
+        leader = self._group.leader
+        try:
+            if self._group.is_leader:
+                return await self._propose(data, timeout_s)
+            if leader is None or leader == self._self_id:
+                return Rejected("unavailable", "the metadata group has no leader now; a majority must be up")
+            return decode_result(await self._forward(leader, data, timeout_s))
+        except NotLeader as error:
+            return Rejected("unavailable", str(error))
+        except ConnectionError as error:
+            return Rejected("unknown" if getattr(error, "sent", True) else "unavailable", str(error))
+
+    async def _propose(self, data: bytes, timeout_s: float) -> CommandResult:
+        outcome_of: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not outcome_of.done():
+                outcome_of.set_result(outcome)
+
+        try:
+            self._group.propose(ENTRY_REGULAR + data, done)
+            async with asyncio.timeout(timeout_s):
+                outcome = await outcome_of
+        except Overloaded as error:
+            return Rejected("unavailable", str(error))
+        except TimeoutError:
+            return Rejected("unknown", f"no majority has confirmed the command within {timeout_s:.1f} s")
+        return self._result(outcome)
+
+    def _result(self, outcome: Outcome) -> CommandResult:
+        if isinstance(outcome, Committed):
+            if isinstance(outcome.result, Ok | Rejected):
+                return outcome.result
+            log.error("metadata entry %d was applied with %r", outcome.index, outcome.result)
+            return Rejected("internal-error", f"the command could not be applied: {outcome.result}")
+        if isinstance(outcome, Discarded):
+            raise NotLeader(self._group.leader)  # certainly not done: another leader's entry took its place
+        return Rejected("unknown", "this node lost leadership of the metadata group meanwhile")
+
+    async def _wait_for_change(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,56 @@
+"""The state machine of the metadata group: entries in, state and answers out.
+
+The rule: what a node does because of a change (opening and closing groups, telling clients) happens outside, on notice,
+and is derived from the state alone, so that a node that was away does the same after it has caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.codec import CheckpointUnreadable, decode_checkpoint, encode_checkpoint
+from cluster.metadata.state import State
+from cluster.metadata.types import CommandResult, Ok, Rejected
+from cluster.raft import ENTRY_REGULAR, Batch
+
+
+def encode_command(command: pb.Command) -> bytes:
+    """As an entry of the group's log."""
+    return ENTRY_REGULAR + command.SerializeToString()
+
+
+class MetadataMachine:
+    """Implements `cluster.raft.StateMachine`; writes nothing to the batch, its state is small and in the checkpoint."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.revision = 0  # of this process: changes whenever the state may have changed
+        self.on_change: list[Callable[[], None]] = []  # called inside a turn: they note it and return
+
+    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> CommandResult:
+        try:
+            command = pb.Command.FromString(data[len(ENTRY_REGULAR) :])
+        except DecodeError:
+            return Rejected("invalid-argument", f"entry {index} of the metadata group is not a command")
+        result = self.state.execute(command)
+        if isinstance(result, Ok):
+            self._changed()
+        return result
+
+    def checkpoint(self) -> bytes:
+        return encode_checkpoint(self.state)
+
+    def restore(self, index: int, data: bytes | None) -> None:
+        try:
+            self.state = State() if data is None else decode_checkpoint(data)
+        except DecodeError as error:
+            raise CheckpointUnreadable(f"metadata checkpoint at index {index} is damaged: {error}") from error
+        self._changed()
+
+    def _changed(self) -> None:
+        self.revision += 1
+        for callback in list(self.on_change):
+            callback()

@@ -1,0 +1,88 @@
+"""Which nodes keep the replicas of new partitions, and which of those should lead.
+
+A pure function of the present load, so that every replica of the metadata group computes the same. The rules: the
+replicas of a partition are on distinct nodes; nodes with the fewest replicas are taken first, so counts that differed
+by at most one still do afterwards; leaders are then shared out among the chosen replicas as evenly as those allow: a
+leadership is handed along a chain of partitions while that takes one from a node that has two more than another.
+Rejected: hashing (uneven for the handful of partitions that most logs have), and round robin per log (every log of one
+partition would begin at the same node). Existing partitions are not moved: that is a command of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def place(
+    partitions: int,
+    replicas: int,
+    nodes: Sequence[int],
+    replica_load: Mapping[int, int],
+    leader_load: Mapping[int, int],
+) -> list[tuple[int, ...]]:
+    """Replicas of each new partition, preferred leader first. Needs 1 <= replicas <= number of nodes."""
+    if not 1 <= replicas <= len(nodes) or len(set(nodes)) != len(nodes):
+        raise ValueError(f"{replicas} replicas cannot be placed on nodes {list(nodes)}")
+    held = {node: replica_load.get(node, 0) for node in nodes}
+    led = {node: leader_load.get(node, 0) for node in nodes}
+    chosen: list[set[int]] = []
+    leaders: list[int] = []
+    for _ in range(partitions):
+        members = sorted(nodes, key=lambda node: (held[node], led[node], node))[:replicas]
+        leader = min(members, key=lambda node: (led[node], node))
+        for node in members:
+            held[node] += 1
+        led[leader] += 1
+        chosen.append(set(members))
+        leaders.append(leader)
+    _balance_leaders(chosen, leaders, led)
+    return [(leader, *_after(leader, members - {leader})) for leader, members in zip(leaders, chosen, strict=True)]
+
+
+def _balance_leaders(chosen: Sequence[set[int]], leaders: list[int], led: dict[int, int]) -> None:
+    """Hand leaderships on until no chain of hand-overs makes the counts more even."""
+    while True:
+        for donor in sorted(led, key=lambda node: (-led[node], node)):
+            chain = _chain_from(donor, chosen, leaders, led)
+            if chain:
+                break
+        else:
+            return
+        for partition, receiver in chain:
+            led[leaders[partition]] -= 1
+            leaders[partition] = receiver
+            led[receiver] += 1
+
+
+def _chain_from(
+    donor: int, chosen: Sequence[set[int]], leaders: Sequence[int], led: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """Hand-overs (partition, new leader) that take one leadership from `donor` to a node with at least two fewer."""
+    came_by: dict[int, tuple[int, int] | None] = {donor: None}  # node -> (partition handed to it, its giver)
+    frontier = [donor]
+    while frontier:
+        giver = frontier.pop(0)
+        for partition, leader in enumerate(leaders):
+            if leader != giver:
+                continue
+            for receiver in sorted(chosen[partition] - came_by.keys()):
+                came_by[receiver] = (partition, giver)
+                if led[receiver] <= led[donor] - 2:
+                    return _unwind(receiver, came_by)
+                frontier.append(receiver)
+    return []
+
+
+def _unwind(end: int, came_by: Mapping[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
+    chain = []
+    node = end
+    while (step := came_by[node]) is not None:
+        partition, giver = step
+        chain.append((partition, node))
+        node = giver
+    return chain
+
+
+def _after(leader: int, others: set[int]) -> list[int]:
+    """Cyclically from the leader: when a node falls, its leaderships fall to different ones."""
+    return sorted(node for node in others if node > leader) + sorted(node for node in others if node < leader)

@@ -1,0 +1,210 @@
+"""The commands of the metadata group, as pure functions on a state.
+
+The rules: the same commands in the same order give the same state and the same answers on every node (no clock, no
+randomness, no set order); a command that cannot be carried out changes nothing and is answered with `Rejected`, never
+with an exception; group ids and log ids are never used twice. Commands stand in a table; one that this version does not
+know is rejected, like any other bad one, since an older node may meet it in the log while a cluster is upgraded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.placement import place
+from cluster.metadata.types import (
+    Code,
+    CommandResult,
+    ListenerAddress,
+    LogRecord,
+    NodeRecord,
+    Ok,
+    PartitionRecord,
+    Rejected,
+)
+
+MAX_NODES = 7
+"""Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
+
+MAX_LOGS = 10_000
+MAX_PARTITIONS_PER_LOG = 1024
+MAX_PARTITIONS = 20_000
+"""In the cluster. Each is a Raft group on several nodes (some 20 KiB of memory) and 30 bytes of each checkpoint."""
+
+MAX_RETENTION = 2**62
+"""Milliseconds or bytes; keeps sums with clocks and sizes inside 64 bits."""
+
+REMEMBERED_REQUESTS = 256
+"""Answers kept for repeated requests. A repetition comes within seconds; administration is some commands a second."""
+
+NAME = re.compile(r"(?![.$])[A-Za-z0-9._-]{1,200}")
+NAME_RULE = "a name has 1 to 200 characters of A-Z a-z 0-9 . _ - and does not begin with a dot"
+
+FIRST_GROUP = 1  # 0 is the metadata group itself
+
+
+class CommandRejected(Exception):
+    """Inside this module: leaves a command; becomes `Rejected`."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.rejected = Rejected(code, message)
+
+
+@dataclass
+class State:
+    next_group: int = FIRST_GROUP
+    next_log_id: int = 1
+    nodes: dict[int, NodeRecord] = field(default_factory=dict)
+    logs: dict[str, LogRecord] = field(default_factory=dict)
+    remembered: OrderedDict[bytes, tuple[Rejected | None, str]] = field(default_factory=OrderedDict)
+
+    def execute(self, command: pb.Command) -> CommandResult:
+        if command.request_id in self.remembered:
+            rejected, log = self.remembered[command.request_id]
+            return rejected or Ok(self.logs.get(log))
+        kind = command.WhichOneof("command")
+        try:
+            if kind not in COMMANDS:
+                raise CommandRejected("invalid-argument", "this version does not know the command: upgrade all nodes")
+            result: CommandResult = COMMANDS[kind](self, getattr(command, kind))
+        except CommandRejected as error:
+            result = error.rejected
+        self._remember(command.request_id, result)
+        return result
+
+    def _remember(self, request_id: bytes, result: CommandResult) -> None:
+        if not request_id:
+            return
+        rejected = result if isinstance(result, Rejected) else None
+        log = result.log.name if isinstance(result, Ok) and result.log is not None else ""
+        self.remembered[request_id] = (rejected, log)
+        while len(self.remembered) > REMEMBERED_REQUESTS:
+            self.remembered.popitem(last=False)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(log.partitions) for log in self.logs.values())
+
+    def existing(self, name: str) -> LogRecord:
+        if name not in self.logs:
+            raise CommandRejected("not-found", f"there is no log {name[:220]!r}; `log list` shows those that are")
+        return self.logs[name]
+
+    def new_partitions(self, first: int, count: int, replicas: int) -> tuple[PartitionRecord, ...]:
+        if len(self.nodes) < replicas:
+            known = ", ".join(str(node) for node in sorted(self.nodes)) or "none"
+            raise CommandRejected(
+                "not-enough-nodes",
+                f"{replicas} replicas need {replicas} nodes; registered: {known}. Ask for fewer, or start more nodes",
+            )
+        if self.partition_count + count > MAX_PARTITIONS:
+            raise CommandRejected(
+                "invalid-argument",
+                f"the cluster has {self.partition_count} partitions, {count} more would exceed {MAX_PARTITIONS}",
+            )
+        held: dict[int, int] = {}
+        led: dict[int, int] = {}
+        for log in self.logs.values():
+            for partition in log.partitions:
+                led[partition.preferred] = led.get(partition.preferred, 0) + 1
+                for node in partition.replicas:
+                    held[node] = held.get(node, 0) + 1
+        placed = place(count, replicas, sorted(self.nodes), held, led)
+        group, self.next_group = self.next_group, self.next_group + count
+        return tuple(PartitionRecord(str(first + i), group + i, members) for i, members in enumerate(placed))
+
+
+def _register_node(state: State, command: pb.RegisterNode) -> CommandResult:
+    if not 1 <= command.node < 2**31:
+        raise CommandRejected("invalid-argument", f"node id {command.node}: must be 1 to 2147483647")
+    if command.node not in state.nodes and len(state.nodes) >= MAX_NODES:
+        raise CommandRejected(
+            "invalid-argument", f"a cluster has at most {MAX_NODES} nodes, since each votes on metadata"
+        )
+    listeners = tuple(ListenerAddress(listener.name, listener.address) for listener in command.listeners)
+    state.nodes[command.node] = NodeRecord(command.node, command.rpc_address, listeners)
+    return Ok()
+
+
+def _create_log(state: State, command: pb.CreateLog) -> CommandResult:
+    if not NAME.fullmatch(command.name):
+        raise CommandRejected("invalid-argument", f"log name {command.name[:220]!r}: {NAME_RULE}")
+    if command.name in state.logs:
+        old = state.logs[command.name]
+        raise CommandRejected(
+            "already-exists",
+            f"log {command.name!r} exists, with {len(old.partitions)} partitions and {old.replicas} replicas; "
+            "`log alter` changes it",
+        )
+    if len(state.logs) >= MAX_LOGS:
+        raise CommandRejected("invalid-argument", f"there are {MAX_LOGS} logs, and no room for more: delete some")
+    _check_partitions(command.partitions)
+    if not 1 <= command.replicas <= MAX_NODES:
+        raise CommandRejected("invalid-argument", f"replicas {command.replicas}: must be 1 to {MAX_NODES}")
+    retention_ms = _retention("retention_ms", command.retention_ms)
+    retention_bytes = _retention("retention_bytes", command.retention_bytes)
+    partitions = state.new_partitions(0, command.partitions, command.replicas)
+    log = LogRecord(
+        name=command.name,
+        id=state.next_log_id,
+        replicas=command.replicas,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        created_ms=command.now_ms,
+        partitions=partitions,
+    )
+    state.next_log_id += 1
+    state.logs[log.name] = log
+    return Ok(log)
+
+
+def _alter_log(state: State, command: pb.AlterLog) -> CommandResult:
+    log = state.existing(command.name)
+    changes: dict[str, Any] = {}
+    if command.HasField("retention_ms"):
+        changes["retention_ms"] = _retention("retention_ms", command.retention_ms)
+    if command.HasField("retention_bytes"):
+        changes["retention_bytes"] = _retention("retention_bytes", command.retention_bytes)
+    if command.HasField("partitions"):
+        _check_partitions(command.partitions)
+        have = len(log.partitions)
+        if command.partitions < have:
+            raise CommandRejected(
+                "invalid-argument",
+                f"log {log.name!r} has {have} partitions; their number can only grow, since the events in them would "
+                "be lost: create another log",
+            )
+        if command.partitions > have:
+            changes["partitions"] = log.partitions + state.new_partitions(have, command.partitions - have, log.replicas)
+    log = replace(log, **changes)
+    state.logs[log.name] = log
+    return Ok(log)
+
+
+def _delete_log(state: State, command: pb.DeleteLog) -> CommandResult:
+    del state.logs[state.existing(command.name).name]
+    return Ok()
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= MAX_PARTITIONS_PER_LOG:
+        raise CommandRejected("invalid-argument", f"partitions {partitions}: must be 1 to {MAX_PARTITIONS_PER_LOG}")
+
+
+def _retention(name: str, value: int) -> int | None:
+    if not 0 <= value <= MAX_RETENTION:
+        raise CommandRejected("invalid-argument", f"{name} {value}: must be 0 (no bound) to {MAX_RETENTION}")
+    return value or None
+
+
+COMMANDS: dict[str | None, Callable[[State, Any], CommandResult]] = {
+    "register_node": _register_node,
+    "create_log": _create_log,
+    "alter_log": _alter_log,
+    "delete_log": _delete_log,
+}

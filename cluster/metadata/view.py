@@ -1,0 +1,135 @@
+"""Reading the metadata of this node: what it has applied, which may be behind what the leader has.
+
+The rule: a view never says more than was committed. Whoever acts on it must bear that another node already knows better
+(a deleted log, another partition): the answers of those asked say so, and asking again later helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from cluster.metadata.machine import MetadataMachine
+from cluster.metadata.types import LogRecord, NodeRecord, PartitionRecord
+
+
+class MetadataView:
+    def __init__(self, machine: MetadataMachine) -> None:
+        self._machine = machine
+        self._groups: dict[int, tuple[LogRecord, PartitionRecord]] = {}
+        self._groups_revision = -1
+
+    # -- logs and partitions
+
+    @property
+    def logs(self) -> Mapping[str, LogRecord]:
+        return MappingProxyType(self._machine.state.logs)
+
+    def log(self, name: str) -> LogRecord | None:
+        return self._machine.state.logs.get(name)
+
+    def partition(self, log: str, partition: str) -> PartitionRecord | None:
+        record = self.log(log)
+        if record is None or not partition.isascii() or not partition.isdigit():
+            return None
+        number = int(partition)
+        if number >= len(record.partitions) or partition != record.partitions[number].name:
+            return None  # also "00" and the like
+        return record.partitions[number]
+
+    def group(self, group: int) -> tuple[LogRecord, PartitionRecord] | None:
+        return self._by_group().get(group)
+
+    def hosted_by(self, node: int) -> Iterator[tuple[LogRecord, PartitionRecord]]:
+        return (pair for pair in self._by_group().values() if node in pair[1].replicas)
+
+    def was_deleted(self, group: int) -> bool:
+        """The group was allocated once and is gone: what a node still has of it can be erased. False for ids this node
+        has not heard of yet."""
+        return 0 < group < self._machine.state.next_group and group not in self._by_group()
+
+    # -- nodes
+
+    @property
+    def nodes(self) -> Mapping[int, NodeRecord]:
+        return MappingProxyType(self._machine.state.nodes)
+
+    def listener_address(self, node: int, listener: str) -> str | None:
+        """The address of the node's listener of that name, else of its first one."""
+        record = self._machine.state.nodes.get(node)
+        if record is None or not record.listeners:
+            return None
+        by_name = {item.name: item.address for item in record.listeners}
+        return by_name.get(listener, record.listeners[0].address)
+
+    # -- change
+
+    @property
+    def revision(self) -> int:
+        return self._machine.revision
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """`callback` is called inside a turn of the Raft host after a change: it notes that and returns. Returns the
+        function that ends the subscription."""
+        self._machine.on_change.append(callback)
+        return lambda: self._machine.on_change.remove(callback)
+
+    # -- for people and programs
+
+    def describe(self, name: str, leader_of: Callable[[int], int | None]) -> dict[str, Any] | None:
+        """JSON-like form of one log; `leader_of` maps a group to the node that leads it, if known."""
+        log = self.log(name)
+        return None if log is None else describe(log, leader_of)
+
+    def list_logs(self) -> Sequence[dict[str, Any]]:
+        return [
+            {
+                "name": log.name,
+                "partitions": len(log.partitions),
+                "replicas": log.replicas,
+                "retention_ms": log.retention_ms,
+                "retention_bytes": log.retention_bytes,
+            }
+            for _, log in sorted(self._machine.state.logs.items())
+        ]
+
+    def list_nodes(self) -> Sequence[dict[str, Any]]:
+        return [
+            {
+                "node": node.node,
+                "rpc_address": node.rpc_address,
+                "listeners": {item.name: item.address for item in node.listeners},
+            }
+            for _, node in sorted(self._machine.state.nodes.items())
+        ]
+
+    def _by_group(self) -> dict[int, tuple[LogRecord, PartitionRecord]]:
+        if self._groups_revision != self._machine.revision:
+            self._groups_revision = self._machine.revision
+            self._groups = {
+                partition.group: (log, partition)
+                for log in self._machine.state.logs.values()
+                for partition in log.partitions
+            }
+        return self._groups
+
+
+def describe(log: LogRecord, leader_of: Callable[[int], int | None]) -> dict[str, Any]:
+    return {
+        "name": log.name,
+        "replicas": log.replicas,
+        "retention_ms": log.retention_ms,
+        "retention_bytes": log.retention_bytes,
+        "created_ms": log.created_ms,
+        "partitions": [
+            {
+                "partition": partition.name,
+                "leader": leader_of(partition.group),
+                "preferred": partition.preferred,
+                "replicas": sorted(partition.replicas),
+                "group": partition.group,
+            }
+            for partition in log.partitions
+        ],
+    }
