@@ -3,6 +3,8 @@
 The public names are below; everything else in the package may change. Start with `Host`.
 """
 
+from cluster.raft.group import Group
+from cluster.raft.host import Host, Turn
 from cluster.raft.interfaces import (
     ENTRY_REGULAR,
     METADATA_GROUP,
@@ -39,7 +41,9 @@ __all__ = [
     "Discarded",
     "Disk",
     "Durability",
+    "Group",
     "GroupId",
+    "Host",
     "InvariantBroken",
     "NodeId",
     "NotLeader",
@@ -50,5 +54,6 @@ __all__ = [
     "RaftOptions",
     "StateDamaged",
     "StateMachine",
+    "Turn",
     "Unknown",
 ]

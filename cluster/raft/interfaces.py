@@ -1,10 +1,11 @@
 """What `cluster.raft` needs from its surroundings: disk, clock and state machine.
 
-The problem: safety rests on the order of writes, syncs and sends, so the code that decides must not do any of them itself.
-The rule: everything below is given from outside, has exactly two families of implementations (production and simulation),
-and says in its docstring what a crash may forget.
+The problem: safety rests on the order of writes, syncs and sends, so the code that decides must not do any of
+them itself. The rule: everything below is given from outside, has exactly two families of implementations
+(production and simulation), and says in its docstring what a crash may forget.
 
-Rejected: `async` methods. A turn of the host is one synchronous calculation; only the sync, which the caller runs, waits.
+Rejected: `async` methods. A turn of the host is one synchronous calculation; only the sync, which the caller
+runs, waits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ GroupId = int
 METADATA_GROUP: GroupId = 0
 
 ENTRY_REGULAR = b"\x00"
-"""First byte of every proposal (pysyncobj's command kind). It is part of the entry; state machines decode from offset 1."""
+"""First byte of every proposal (pysyncobj's command kind). It is part of the entry; state machines decode
+from offset 1."""
 
 
 class Batch(Protocol):
@@ -63,9 +65,9 @@ class StateMachine(Protocol):
     def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
         """Apply one committed entry and return its result.
 
-        Called in index order, once per index and process life; after a restart the entries after the last checkpoint come
-        again, so what is put into `batch` is idempotent. A command that cannot be carried out is a result, not an exception.
-        `data` begins with ENTRY_REGULAR.
+        Called in index order, once per index and process life; after a restart the entries after the last
+        checkpoint come again, so what is put into `batch` is idempotent. A command that cannot be carried out
+        is a result, not an exception. `data` begins with ENTRY_REGULAR.
         """
 
     def checkpoint(self) -> bytes:

@@ -1,7 +1,7 @@
 """Limits and times of the Raft groups of one node, each with its reason.
 
-The rule: every number that bounds memory, work per turn or waiting is here and has a name with its unit; nothing in the package
-waits, grows or loops without one.
+The rule: every number that bounds memory, work per turn or waiting is here and has a name with its unit;
+nothing in the package waits, grows or loops without one.
 """
 
 from __future__ import annotations
@@ -15,36 +15,45 @@ MIB = 1024 * KIB
 Durability = Literal["fsync", "replicated"]
 
 MAX_ENTRY_BYTES = 32 * MIB
-"""A proposal above this is refused: it must fit a transport message of 64 MiB together with others of the turn."""
+"""A proposal above this is refused: it must fit a transport message of 64 MiB together with others of the
+turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
     heartbeat_s: float = 0.1
-    """Leaders of idle groups show themselves this often; all groups of a node at the same moment, so frames are shared."""
+    """Leaders of idle groups show themselves this often; all groups of a node at the same moment, so frames
+    are shared."""
     election_min_s: float = 0.4
-    """A follower doubts its leader after a random time from here (> 3 heartbeats: one lost heartbeat must not matter) ..."""
+    """A follower doubts its leader after a random time from here (> 3 heartbeats: one lost heartbeat must not
+    matter) ..."""
     election_max_s: float = 0.8
     """... to here. The spread makes one follower ask first; failover must stay under 1 s."""
     quorum_check_s: float = 0.8
-    """A leader without answers from a majority for this long steps down: about when the others elect another one."""
+    """A leader without answers from a majority for this long steps down: about when the others elect another
+    one."""
     suspicion_min_s: float = 0.01
-    """When the connection to the leader's node breaks, a follower asks for pre-votes after a random time from here ..."""
+    """When the connection to the leader's node breaks, a follower asks for pre-votes after a random time from
+    here ..."""
     suspicion_max_s: float = 0.08
     """... to here: several round trips and syncs wide, so that two followers seldom collide."""
     stall_s: float = 0.1
-    """A deadline missed by more than this means that our loop stood still, not that the leader did: look at input first."""
+    """A deadline missed by more than this means that our loop stood still, not that the leader did: look at
+    input first."""
     durability: Durability = "fsync"
-    """"fsync": entries are synced before they are acknowledged. "replicated": only terms and votes are; the loss of power
-    on a majority at once may lose acknowledged entries."""
+    """"fsync": entries are synced before they are acknowledged. "replicated": only terms and votes are; the
+    loss of power on a majority at once may lose acknowledged entries."""
     eager_appends: bool = False
-    """Leaders send appends before their own sync (both run in parallel; commit still waits for the leader's own sync)."""
+    """Leaders send appends before their own sync (both run in parallel; commit still waits for the leader's
+    own sync)."""
     max_append_bytes: int = 1 * MIB
-    """Entries in one append, unless a single entry is larger: bounds the work a follower gets in one piece."""
+    """Entries in one append, unless a single entry is larger: bounds the work a follower gets in one
+    piece."""
     max_append_entries: int = 1024
     """The same for tiny entries."""
     window_bytes: int = 8 * MIB
-    """Unanswered bytes per follower and group. Enough for 1 GB/s at 8 ms; bounds what a reconnect sends again."""
+    """Unanswered bytes per follower and group. Enough for 1 GB/s at 8 ms; bounds what a reconnect sends
+    again."""
     window_messages: int = 64
     """Unanswered appends with entries per follower and group."""
     max_uncommitted_bytes: int = 64 * MIB
@@ -60,17 +69,20 @@ class RaftOptions:
     checkpoint_bytes: int = 64 * MIB
     """... and at most so many bytes."""
     unknown_after_s: float = 2.0
-    """After losing leadership, proposals without outcome are reported Unknown: a new leader is long there by then."""
+    """After losing leadership, proposals without outcome are reported Unknown: a new leader is long there by
+    then."""
     transfer_timeout_s: float = 1.0
     """A leadership transfer that did not happen by now is given up and proposals are taken again."""
     prefer_after_s: float = 3.0
-    """A leader hands over to the group's preferred node when that has been connected and caught up for so long ..."""
+    """A leader hands over to the group's preferred node when that has been connected and caught up for so
+    long ..."""
     prefer_retry_s: float = 10.0
     """... and tries again no sooner than this: a transfer stops proposals for a round trip."""
     commit_lag_s: float = 0.005
     """A new commit index travels with the next append, or alone after this time."""
     trim_waits_for_members: bool = True
-    """A leader trims nothing that a member still lacks (a lagging member could not catch up from the log any more)."""
+    """A leader trims nothing that a member still lacks (a lagging member could not catch up from the log any
+    more)."""
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_min_s < self.election_max_s:

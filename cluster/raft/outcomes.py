@@ -1,10 +1,12 @@
 """What became of a proposal, and the ways to refuse one.
 
-The problem: "it failed" is not an answer in a replicated log. A client may repeat what is certainly not in the log, and must
-not repeat (without numbers) what may still turn up there. The rule: `Discarded` is said only after *another* entry was applied
-at the same index; a truncated tail alone proves nothing, because another member may still hold the entry and win an election.
+The problem: "it failed" is not an answer in a replicated log. A client may repeat what is certainly not in
+the log, and must not repeat (without numbers) what may still turn up there. The rule: `Discarded` is said
+only after *another* entry was applied at the same index; a truncated tail alone proves nothing, because
+another member may still hold the entry and win an election.
 
-Rejected: pysyncobj's FAIL_REASON numbers, which mix "not applied" and "who knows" in one enumeration (exactly-once L16).
+Rejected: pysyncobj's FAIL_REASON numbers, which mix "not applied" and "who knows" in one enumeration
+(exactly-once L16).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ Outcome = Committed | Discarded | Unknown
 
 @dataclass(frozen=True, slots=True)
 class ApplyFailed:
-    """The result of an entry whose `StateMachine.apply` raised: a defect in the machine, the same on every replica."""
+    """The result of an entry whose `StateMachine.apply` raised: a defect in the machine, the same on every
+    replica."""
 
     error: str
 
@@ -54,7 +57,8 @@ class RaftError(Exception):
 
 
 class NotLeader(RaftError):
-    """The proposal was not made: this node does not lead the group, or is handing it over. Retry at `leader`."""
+    """The proposal was not made: this node does not lead the group, or is handing it over. Retry at
+    `leader`."""
 
     def __init__(self, leader: NodeId | None) -> None:
         where = "no leader is known; retry soon" if leader is None else f"node {leader} leads; retry there"
@@ -63,12 +67,15 @@ class NotLeader(RaftError):
 
 
 class Overloaded(RaftError):
-    """The proposal was not made: too many bytes wait for a majority. Retry when earlier proposals are answered."""
+    """The proposal was not made: too many bytes wait for a majority. Retry when earlier proposals are
+    answered."""
 
 
 class InvariantBroken(RaftError):
-    """A rule of Raft does not hold, here or at a peer. The process must stop; going on could destroy committed entries."""
+    """A rule of Raft does not hold, here or at a peer. The process must stop; going on could destroy
+    committed entries."""
 
 
 class StateDamaged(InvariantBroken):
-    """What the disk returned is not what was written. The node must not vote with a damaged memory of its votes."""
+    """What the disk returned is not what was written. The node must not vote with a damaged memory of its
+    votes."""

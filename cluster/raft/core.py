@@ -1,0 +1,225 @@
+"""pysyncobj's `SyncObj` with the overrides it needs, and readable names for its private state.
+
+What stays the library's: terms and votes, the reaction to each message, replication progress per member, and
+the commit rule. What is replaced, because it is slow, unsafe or in the way: its timers' randomness, its
+command queue (A13: proposals are appended synchronously by `Group`), apply (it hides index and term, A10-A11,
+L1-L2), sending appends (no window, no way to tell a new entry from a heartbeat, L9-L11), and log compaction
+(L13).
+
+The rule: an override keeps the contract its callers in the library rely on; anything more belongs into
+`guard` or `group`.
+
+Rejected: overriding `_onTick` and `__onMessageReceived` too. That would be a new Raft; these two are what was
+audited.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+from pysyncobj.transport import Transport
+
+from cluster.raft.interfaces import NodeId
+from cluster.raft.journal import Journal, LazySlice
+from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
+from cluster.raft.outcomes import InvariantBroken
+
+NEVER = 10**12
+"""Entries or seconds before the library would compact its log: our journal trims, never it (L13)."""
+
+
+class CoreOwner(Protocol):
+    """What the library's ticks call back into; implemented by `Group`."""
+
+    def random_timeout(self) -> float: ...
+    def apply_committed(self) -> None: ...
+    def send_appends(self) -> None: ...
+    def state_changed(self, old: int, new: int) -> None: ...
+
+
+class Member(Node):
+    """A member of the group; the library hashes and compares these often."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        super().__init__(node_id)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Member) and other._id == self._id)
+
+    def __hash__(self) -> int:
+        return cast(int, self._id)
+
+    def __str__(self) -> str:
+        return f"node {self._id}"
+
+
+class _NoPoller:
+    """The library polls its sockets at the end of a tick; it has none here."""
+
+    def poll(self, timeout: float) -> None:
+        del timeout
+
+
+def _configuration(journal: Journal, options: RaftOptions) -> SyncObjConf:
+    return SyncObjConf(
+        autoTick=False,
+        journalFile=journal,
+        raftMinTimeout=options.election_min_s,
+        raftMaxTimeout=options.election_max_s,
+        appendEntriesPeriod=options.heartbeat_s,
+        leaderFallbackTimeout=options.quorum_check_s,
+        connectionTimeout=max(options.election_max_s, 1.0),
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=2 * MAX_ENTRY_BYTES,
+        commandsQueueSize=1,
+        logCompactionMinEntries=NEVER,
+        logCompactionMinTime=NEVER,
+        dynamicMembershipChange=False,
+        useFork=False,
+    )
+
+
+class Core(SyncObj):
+    _SyncObj__newAppendEntriesTime = 0.0  # read by a property while the library's constructor still runs
+
+    def __init__(
+        self,
+        self_member: Member,
+        others: Iterable[Member],
+        journal: Journal,
+        transport: Transport,
+        owner: CoreOwner,
+        options: RaftOptions,
+    ) -> None:
+        self._log = journal
+        self._owner = owner
+        super().__init__(self_member, list(others), _configuration(journal, options), transport=transport)
+        self._poller = _NoPoller()
+        # One thread ever ticks; a lock per group is only memory.
+        assert isinstance(self._SyncObj__onTickCallbacksLock, type(threading.Lock()))
+
+    # ---- readable names
+
+    @property
+    def state(self) -> int:
+        return self._SyncObj__raftState
+
+    @property
+    def term(self) -> int:
+        return cast(int, self._SyncObj__raftCurrentTerm)
+
+    @property
+    def leader(self) -> Member | None:
+        return cast("Member | None", self._SyncObj__raftLeader)
+
+    def forget_leader(self) -> None:
+        self._SyncObj__raftLeader = None
+
+    @property
+    def commit_index(self) -> int:
+        return cast(int, self._SyncObj__raftCommitIndex)
+
+    @property
+    def applied_index(self) -> int:
+        return self._SyncObj__raftLastApplied
+
+    @applied_index.setter
+    def applied_index(self, index: int) -> None:
+        self._SyncObj__raftLastApplied = index
+
+    @property
+    def noop_index(self) -> int | None:
+        """Index of the entry with which this node began its own term as leader."""
+        return cast("int | None", getattr(self, "_SyncObj__noopIDx", None))
+
+    @property
+    def election_deadline(self) -> float:
+        return self._SyncObj__raftElectionDeadline
+
+    @election_deadline.setter
+    def election_deadline(self, at: float) -> None:
+        self._SyncObj__raftElectionDeadline = at
+
+    @property
+    def append_time(self) -> float:
+        """When the next tick of a leader calls `send_appends`; 0 = at once."""
+        return self._SyncObj__newAppendEntriesTime
+
+    @append_time.setter
+    def append_time(self, at: float) -> None:
+        self._SyncObj__newAppendEntriesTime = at
+
+    @property
+    def transfer_ordered(self) -> bool:
+        """The leader told this node to start an election now."""
+        return self._SyncObj__transferInProgress
+
+    def forget_transfer(self) -> None:
+        self._SyncObj__transferInProgress = False
+
+    @property
+    def connected(self) -> set[Member]:
+        return cast("set[Member]", self._SyncObj__connectedNodes)
+
+    @property
+    def next_index(self) -> dict[Member, int]:
+        return cast("dict[Member, int]", getattr(self, "_SyncObj__raftNextIndex", {}))
+
+    @property
+    def match(self) -> dict[Member, int]:
+        return cast("dict[Member, int]", getattr(self, "_SyncObj__raftMatchIndex", {}))
+
+    @property
+    def last_response(self) -> dict[Member, float]:
+        return cast("dict[Member, float]", getattr(self, "_SyncObj__lastResponseTime", {}))
+
+    # ---- overrides
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        return self._owner.random_timeout()
+
+    def _SyncObj__getCurrentLogIndex(self) -> int:
+        return self._log.last
+
+    def _SyncObj__getCurrentLogTerm(self) -> int:
+        return self._log.last_term
+
+    def _SyncObj__getEntries(
+        self, fromIDx: int | None, count: int | None = None, maxSizeBytes: int | None = None
+    ) -> LazySlice | list[Any]:
+        """The commit rule asks for single entries: one that is not durable here does not exist for it
+        (A9)."""
+        log = self._log
+        if fromIDx is None or fromIDx < log.base_index:
+            return []
+        if count == 1 and fromIDx > log.durable:
+            return []
+        end = log.last + 1 if count is None else min(log.last + 1, fromIDx + count)
+        return LazySlice(log, fromIDx, end)
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        self._owner.apply_committed()
+        return False
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        self._owner.send_appends()
+
+    def _SyncObj__setState(self, newState: int) -> None:
+        old = self.state
+        self._SyncObj__raftState = newState
+        if old != newState:
+            self._owner.state_changed(old, newState)
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        """L13: nothing here may be pickled."""
+
+    def _checkCommandsToApply(self) -> None:
+        """A13: there is no queue. `Group.propose` appends to the journal itself."""
+
+    def _applyCommand(self, command: Any, callback: Any, commandType: Any = None) -> None:
+        raise InvariantBroken("a command was queued inside pysyncobj; proposals go through Group.propose (A12, A13)")

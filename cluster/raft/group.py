@@ -1,0 +1,417 @@
+"""One Raft group on this node: proposals in, applied entries out.
+
+The problem: a caller wants to hand over bytes and learn what became of them, exactly once, whatever happens
+to leadership in between. The rules: only a leader appends, synchronously, under its current term (A13); an
+outcome is given in apply order, and `Discarded` only when another entry was applied at that index; apply
+never leaves an entry half done (A10, L2); the checkpoint, the trim and the entries they belong to are in one
+batch.
+
+The group ticks the library (`core`) and is called back by it: `apply_committed` and `send_appends` run inside
+a tick, between the host's input and its write.
+
+Rejected: telling callers "discarded" when their entry is truncated. Another member may still hold it and be
+elected.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Protocol
+
+from cluster.raft.core import Core, Member
+from cluster.raft.election import Election
+from cluster.raft.guard import Guard
+from cluster.raft.handover import Handover
+from cluster.raft.interfaces import Batch, GroupId, NodeId, StateMachine
+from cluster.raft.journal import Journal
+from cluster.raft.messages import Stamp
+from cluster.raft.names import FOLLOWER, LEADER
+from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
+from cluster.raft.outcomes import (
+    ApplyFailed,
+    Committed,
+    Discarded,
+    InvariantBroken,
+    NotLeader,
+    Outcome,
+    Overloaded,
+    Unknown,
+)
+from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.replication import Replication
+
+log = logging.getLogger(__name__)
+
+Emit = Callable[[NodeId, RaftMessage], None]
+
+ROLES = ("follower", "candidate", "leader")
+
+
+class GroupHost(Protocol):
+    """What a group needs of its host."""
+
+    now: float
+
+    def batch(self) -> Batch: ...
+    def mark_dirty(self, group: Group) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    index: int
+    term: int
+    size: int
+    done: Callable[[Outcome], None]
+
+
+class Group:
+    def __init__(
+        self,
+        group_id: GroupId,
+        self_id: NodeId,
+        members: Sequence[NodeId],
+        machine: StateMachine,
+        journal: Journal,
+        host: GroupHost,
+        emit: Emit,
+        options: RaftOptions,
+        randomness: random.Random,
+        version: int,
+        preferred: NodeId | None,
+    ) -> None:
+        self.group_id = group_id
+        self.members = tuple(sorted(members))
+        self.name = f"group {group_id} at node {self_id}"
+        self.on_role_change: Callable[[Group], None] | None = None
+        self._self_id = self_id
+        self._machine = machine
+        self._journal = journal
+        self._host = host
+        self._options = options
+        self._pending: deque[_Pending] = deque()
+        self._pending_bytes = 0
+        self._unknown_at = inf
+        self._trim_to = 0
+        self._applied_entries = 0
+        self._applied_bytes = 0
+        self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
+        self.scheduled_at = inf
+        self.closed = False
+        self._build_core(version, emit, randomness, preferred)
+        self._restore()
+
+    def _build_core(self, version: int, emit: Emit, randomness: random.Random, preferred: NodeId | None) -> None:
+        journal, options = self._journal, self._options
+        by_id = {node: Member(node) for node in self.members}
+        peers = {node: member for node, member in by_id.items() if node != self._self_id}
+        stamp = Stamp(self.group_id, version)
+        self._peers = peers
+        self._election = Election(self._self_id, frozenset(peers), stamp, journal, options, randomness, emit)
+        self._guard = Guard(self.name, peers, version, stamp, journal, self._election, emit)
+        self._core = Core(by_id[self._self_id], peers.values(), journal, self._guard, self, options)
+        self._guard.core = self._election.core = self._core
+        self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, emit)
+        self._handover = Handover(self._core, journal, peers, options, preferred)
+        eager = preferred in (None, self._self_id)
+        self._election.first_wait(self._host.now, eager=eager, new=journal.term == 0)
+
+    def _restore(self) -> None:
+        """L1: the library would apply the whole log again; continue behind the checkpoint instead."""
+        index, state = self._journal.load_checkpoint()
+        self._machine.restore(index, state)
+        self._core.applied_index = index
+        self._checkpoint_index = index
+
+    # ---- what others ask
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
+    def is_leader(self) -> bool:
+        return self._core.state == LEADER
+
+    @property
+    def ready(self) -> bool:
+        """Leads, and has applied everything that earlier leaders committed."""
+        core = self._core
+        return core.state == LEADER and core.applied_index >= (core.noop_index or 0)
+
+    @property
+    def leader(self) -> NodeId | None:
+        member = self._core.leader
+        return None if member is None else int(member.id)
+
+    @property
+    def commit_index(self) -> int:
+        return self._core.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        return self._core.applied_index
+
+    @property
+    def first_index(self) -> int:
+        return self._journal.base_index + 1
+
+    @property
+    def last_index(self) -> int:
+        return self._journal.last
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Bytes of own proposals without outcome."""
+        return self._pending_bytes
+
+    def entry(self, index: int) -> tuple[int, bytes]:
+        """(term, data) from memory or disk; KeyError if trimmed or not there yet."""
+        if index <= self._journal.base_index:
+            raise KeyError(index)
+        return self._journal.term_at(index), self._journal.data_at(index)
+
+    def match_index(self, node: NodeId) -> int:
+        """Leader: the last entry `node` is known to hold durably; 0 if nothing is known."""
+        if node == self._self_id:
+            return self._journal.durable
+        return self._core.match.get(self._peers[node], 0) if self.is_leader else 0
+
+    def safe_trim_index(self) -> int:
+        """Up to where every member, as far as this node knows, can do without the log."""
+        if not self.is_leader or not self._options.trim_waits_for_members:
+            return self.applied_index
+        return min([self.applied_index, *(self.match_index(node) for node in self._peers)])
+
+    def status(self) -> dict[str, Any]:
+        core = self._core
+        return {
+            "group": self.group_id,
+            "role": ROLES[core.state],
+            "ready": self.ready,
+            "term": core.term,
+            "leader": self.leader,
+            "commit": core.commit_index,
+            "applied": core.applied_index,
+            "first": self.first_index,
+            "last": self._journal.last,
+            "uncommitted_bytes": self._pending_bytes,
+            "members": {
+                node: {
+                    "match": self.match_index(node),
+                    "connected": node == self._self_id or self._peers[node] in core.connected,
+                }
+                for node in self.members
+            },
+        }
+
+    # ---- proposals
+
+    def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int:
+        core = self._core
+        if self.closed or core.state != LEADER or self._handover.is_active:
+            raise NotLeader(None if self.is_leader else self.leader)
+        size = len(data)
+        if size > MAX_ENTRY_BYTES:
+            raise ValueError(f"an entry of {size} bytes is over the limit of {MAX_ENTRY_BYTES}; split it")
+        if self._pending and self._pending_bytes + size > self._options.max_uncommitted_bytes:
+            raise Overloaded(
+                f"{self.name}: {self._pending_bytes} bytes wait for a majority; retry when some are answered"
+            )
+        index = self._journal.last + 1
+        self._journal.add(data, index, core.term)
+        self._pending.append(_Pending(index, core.term, size, done))
+        self._pending_bytes += size
+        core.append_time = 0.0
+        self._host.mark_dirty(self)
+        return index
+
+    def _answer(self, pending: _Pending, outcome: Outcome) -> None:
+        self._pending_bytes -= pending.size
+        try:
+            pending.done(outcome)
+        except Exception:  # one caller's defect must not stop replication for all others
+            log.exception("%s: the callback of entry %d failed", self.name, pending.index)
+
+    def _answer_all_unknown(self) -> None:
+        self._unknown_at = inf
+        while self._pending:
+            pending = self._pending.popleft()
+            self._answer(pending, Unknown(pending.index, pending.term))
+
+    # ---- the library's callbacks
+
+    def random_timeout(self) -> float:
+        return self._election.random_timeout()
+
+    def send_appends(self) -> None:
+        self._replication.send(self._host.now)
+
+    def state_changed(self, old: int, new: int) -> None:
+        now = self._host.now
+        if new == LEADER:
+            self._election.leader_heard(now)
+            self._replication.begin(now)
+            self._handover.begin(now)
+            self._unknown_at = inf
+        elif old == LEADER:
+            self._handover.end()
+            self._core.election_deadline = now + self._election.random_timeout()
+            if self._pending:
+                self._unknown_at = now + self._options.unknown_after_s
+
+    def apply_committed(self) -> None:
+        """Apply in order, at most one slice; the host ticks again while there is more."""
+        core, journal = self._core, self._journal
+        commit = core.commit_index
+        index = core.applied_index
+        if index >= commit:
+            return
+        if core.state == LEADER:
+            self._replication.commit_moved(self._host.now)
+        batch = self._host.batch()
+        bytes_left = self._options.apply_bytes_per_tick
+        end = min(commit, index + self._options.apply_entries_per_tick)
+        while index < end and bytes_left > 0:
+            index += 1
+            term, data = journal.term_at(index), journal.data_at(index)
+            result = self._apply_one(index, term, data, batch) if data[0] == 0 else None
+            core.applied_index = index
+            bytes_left -= len(data)
+            self._applied_entries += 1
+            self._applied_bytes += len(data)
+            self._resolve(index, term, result)
+        if index < commit:
+            self._host.mark_dirty(self)
+
+    def _apply_one(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+        try:
+            return self._machine.apply(index, term, data, batch)
+        except (MemoryError, OSError) as error:
+            raise InvariantBroken(f"{self.name}: entry {index} cannot be applied on this node: {error}") from error
+        except Exception as error:  # L2: a defect common to all replicas; stopping them all forever helps nobody
+            log.exception("%s: apply of entry %d (term %d) failed, recorded as a rejection", self.name, index, term)
+            return ApplyFailed(f"{type(error).__name__}: {error}")
+
+    def _resolve(self, index: int, term: int, result: object) -> None:
+        """Pending proposals up to `index` have their outcome now."""
+        while self._pending and self._pending[0].index <= index:
+            pending = self._pending.popleft()
+            if pending.index == index and pending.term == term:
+                self._answer(pending, Committed(index, term, result))
+            else:
+                self._answer(pending, Discarded(pending.index, pending.term))
+
+    # ---- the host's calls
+
+    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+        self._guard.receive(sender, message, now)
+
+    def tick(self, now: float) -> None:
+        core = self._core
+        self._election.before_tick(now)
+        if core.state == LEADER:
+            self._replication.before_tick(now)
+            self._handover.before_tick(now)
+        core._onTick(0.0)
+        if now >= self._unknown_at:
+            self._answer_all_unknown()
+        self._maintain()
+        self._journal.flush()
+        self._notify()
+
+    def _maintain(self) -> None:
+        """Checkpoint and trim, outside of apply."""
+        options, applied = self._options, self._core.applied_index
+        trim_to = min(self._trim_to, self.safe_trim_index())
+        trims = trim_to > self._journal.base_index
+        due = self._applied_entries >= options.checkpoint_entries or self._applied_bytes >= options.checkpoint_bytes
+        if not trims and not due:
+            return
+        self._checkpoint()
+        if trims:
+            self._journal.trim(trim_to, applied)
+            self._trim_to = 0
+
+    def _checkpoint(self) -> None:
+        applied = self._core.applied_index
+        self._journal.put_checkpoint(applied, self._machine.checkpoint())
+        self._checkpoint_index = applied
+        self._applied_entries = self._applied_bytes = 0
+
+    def _notify(self) -> None:
+        role = (self._core.state, self._core.term, self.leader, self.ready)
+        if role == self._role:
+            return
+        self._role = role
+        if self.on_role_change is not None:
+            self.on_role_change(self)
+
+    def next_deadline(self) -> float:
+        core = self._core
+        if core.state != LEADER:
+            return min(core.election_deadline, self._unknown_at)
+        return min(core.append_time, self._handover.next_deadline)
+
+    def after_sync(self, durable_index: int) -> None:
+        journal = self._journal
+        journal.mark_durable(durable_index)
+        waits_for_own_sync = not self._peers or self._options.eager_appends
+        if waits_for_own_sync and self.is_leader and self._core.commit_index < journal.durable:
+            self._host.mark_dirty(self)
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
+
+    def peer_up(self, node: NodeId) -> None:
+        member = self._peers.get(node)
+        if member is None or member in self._core.connected:
+            return
+        self._guard._onNodeConnected(member)
+        self._handover.peer_up(node, self._host.now)
+        if self.is_leader:
+            self._replication.restart(member)
+            self._core.append_time = 0.0
+            self._host.mark_dirty(self)
+
+    def peer_down(self, node: NodeId) -> None:
+        member = self._peers.get(node)
+        if member is None or member not in self._core.connected:
+            return
+        self._guard._onNodeDisconnected(member)
+        if self.is_leader:
+            self._replication.restart(member)
+        elif self._core.leader == member:
+            self._election.leader_gone(self._host.now)
+
+    # ---- requests
+
+    def trim(self, index: int) -> None:
+        """Ask to forget entries <= index. Done after the next tick, with a checkpoint in the same batch, as
+        far as it is applied here and (leader) held by every member."""
+        self._trim_to = max(self._trim_to, index)
+        self._host.mark_dirty(self)
+
+    def transfer(self, node: NodeId) -> None:
+        """Hand leadership over: stop taking proposals, wait until `node` has everything, order it to
+        campaign."""
+        if not self.is_leader:
+            raise NotLeader(self.leader)
+        if node != self._self_id:
+            self._handover.start(self._peers[node], self._host.now)
+            self._host.mark_dirty(self)
+
+    def close(self, *, erase: bool) -> None:
+        self.closed = True
+        self._answer_all_unknown()
+        if erase:
+            self._journal.erase()
+        else:
+            if self._core.applied_index > self._checkpoint_index:
+                self._checkpoint()
+            self._journal.flush()

@@ -1,0 +1,291 @@
+"""The transport of one group's core: every message passes here, in both directions, and is dropped, corrected
+or answered.
+
+The problem: as shipped, pysyncobj loses acknowledged entries on plain FIFO links. It counts messages instead
+of voters (A5), takes replies of any age for fresh ones (A1), truncates what it already has and acknowledged
+(A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
+handlers within the conditions under which it is right:
+
+* only members with the same configuration version are heard;
+* an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
+  a conflict at or below our commit index stops the process;
+* a commit index is believed up to the entry the same append proved to match;
+* one vote per voter and term; one accepted rejection per batch of appends (`progress`);
+* elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
+  L4, never one alone);
+* commands are never forwarded to another member (A12, A13).
+
+Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
+
+Rejected: repairing pysyncobj's handlers in place. Filters can be tested one by one, and the library stays
+what was audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pysyncobj.transport import Transport
+
+from cluster.raft.core import Core, Member
+from cluster.raft.election import Election
+from cluster.raft.interfaces import NodeId
+from cluster.raft.journal import Journal
+from cluster.raft.messages import Stamp
+from cluster.raft.names import CANDIDATE, LEADER
+from cluster.raft.outcomes import InvariantBroken
+from cluster.raft.progress import Progress
+from cluster.raft.raft_pb2 import AppendEntries, RaftMessage
+
+
+class Guard(Transport):
+    def __init__(
+        self,
+        name: str,
+        members: Mapping[NodeId, Member],
+        version: int,
+        stamp: Stamp,
+        journal: Journal,
+        election: Election,
+        emit: Callable[[NodeId, RaftMessage], None],
+    ) -> None:
+        super().__init__(None, None, ())
+        self._name = name
+        self._members = members
+        self._version = version
+        self._stamp = stamp
+        self._journal = journal
+        self._election = election
+        self._emit = emit
+        self.core: Core
+        self.progress: dict[NodeId, Progress] = {}
+        self.next_sequence = 1
+        self._answering = 0
+        self._voters: set[tuple[int, NodeId]] = set()
+        self._handlers: dict[str, Callable[[Member, RaftMessage, float], None]] = {
+            "append": self._on_append,
+            "append_reply": self._on_append_reply,
+            "vote_request": self._on_vote_request,
+            "vote_reply": self._on_vote_reply,
+            "timeout_now": self._on_timeout_now,
+            "stale_term": self._on_stale_term,
+        }
+
+    # ---- outgoing
+
+    def send(self, node: Member, message: dict[str, Any]) -> bool:
+        kind = message["type"]
+        if kind == "request_vote":
+            last = (message["last_log_index"], message["last_log_term"])
+            out = self._stamp.vote_request(message["term"], last, transfer=self._election.by_transfer)
+        elif kind == "response_vote":
+            out = self._stamp.vote_reply(message["term"], granted=True)
+        elif kind == "next_node_idx":
+            out = self._reply(message["next_node_idx"], success=message["success"], reset=message["reset"])
+        elif kind == "timeout_now":
+            out = self._stamp.timeout_now(message["term"])
+        else:
+            raise InvariantBroken(f"{self._name}: pysyncobj wants to send {kind!r}, which no member may send")
+        self._emit(node.id, out)
+        return True
+
+    def _reply(self, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
+        if reset:
+            next_index = self._hint(next_index)
+        return self._stamp.append_reply(self.core.term, self._answering, next_index, success=success, reset=reset)
+
+    def _hint(self, next_index: int) -> int:
+        """L6: skip our whole run of the conflicting term, but nothing that is committed here."""
+        journal = self._journal
+        if journal.base_index < next_index <= journal.last:
+            next_index = journal.first_of_term_at(next_index)
+        return max(next_index, journal.commit + 1)
+
+    # ---- incoming
+
+    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+        member = self._members.get(sender)
+        if member is None or message.version != self._version:
+            return
+        kind = message.WhichOneof("body")
+        if kind is not None:
+            self._handlers[kind](member, message, now)
+
+    def _deliver(self, member: Member, message: dict[str, Any]) -> None:
+        self._onMessageReceived(member, message)
+
+    def _on_append(self, member: Member, message: RaftMessage, now: float) -> None:
+        core = self.core
+        if message.term < core.term:
+            self._emit(member.id, self._stamp.stale_term(core.term))
+            return
+        if message.term == core.term and core.state == LEADER:
+            raise InvariantBroken(f"{self._name}: {member} and this node both lead term {core.term}")
+        self._election.leader_heard(now)
+        body = message.append
+        self._answering = body.sequence
+        if body.has_previous:
+            self._match(member, message.term, body)
+        else:
+            self._bare(member, message.term, body.commit_index, proven=core.commit_index)
+            self._emit(member.id, self._reply(self._journal.last + 1, success=False, reset=False))
+
+    def _bare(self, member: Member, term: int, commit_index: int, proven: int) -> None:
+        """A sign of life whose commit index is believed up to `proven` (A3)."""
+        self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
+
+    def _match(self, member: Member, term: int, body: AppendEntries) -> None:
+        journal = self._journal
+        index, index_term = body.previous_index, body.previous_term
+        terms = body.entry_terms
+        end = index + len(terms)
+        if len(body.entries) != len(terms):
+            return
+        skip = 0
+        if index < journal.base_index:
+            # Trimmed here, hence committed, hence the same at every leader.
+            skip = min(journal.base_index - index, len(terms))
+        elif index > journal.last or journal.term_at(index) != index_term:
+            self._reject(member, term, body)
+            return
+        while skip < len(terms) and self._has(index + skip + 1, terms[skip]):
+            skip += 1
+        if skip == len(terms):
+            self._bare(member, term, body.commit_index, proven=max(end, self.core.commit_index))
+            self._emit(member.id, self._reply(end + 1, success=True, reset=False))
+        else:
+            self._append(member, term, body, skip)
+
+    def _has(self, index: int, term: int) -> bool:
+        return index <= self._journal.last and self._journal.term_at(index) == term
+
+    def _append(self, member: Member, term: int, body: AppendEntries, skip: int) -> None:
+        """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
+        journal = self._journal
+        index = body.previous_index + skip
+        if index < journal.last and index + 1 <= journal.commit:
+            raise InvariantBroken(
+                f"{self._name}: {member} leads term {term} with another entry at {index + 1}, "
+                f"which is committed here (commit index {journal.commit})"
+            )
+        terms = body.entry_terms
+        first = body.previous_index + 1
+        entries = [(data, first + i, terms[i]) for i, data in enumerate(body.entries) if i >= skip]
+        self._deliver(
+            member,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": body.commit_index,
+                "prevLogIdx": index,
+                "prevLogTerm": journal.term_at(index),
+                "entries": entries,
+            },
+        )
+
+    def _reject(self, member: Member, term: int, body: AppendEntries) -> None:
+        """The library answers "go back"; it needs no entries for that."""
+        if body.previous_index <= self._journal.commit:
+            raise InvariantBroken(
+                f"{self._name}: {member} leads term {term} and has term {body.previous_term} at "
+                f"{body.previous_index}, which is committed here with term "
+                f"{self._journal.term_at(body.previous_index)}"
+            )
+        self._deliver(
+            member,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": self.core.commit_index,
+                "prevLogIdx": body.previous_index,
+                "prevLogTerm": body.previous_term,
+                "entries": [],
+            },
+        )
+
+    def _on_append_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+        core = self.core
+        if message.term != core.term or core.state != LEADER:
+            return
+        reply = message.append_reply
+        progress = self.progress[member.id]
+        if reply.success:
+            if reply.next_index > self._journal.last + 1:
+                raise InvariantBroken(
+                    f"{self._name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
+                    f"but this leader's last is {self._journal.last}"
+                )
+            progress.accepts_success(reply.sequence)
+        elif reply.reset and not progress.accepts_reset(reply.sequence, self.next_sequence):
+            return
+        sent_next = core.next_index[member]
+        self._deliver(
+            member,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": min(reply.next_index, self._journal.last + 1),
+                "success": reply.success,
+                "reset": reply.reset,
+            },
+        )
+        if not reply.reset:
+            core.next_index[member] = max(sent_next, core.next_index[member])
+        if core.next_index[member] <= self._journal.last:
+            core.append_time = 0.0
+
+    def _on_vote_request(self, member: Member, message: RaftMessage, now: float) -> None:
+        core, request = self.core, message.vote_request
+        if request.pre:
+            self._election.pre_vote_request(member.id, message, now)
+            return
+        if message.term < core.term:
+            self._emit(member.id, self._stamp.stale_term(core.term))
+            return
+        if self._election.is_loyal(now) and not request.transfer:
+            return
+        voted_before = (self._journal.term, self._journal.vote)
+        self._deliver(
+            member,
+            {
+                "type": "request_vote",
+                "term": message.term,
+                "last_log_index": request.last_index,
+                "last_log_term": request.last_term,
+            },
+        )
+        if (self._journal.term, self._journal.vote) == (message.term, member.id):
+            self._election.vote_given(now)
+            if voted_before == (message.term, member.id):
+                # L7: the library answers once; the answer may have been lost with a connection.
+                self._emit(member.id, self._stamp.vote_reply(message.term, granted=True))
+
+    def _on_vote_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+        if message.vote_reply.pre:
+            self._election.pre_vote_reply(member.id, message)
+            return
+        vote = (message.term, member.id)
+        if message.term != self.core.term or self.core.state != CANDIDATE or not message.vote_reply.granted:
+            return
+        if self._is_counted(vote):
+            return
+        self._deliver(member, {"type": "response_vote", "term": message.term})
+
+    def _is_counted(self, vote: tuple[int, NodeId]) -> bool:
+        """A5: the library counts messages; let each voter through once per term."""
+        if vote in self._voters:
+            return True
+        self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
+        return False
+
+    def _on_timeout_now(self, member: Member, message: RaftMessage, now: float) -> None:
+        self._deliver(member, {"type": "timeout_now", "term": message.term})
+
+    def _on_stale_term(self, member: Member, message: RaftMessage, now: float) -> None:
+        """Step down by a vote request that cannot be granted: the library adopts the term and nothing else
+        (L4)."""
+        if message.term <= self.core.term:
+            return
+        self._deliver(member, {"type": "request_vote", "term": message.term, "last_log_index": 0, "last_log_term": -1})
+        self._election.reset_question()
+        self._election.hurry(now)

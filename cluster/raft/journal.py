@@ -1,0 +1,401 @@
+"""The log of one group on disk: entries, terms, vote and commit index. The log *is* the data; nothing is
+stored twice.
+
+The problem: pysyncobj's journal lives in RAM, forgets its vote when a file is unreadable, and is torn by a
+crash in the middle of a truncation (exactly-once A6-A8, L10, L15). The rules: entries and hard state change
+in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not
+verify stops the node, because a node that forgot its vote could vote twice; nothing here scans the log,
+neither at start nor later.
+
+Terms are kept as *starts* (first index of each term), so an entry's value on disk is exactly the proposed
+bytes and the term of any index is a binary search in memory. `first` is always preceded by a base: the index
+and term of the entry before it, which appends need as "previous". A new group has base (1, 0), which is
+pysyncobj's first no-op.
+
+Keys, each `kind + group as u64 big endian`: `e` + index (entries), `t` + index (term starts), `h` (hard
+state), `c` (checkpoint).
+
+Rejected: the term in front of every entry's bytes (a copy of each entry on the way in and out).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, overload
+
+from cluster.raft.interfaces import Batch, Disk, GroupId
+from cluster.raft.names import NO_OP
+from cluster.raft.outcomes import StateDamaged
+
+_U64 = struct.Struct(">Q")
+_HARD = struct.Struct(">BQQQQQQ")  # layout, term, vote (0 = none), commit, base index, base term, last index
+_CHECK = struct.Struct(">I")
+_LAYOUT = 1
+
+BASE_INDEX_OF_NEW_GROUP = 1
+BASE_TERM_OF_NEW_GROUP = 0
+
+
+def group_prefix(kind: bytes, group: GroupId) -> bytes:
+    """The first nine bytes of every key a group owns."""
+    return kind + _U64.pack(group)
+
+
+def group_range(kind: bytes, group: GroupId) -> tuple[bytes, bytes]:
+    """Bounds of all keys of one kind of a group."""
+    prefix = group_prefix(kind, group)
+    return prefix, prefix + b"\xff" * 9
+
+
+class TailCache:
+    """Newest entries of all groups of a node, oldest out first, bounded in bytes.
+
+    An entry that is not on disk yet is never dropped, so a reader finds each entry here or there.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._order: deque[tuple[Journal, int, int]] = deque()
+        self.held_bytes = 0
+
+    def added(self, journal: Journal, index: int, size: int) -> None:
+        self._order.append((journal, index, size))
+        self.held_bytes += size
+
+    def shrink(self) -> None:
+        """Called after the write of a turn."""
+        while self.held_bytes > self._limit and self._order:
+            journal, index, size = self._order.popleft()
+            self.held_bytes -= size
+            journal.drop_cached(index)
+
+
+class LazyEntry:
+    """One entry as the library sees it: (command, index, term); the command is read only when asked for."""
+
+    __slots__ = ("_index", "_journal")
+
+    def __init__(self, journal: Journal, index: int) -> None:
+        self._journal = journal
+        self._index = index
+
+    def __getitem__(self, field: int) -> Any:
+        if field == 0:
+            return self._journal.data_at(self._index)
+        if field == 1:
+            return self._index
+        if field == 2:
+            return self._journal.term_at(self._index)
+        raise IndexError(field)
+
+
+class LazySlice:
+    """Entries start <= index < end without reading any (L10)."""
+
+    __slots__ = ("_end", "_journal", "_start")
+
+    def __init__(self, journal: Journal, start: int, end: int) -> None:
+        self._journal = journal
+        self._start = start
+        self._end = max(start, end)
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __iter__(self) -> Iterator[LazyEntry]:
+        return (LazyEntry(self._journal, index) for index in range(self._start, self._end))
+
+    @overload
+    def __getitem__(self, item: int) -> LazyEntry: ...
+    @overload
+    def __getitem__(self, item: slice) -> LazySlice: ...
+    def __getitem__(self, item: int | slice) -> LazyEntry | LazySlice:
+        chosen = range(self._start, self._end)[item]
+        if isinstance(chosen, int):
+            return LazyEntry(self._journal, chosen)
+        return LazySlice(self._journal, chosen.start, chosen.stop)
+
+
+class Journal:
+    """pysyncobj's journal interface (positions relative to the base) and ours (log indexes)."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        disk: Disk,
+        cache: TailCache,
+        batch: Callable[[], Batch],
+        on_vote: Callable[[], None],
+        on_entries: Callable[[], None],
+    ) -> None:
+        self._group = group
+        self._disk = disk
+        self._cache = cache
+        self._batch = batch
+        self._on_vote = on_vote
+        self._on_entries = on_entries
+        self._entry_prefix = group_prefix(b"e", group)
+        self._hard_key = group_prefix(b"h", group)
+        self._checkpoint_key = group_prefix(b"c", group)
+        self._cached: dict[int, bytes] = {}
+        self._hard_changed = False
+        self.term = 0
+        self.vote = 0
+        self.commit = BASE_INDEX_OF_NEW_GROUP
+        self.base_index = BASE_INDEX_OF_NEW_GROUP
+        self.base_term = BASE_TERM_OF_NEW_GROUP
+        self.last = BASE_INDEX_OF_NEW_GROUP
+        self.last_term = BASE_TERM_OF_NEW_GROUP
+        self._starts: list[int] = []
+        self._start_terms: list[int] = []
+        self._load()
+        self.written = self.last
+        # After kill -9 the entries may be in the page cache only; the host's first turn always syncs.
+        self.durable = self.base_index
+
+    # ---- loading
+
+    def _load(self) -> None:
+        hard = self._disk.get(self._hard_key)
+        if hard is None:
+            if next(self._disk.scan(*group_range(b"e", self._group)), None) is not None:
+                raise self._damaged("there are entries but no hard state")
+            return
+        body = hard[: _HARD.size]
+        if hard != body + _CHECK.pack(zlib.crc32(body)):
+            raise self._damaged("the hard state (term, vote) does not match its checksum")
+        layout, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = _HARD.unpack(body)
+        if layout != _LAYOUT:
+            raise self._damaged(f"the hard state has layout {layout}; this program reads layout {_LAYOUT}")
+        for key, value in self._disk.scan(*group_range(b"t", self._group)):
+            self._starts.append(_U64.unpack(key[-8:])[0])
+            self._start_terms.append(_U64.unpack(value)[0])
+        self.last_term = self._start_terms[-1] if self._starts else self.base_term
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
+        tail = next(self._disk.scan(*group_range(b"e", self._group), reverse=True), None)
+        found = self.base_index if tail is None else _U64.unpack(tail[0][-8:])[0]
+        if found != self.last:
+            raise self._damaged(f"the last entry is {found}, the hard state says {self.last}")
+        if not self.base_index <= self.commit <= self.last:
+            raise self._damaged(f"commit index {self.commit} lies outside {self.base_index}..{self.last}")
+        if self.last > self.base_index and (not self._starts or self._starts[0] != self.base_index + 1):
+            raise self._damaged("the terms of the first entries are missing")
+        if self.term < self.last_term:
+            raise self._damaged(f"term {self.term} is older than the last entry's, {self.last_term}")
+
+    def _damaged(self, what: str) -> StateDamaged:
+        return StateDamaged(
+            f"Raft group {self._group}: {what}. The node cannot tell what it promised and must not vote. "
+            "Do not retry: remove this node's data directory and let it join again under a new node id."
+        )
+
+    def load_checkpoint(self) -> tuple[int, bytes | None]:
+        """(index, state) of the last checkpoint; the base and None when there never was one."""
+        stored = self._disk.get(self._checkpoint_key)
+        if stored is None:
+            if self.base_index != BASE_INDEX_OF_NEW_GROUP:
+                raise self._damaged("the log is trimmed but there is no checkpoint")
+            return self.base_index, None
+        body = stored[_CHECK.size :]
+        if _CHECK.pack(zlib.crc32(body)) != stored[: _CHECK.size]:
+            raise self._damaged("the checkpoint does not match its checksum")
+        index = _U64.unpack_from(body)[0]
+        if not self.base_index <= index <= self.commit:
+            raise self._damaged(f"the checkpoint is of index {index}, outside {self.base_index}..{self.commit}")
+        return index, body[_U64.size :]
+
+    # ---- reading
+
+    def term_at(self, index: int) -> int:
+        """Term of an entry or of the base; KeyError outside."""
+        if index == self.last:
+            return self.last_term
+        if not self.base_index <= index <= self.last:
+            raise KeyError(index)
+        position = bisect_right(self._starts, index)
+        return self._start_terms[position - 1] if position else self.base_term
+
+    def first_of_term_at(self, index: int) -> int:
+        """First index of the run of equal terms that `index` belongs to (the hint of L6)."""
+        position = bisect_right(self._starts, index)
+        return self._starts[position - 1] if position else self.base_index
+
+    def data_at(self, index: int) -> bytes:
+        data = self._cached.get(index)
+        if data is not None:
+            return data
+        if not self.base_index < index <= self.last:
+            if index == self.base_index:
+                return NO_OP
+            raise KeyError(index)
+        data = self._disk.get(self._entry_prefix + _U64.pack(index))
+        if data is None:
+            raise self._damaged(f"entry {index} of {self.base_index + 1}..{self.last} is missing")
+        return data
+
+    def take(self, start: int, max_entries: int, max_bytes: int) -> tuple[list[bytes], list[int]]:
+        """Data and terms of entries from `start`, at least one, within the bounds."""
+        data: list[bytes] = []
+        terms: list[int] = []
+        size = 0
+        for index in range(start, min(self.last, start + max_entries - 1) + 1):
+            one = self.data_at(index)
+            size += len(one)
+            if data and size > max_bytes:
+                break
+            data.append(one)
+            terms.append(self.term_at(index))
+        return data, terms
+
+    # ---- changing (ours)
+
+    def trim(self, index: int, checkpoint_index: int) -> None:
+        """Forget entries <= index. The caller puts a checkpoint at `checkpoint_index` >= index into the same
+        batch."""
+        assert self.base_index < index <= checkpoint_index <= self.commit, (self.base_index, index, self.commit)
+        batch = self._batch()
+        term = self.term_at(index)
+        batch.delete_range(self._entry_key(self.base_index + 1), self._entry_key(index + 1))
+        batch.delete_range(self._start_key(0), self._start_key(index + 1))
+        for gone in [cached for cached in self._cached if cached <= index]:
+            del self._cached[gone]
+        kept = bisect_right(self._starts, index)
+        if index < self.last:
+            follows_in_same_run = kept == len(self._starts) or self._starts[kept] != index + 1
+            if follows_in_same_run:
+                batch.put(self._start_key(index + 1), _U64.pack(term))
+                self._starts[:kept] = [index + 1]
+                self._start_terms[:kept] = [term]
+            else:
+                del self._starts[:kept], self._start_terms[:kept]
+        else:
+            self._starts, self._start_terms = [], []
+        self.base_index, self.base_term = index, term
+        self._hard_changed = True
+
+    def put_checkpoint(self, index: int, state: bytes) -> None:
+        body = _U64.pack(index) + state
+        self._batch().put(self._checkpoint_key, _CHECK.pack(zlib.crc32(body)) + body)
+
+    def flush(self) -> None:
+        """Put the hard state into the turn's batch if it changed."""
+        if not self._hard_changed:
+            return
+        assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
+        body = _HARD.pack(_LAYOUT, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last)
+        self._batch().put(self._hard_key, body + _CHECK.pack(zlib.crc32(body)))
+        self._hard_changed = False
+
+    def mark_written(self) -> int:
+        """The batch with everything so far was written. Returns the index a sync makes durable."""
+        self.written = self.last
+        return self.last
+
+    def mark_durable(self, index: int) -> None:
+        self.durable = min(index, self.last)
+
+    def drop_cached(self, index: int) -> None:
+        """TailCache lets go of an entry; only once it can be read from disk."""
+        if index <= self.written:
+            self._cached.pop(index, None)
+
+    def erase(self) -> None:
+        """Remove every trace of the group that this package wrote."""
+        batch = self._batch()
+        for kind in (b"e", b"t"):
+            batch.delete_range(*group_range(kind, self._group))
+        batch.delete(self._hard_key)
+        batch.delete(self._checkpoint_key)
+        self._hard_changed = False
+        self._cached.clear()
+
+    def _entry_key(self, index: int) -> bytes:
+        return self._entry_prefix + _U64.pack(index)
+
+    def _start_key(self, index: int) -> bytes:
+        return group_prefix(b"t", self._group) + _U64.pack(index)
+
+    # ---- pysyncobj's interface
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        assert idx == self.last + 1, (idx, self.last)
+        assert term >= self.last_term, (term, self.last_term)
+        batch = self._batch()
+        if term != self.last_term or idx == self.base_index + 1:
+            self._starts.append(idx)
+            self._start_terms.append(term)
+            batch.put(self._start_key(idx), _U64.pack(term))
+        batch.put(self._entry_prefix + _U64.pack(idx), command)
+        self._cached[idx] = command
+        self._cache.added(self, idx, len(command))
+        self.last = idx
+        self.last_term = term
+        self._hard_changed = True
+        self._on_entries()
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:
+        start = self.base_index + entryFrom
+        assert start > self.commit, (start, self.commit)
+        if start > self.last:
+            return
+        batch = self._batch()
+        batch.delete_range(self._entry_key(start), self._entry_key(self.last + 1))
+        batch.delete_range(self._start_key(start), self._start_key(self.last + 1))
+        for index in range(start, self.last + 1):
+            self._cached.pop(index, None)
+        kept = bisect_right(self._starts, start - 1)
+        del self._starts[kept:], self._start_terms[kept:]
+        self.last = start - 1
+        self.last_term = self._start_terms[-1] if self._starts else self.base_term
+        self.written = min(self.written, self.last)
+        self.durable = min(self.durable, self.last)
+        self._hard_changed = True
+        self._on_entries()
+
+    def __len__(self) -> int:
+        return self.last - self.base_index + 1
+
+    def __getitem__(self, item: int | slice) -> LazyEntry | LazySlice:
+        return LazySlice(self, self.base_index, self.last + 1)[item]
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
+        assert self.commit <= raftCommitIndex <= self.last, (self.commit, raftCommitIndex, self.last)
+        if raftCommitIndex != self.commit:
+            self.commit = raftCommitIndex
+            self._hard_changed = True
+
+    def getRaftCommitIndex(self) -> int:
+        return self.commit
+
+    def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
+        vote = votedForNodeId or 0
+        if (term, vote) == (self.term, self.vote):
+            return
+        assert term > self.term or (term == self.term and self.vote == 0), (term, vote, self.term, self.vote)
+        self.term, self.vote = term, vote
+        self._hard_changed = True
+        self._on_vote()
+
+    def getCurrentTerm(self) -> int:
+        return self.term
+
+    def getVotedForNodeId(self) -> int | None:
+        return self.vote or None
+
+    def clear(self) -> None:
+        raise AssertionError("the log is never replaced by pysyncobj's snapshots")
+
+    def deleteEntriesTo(self, entryTo: int) -> None:
+        raise AssertionError("the log is trimmed by Group.trim only")
+
+    def onOneSecondTimer(self) -> None:
+        """Nothing is flushed by time: the host writes every turn."""
+
+    def _destroy(self) -> None:
+        """The disk belongs to the host."""

@@ -1,0 +1,64 @@
+"""What a leader knows of its conversation with one follower: what is under way, and which answers still mean
+something.
+
+The problem: pysyncobj's replies carry no reference to what they answer. A rejection that was overtaken by a
+success, or the second of several rejections of one batch of appends, sends the leader back and makes it
+repeat everything in flight; a late one from an old connection does so at any time (exactly-once A1, A2). The
+rules: a rejection counts only if it answers an append sent after the last accepted rejection and after the
+newest accepted success; a success never moves `next` back below what was already sent optimistically.
+
+Rejected: one append in flight per follower. At 1 ms round trip that halves the throughput of a partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cluster.raft.options import RaftOptions
+
+
+class Progress:
+    __slots__ = ("_floor", "_in_flight", "_options", "commit_told", "in_flight_bytes", "probing")
+
+    def __init__(self, options: RaftOptions, sequence: int) -> None:
+        self._options = options
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._floor = sequence
+        self.in_flight_bytes = 0
+        self.commit_told = 0
+        self.probing = False
+
+    def has_room(self) -> bool:
+        """May another append with entries be sent? While probing (after a rejection) one at a time."""
+        if not self._in_flight:
+            return True
+        if self.probing:
+            return False
+        return (
+            self.in_flight_bytes < self._options.window_bytes and len(self._in_flight) < self._options.window_messages
+        )
+
+    def sent(self, sequence: int, size: int) -> None:
+        self._in_flight.append((sequence, size))
+        self.in_flight_bytes += size
+
+    def accepts_success(self, sequence: int) -> None:
+        """Everything sent up to `sequence` was answered or lost: links are FIFO."""
+        while self._in_flight and self._in_flight[0][0] <= sequence:
+            self.in_flight_bytes -= self._in_flight.popleft()[1]
+        self._floor = max(self._floor, sequence)
+        self.probing = False
+
+    def accepts_reset(self, sequence: int, next_sequence: int) -> bool:
+        """Is this rejection news? If so nothing is in flight any more and older answers are void."""
+        if sequence < self._floor:
+            return False
+        self.restart(next_sequence)
+        return True
+
+    def restart(self, next_sequence: int) -> None:
+        """Forget what was under way; answers to it no longer count as rejections."""
+        self._in_flight.clear()
+        self.in_flight_bytes = 0
+        self._floor = next_sequence
+        self.probing = True

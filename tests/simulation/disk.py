@@ -1,0 +1,101 @@
+"""A disk that forgets what was not synced.
+
+Writes are visible at once, as in RocksDB. `crash(lose_unsynced=True)` is the loss of power: of what was written after the last
+sync a prefix survives (the write-ahead log is sequential), chosen by the schedule's randomness. `crash(lose_unsynced=False)` is
+kill -9: everything written survives, but is still not durable.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+
+class SimBatch:
+    def __init__(self) -> None:
+        self.operations: list[tuple[str, bytes, bytes]] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        self.operations.append(("put", key, value))
+
+    def delete(self, key: bytes) -> None:
+        self.operations.append(("delete", key, b""))
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        assert start <= end
+        self.operations.append(("range", start, end))
+
+
+class SimDisk:
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+        self._unsynced: list[list[tuple[bytes, bytes | None]]] = []
+        self.ignores_sync = False
+        self.syncs = 0
+
+    # ---- what hosts use
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        low, high = bisect_left(self._keys, start), bisect_left(self._keys, end)
+        order = range(high - 1, low - 1, -1) if reverse else range(low, high)
+        for position in order:
+            key = self._keys[position]
+            yield key, self._values[key]
+
+    def batch(self) -> SimBatch:
+        return SimBatch()
+
+    def write(self, batch: SimBatch) -> None:
+        undo: list[tuple[bytes, bytes | None]] = []
+        for kind, key, value in batch.operations:
+            if kind == "range":
+                for doomed in [k for k, _ in self.scan(key, value)]:
+                    self._set(doomed, None, undo)
+            else:
+                self._set(key, value if kind == "put" else None, undo)
+        self._unsynced.append(undo)
+
+    def sync(self) -> None:
+        self.syncs += 1
+        if not self.ignores_sync:
+            self._unsynced.clear()
+
+    # ---- what schedules use
+
+    @property
+    def unsynced_writes(self) -> int:
+        return len(self._unsynced)
+
+    def synced_up_to(self, writes: int) -> None:
+        """The sync that began when there were `writes` unsynced ones has finished."""
+        if not self.ignores_sync:
+            del self._unsynced[:writes]
+
+    def crash(self, randomness: random.Random, *, lose_unsynced: bool) -> None:
+        if not lose_unsynced:
+            return
+        survivors = randomness.randint(0, len(self._unsynced))
+        while len(self._unsynced) > survivors:
+            for key, before in reversed(self._unsynced.pop()):
+                self._put(key, before)
+        self._unsynced.clear()
+
+    def _set(self, key: bytes, value: bytes | None, undo: list[tuple[bytes, bytes | None]]) -> None:
+        undo.append((key, self._values.get(key)))
+        self._put(key, value)
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            if self._values.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
+        else:
+            if key not in self._values:
+                insort(self._keys, key)
+            self._values[key] = value
