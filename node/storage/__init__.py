@@ -1,0 +1,19 @@
+"""The store of a node. See rocks.py for how it keeps its promises."""
+
+from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
+from node.storage.identity import NodeIdentity
+from node.storage.rocks import Reclaimed, RocksBatch, RocksDisk
+from node.storage.tuning import DiskOptions
+
+__all__ = [
+    "AlreadyOpen",
+    "DiskFull",
+    "DiskOptions",
+    "ForeignData",
+    "NodeIdentity",
+    "Reclaimed",
+    "RocksBatch",
+    "RocksDisk",
+    "StorageDamaged",
+    "StorageError",
+]

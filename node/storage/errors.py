@@ -1,0 +1,60 @@
+"""What can be wrong with the data directory of a node, and whose turn it is.
+
+The rule: a store that is not certainly whole is not opened, and one that turns out damaged stops the node. Serving on
+would let a replica vote with a damaged memory of its votes, or pass damaged entries on. Every message names the path,
+what was found there and what to do; none of these is worth a retry by the program itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """Anything this package raises on purpose. The node must stop: its memory may be ahead of its disk."""
+
+
+class StorageDamaged(StorageError):
+    """What is on the disk is not what was written there."""
+
+    def __init__(self, path: Path | str, found: str) -> None:
+        super().__init__(
+            f"the data in {path} is damaged: {found}. Retrying does not help, and deleting single files loses data. "
+            "Restore the whole directory, or move it away and replace this node by a new member with a new node id"
+        )
+        self.path = str(path)
+        self.found = found
+
+
+class ForeignData(StorageError):
+    """The directory holds the data of another node, another cluster, or not of a node at all."""
+
+
+class AlreadyOpen(StorageError):
+    """Another process works on this directory."""
+
+
+class DiskFull(StorageError):
+    """The file system has no room left for a write."""
+
+    def __init__(self, path: Path | str, detail: str) -> None:
+        super().__init__(
+            f"no space left for the data in {path} ({detail}). Nothing acknowledged is lost: free space on this file "
+            "system, or shorten the retention of logs, then start the node again"
+        )
+
+
+def translate(error: BaseException, path: Path | str) -> StorageError:
+    """The typed form of an error of the store's library, which raises plain `Exception` with a status text.
+
+    Unknown texts become `StorageError`: the node stops, and the text tells why.
+    """
+    text = " ".join(str(error).split()).rstrip(".")
+    low = text.lower()
+    if "no space left" in low or "disk quota exceeded" in low:
+        return DiskFull(path, text)
+    if "lock hold by current process" in low or "while lock file" in low:
+        return AlreadyOpen(f"{path} is in use by another process; stop that one first ({text})")
+    if low.startswith("corruption") or "no such file or directory" in low or "does not exist" in low:
+        return StorageDamaged(path, text)
+    return StorageError(f"the store in {path} failed: {text}")

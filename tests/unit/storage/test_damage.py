@@ -1,0 +1,121 @@
+"""A damaged store is refused with a message that helps, in whichever file the damage is; never opened half."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from node.storage import DiskFull, RocksDisk, StorageDamaged
+from node.storage.tuning import DiskOptions
+from tests.unit.storage.support import SMALL, WHO, copy_as_killed, cut, entry_key, fill, garble, newest, remove, rows
+
+Harm = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with tables, blob files and a write-ahead log, all synced, as a kill -9 left it."""
+    home = tmp_path_factory.mktemp("store")
+    with RocksDisk(home / "data", WHO, SMALL) as disk:
+        fill(disk, 0, 120)
+        disk.sync()
+        disk._store.flush()
+        fill(disk, 120, 20)
+        disk.sync()
+        return copy_as_killed(home / "data", home / "killed")
+
+
+@pytest.fixture
+def store(killed: Path, tmp_path: Path) -> Path:
+    return copy_as_killed(killed, tmp_path / "copy")
+
+
+def test_unharmed_it_opens(store: Path) -> None:
+    with RocksDisk(store, WHO, SMALL) as disk:
+        assert sum(1 for _ in disk.scan(b"e", b"f")) == 140
+
+
+@pytest.mark.parametrize("harm", [garble, cut, remove])
+@pytest.mark.parametrize("file", ["MANIFEST-*", "*.sst", "*.blob", "*.log", "CURRENT"])
+def test_damage_to_any_file_is_refused_with_advice(store: Path, file: str, harm: Harm) -> None:
+    harm(newest(store / "db", file))
+    for _ in range(2):  # an attempt to open must not heal it by forgetting
+        with pytest.raises(StorageDamaged, match=r"is damaged: .*replace this node by a new member") as caught:
+            RocksDisk(store, WHO, SMALL)
+        assert str(store) in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("file", ["MANIFEST-*", "*.log"])
+def test_a_file_cut_short_anywhere_is_no_torn_tail(store: Path, file: str, share: float) -> None:
+    cut(newest(store / "db", file), share)
+    with pytest.raises(StorageDamaged, match="were durable before"):
+        RocksDisk(store, WHO, SMALL)
+
+
+@pytest.mark.parametrize("harm", [garble, cut, remove])
+def test_damage_to_the_watermark_is_refused(store: Path, harm: Harm) -> None:
+    harm(store / "synced")
+    with pytest.raises(StorageDamaged, match="synced"):
+        RocksDisk(store, WHO, SMALL)
+
+
+def test_a_lost_format_file_does_not_make_it_a_new_store(store: Path) -> None:
+    (store / "format").unlink()
+    (store / "db" / "CURRENT").unlink()
+    with pytest.raises(StorageDamaged):
+        RocksDisk(store, WHO, SMALL)
+
+
+def test_damage_beyond_what_is_checked_at_open_shows_when_it_is_read(store: Path) -> None:
+    """Not as a missing entry: the caller must not take damage for the end of the log."""
+    garble(newest(store / "db", "*.blob"))
+    with RocksDisk(store, WHO, DiskOptions(verify_at_open_bytes=0)) as disk:
+        with pytest.raises(StorageDamaged):
+            list(disk.scan(b"e", b"f"))
+        with pytest.raises(StorageDamaged):
+            [disk.get(entry_key(1, index)) for index in range(140)]
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 24 MiB."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a tmpfs")
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_full_disk_stops_writing_and_loses_nothing(small_file_system: Path) -> None:
+    disk = RocksDisk(small_file_system / "data", WHO, SMALL)
+    written: dict[bytes, bytes] = {}
+
+    def write_for_ever() -> None:
+        for index in range(5000):
+            pairs = fill(disk, index, 1)
+            disk.sync()
+            written.update(pairs)
+
+    with pytest.raises(DiskFull, match=r"free space .* then start the node again"):
+        write_for_ever()
+    assert disk.free_bytes() < 1 << 20
+    with pytest.raises(DiskFull):
+        disk.sync()
+    disk.close()
+
+    subprocess.run(["mount", "-o", "remount,size=96m", str(small_file_system)], check=True)
+    with RocksDisk(small_file_system / "data", WHO, SMALL) as again:
+        stored = rows(again)
+        assert written.items() <= stored.items()
+        assert len(stored) <= len(written) + 2  # the write that failed may be there: nobody was told either way
