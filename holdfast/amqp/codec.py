@@ -1,0 +1,503 @@
+"""The AMQP type system as Python values: `decode_value` and `encode_value`.
+
+Why not proton's Data codec: it builds a tree in C that is then walked with one foreign call per node (about 150
+ns each), hands out binary values as views of memory that it frees later, and lets an array of four billion
+empty elements through. This codec reads the bytes once, copies what it returns and is bounded: every size is
+checked against what is there, nesting is limited, so any input ends in a value or in MalformedMessage. The
+*types* are proton's own (symbol, ulong, timestamp, Described, ...), so values can be passed to and from proton
+programs unchanged.
+
+Mapping: int <-> long, str <-> string, bytes <-> binary, float <-> double, bool, None, UUID, list, dict; the
+other AMQP types are the subclasses exported below. Written integers take their smallest form.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from proton import (
+    UNDESCRIBED,
+    Array,
+    Data,
+    Described,
+    byte,
+    char,
+    decimal32,
+    decimal64,
+    decimal128,
+    float32,
+    int32,
+    short,
+    symbol,
+    timestamp,
+    ubyte,
+    uint,
+    ulong,
+    ushort,
+)
+
+from holdfast.amqp.errors import MalformedMessage, Unencodable
+
+__all__ = [
+    "MAX_DEPTH",
+    "Array",
+    "Described",
+    "byte",
+    "char",
+    "decimal32",
+    "decimal64",
+    "decimal128",
+    "decode_value",
+    "encode_symbol_map",
+    "encode_value",
+    "float32",
+    "int32",
+    "short",
+    "symbol",
+    "symbol_array",
+    "symbols_of",
+    "timestamp",
+    "ubyte",
+    "uint",
+    "ulong",
+    "ushort",
+]
+
+MAX_DEPTH = 32
+"""Levels of nesting: more than any real message has, and far below Python's recursion limit."""
+
+MAX_EMPTY_ELEMENTS = 1024
+"""Elements of an array whose type takes no bytes (null, true, ulong0): the one case where bytes do not bound
+the count."""
+
+_U16, _U32, _U64 = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q")
+_I8, _I16, _I32, _I64 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_F32, _F64 = struct.Struct(">f"), struct.Struct(">d")
+
+Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]
+"""(buffer, position after the constructor, end, depth) -> (value, position after the value)."""
+
+
+def _fixed(codec: struct.Struct, make: Callable[[Any], Any] | None = None) -> Decoder:
+    size, unpack = codec.size, codec.unpack_from
+
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        after = pos + size
+        if after > end:
+            raise MalformedMessage("value is cut off")
+        (raw,) = unpack(data, pos)
+        return (raw if make is None else make(raw)), after
+
+    return decode
+
+
+def _raw(size: int, make: Callable[[bytes], Any]) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        after = pos + size
+        if after > end:
+            raise MalformedMessage("value is cut off")
+        return make(data[pos:after]), after
+
+    return decode
+
+
+def _constant(value: Any) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        return value, pos
+
+    return decode
+
+
+def _variable(wide: bool, make: Callable[[bytes], Any]) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        start, after = _extent(data, pos, end, wide)
+        return make(data[start:after]), after
+
+    return decode
+
+
+def _extent(data: bytes, pos: int, end: int, wide: bool) -> tuple[int, int]:
+    """Where the contents of a value with a size prefix begin and end."""
+    start = pos + (4 if wide else 1)
+    if start > end:
+        raise MalformedMessage("size is cut off")
+    after = start + (_U32.unpack_from(data, pos)[0] if wide else data[pos])
+    if after > end:
+        raise MalformedMessage("value is longer than its container")
+    return start, after
+
+
+def _to_bool(data: bytes) -> bool:
+    if data == b"\x01":
+        return True
+    if data == b"\x00":
+        return False
+    raise MalformedMessage("boolean is neither 0 nor 1")
+
+
+def _to_char(code: int) -> char:
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise MalformedMessage("char is not a Unicode character")
+    return char(chr(code))
+
+
+def _to_str(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MalformedMessage("string is not UTF-8") from None
+
+
+def _to_symbol(data: bytes) -> symbol:
+    try:
+        return symbol(data.decode("ascii"))
+    except UnicodeDecodeError:
+        raise MalformedMessage("symbol is not ASCII") from None
+
+
+def _counted(data: bytes, pos: int, end: int, wide: bool) -> tuple[int, int, int]:
+    """(first element, end of the contents, count) of a list, map or array."""
+    start, after = _extent(data, pos, end, wide)
+    first = start + (4 if wide else 1)
+    if first > after:
+        raise MalformedMessage("count is cut off")
+    return first, after, (_U32.unpack_from(data, start)[0] if wide else data[start])
+
+
+def _list(wide: bool) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        pos, after, count = _counted(data, pos, end, wide)
+        if count > after - pos:  # each element takes at least its constructor byte
+            raise MalformedMessage("list counts more elements than it has bytes")
+        values = []
+        for _ in range(count):
+            value, pos = _decode(data, pos, after, depth)
+            values.append(value)
+        if pos != after:
+            raise MalformedMessage("list has bytes after its last element")
+        return values, after
+
+    return decode
+
+
+def _map(wide: bool) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        pos, after, count = _counted(data, pos, end, wide)
+        if count % 2 or count > after - pos:
+            raise MalformedMessage("map with an impossible number of elements")
+        values: dict[Any, Any] = {}
+        for _ in range(count // 2):
+            key, pos = _decode(data, pos, after, depth)
+            value, pos = _decode(data, pos, after, depth)
+            try:
+                values[key] = value
+            except TypeError:
+                raise MalformedMessage("map key is a list, map or array") from None
+        if pos != after:
+            raise MalformedMessage("map has bytes after its last element")
+        return values, after
+
+    return decode
+
+
+def _array(wide: bool) -> Decoder:
+    def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+        pos, after, count = _counted(data, pos, end, wide)
+        if pos >= after:
+            raise MalformedMessage("array without element type")
+        descriptor: Any = UNDESCRIBED
+        code = data[pos]
+        pos += 1
+        if code == 0:
+            descriptor, pos = _decode(data, pos, after, depth)
+            if pos >= after:
+                raise MalformedMessage("array without element type")
+            code = data[pos]
+            pos += 1
+        element, kind = _DECODERS[code], _ARRAY_TYPES.get(code)
+        if element is None or kind is None:
+            raise MalformedMessage(f"array of unknown type 0x{code:02x}")
+        if count > (MAX_EMPTY_ELEMENTS if code < 0x50 else after - pos):
+            raise MalformedMessage("array counts more elements than it has bytes")
+        values = []
+        for _ in range(count):
+            value, pos = element(data, pos, after, depth - 1)
+            values.append(value)
+        if pos != after:
+            raise MalformedMessage("array has bytes after its last element")
+        return Array(descriptor, kind, *values), after
+
+    return decode
+
+
+def _described(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+    descriptor, pos = _decode(data, pos, end, depth)
+    value, pos = _decode(data, pos, end, depth)
+    return Described(descriptor, value), pos
+
+
+def _decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
+    if pos >= end:
+        raise MalformedMessage("value is missing")
+    decoder = _DECODERS[data[pos]]
+    if decoder is None:
+        raise MalformedMessage(f"unknown type 0x{data[pos]:02x}")
+    if depth <= 0:
+        raise MalformedMessage(f"nested deeper than {MAX_DEPTH} levels")
+    return decoder(data, pos + 1, end, depth - 1)
+
+
+_DECODERS: list[Decoder | None] = [None] * 256
+_ARRAY_TYPES: dict[int, int] = {}
+
+
+def _register() -> None:
+    table: list[tuple[int, int | None, Decoder]] = [
+        (0x00, None, _described),
+        (0x40, Data.NULL, _constant(None)),
+        (0x41, Data.BOOL, _constant(True)),
+        (0x42, Data.BOOL, _constant(False)),
+        (0x56, Data.BOOL, _raw(1, _to_bool)),
+        (0x50, Data.UBYTE, _raw(1, lambda raw: ubyte(raw[0]))),
+        (0x60, Data.USHORT, _fixed(_U16, ushort)),
+        (0x70, Data.UINT, _fixed(_U32, uint)),
+        (0x52, Data.UINT, _raw(1, lambda raw: uint(raw[0]))),
+        (0x43, Data.UINT, _constant(uint(0))),
+        (0x80, Data.ULONG, _fixed(_U64, ulong)),
+        (0x53, Data.ULONG, _raw(1, lambda raw: ulong(raw[0]))),
+        (0x44, Data.ULONG, _constant(ulong(0))),
+        (0x51, Data.BYTE, _fixed(_I8, byte)),
+        (0x61, Data.SHORT, _fixed(_I16, short)),
+        (0x71, Data.INT, _fixed(_I32, int32)),
+        (0x54, Data.INT, _fixed(_I8, int32)),
+        (0x81, Data.LONG, _fixed(_I64)),
+        (0x55, Data.LONG, _fixed(_I8)),
+        (0x72, Data.FLOAT, _fixed(_F32, float32)),
+        (0x82, Data.DOUBLE, _fixed(_F64)),
+        (0x74, Data.DECIMAL32, _fixed(_U32, decimal32)),
+        (0x84, Data.DECIMAL64, _fixed(_U64, decimal64)),
+        (0x94, Data.DECIMAL128, _raw(16, decimal128)),
+        (0x73, Data.CHAR, _fixed(_U32, _to_char)),
+        (0x83, Data.TIMESTAMP, _fixed(_I64, timestamp)),
+        (0x98, Data.UUID, _raw(16, lambda raw: uuid.UUID(bytes=raw))),
+        (0xA0, Data.BINARY, _variable(False, bytes)),
+        (0xB0, Data.BINARY, _variable(True, bytes)),
+        (0xA1, Data.STRING, _variable(False, _to_str)),
+        (0xB1, Data.STRING, _variable(True, _to_str)),
+        (0xA3, Data.SYMBOL, _variable(False, _to_symbol)),
+        (0xB3, Data.SYMBOL, _variable(True, _to_symbol)),
+        (0x45, Data.LIST, lambda data, pos, end, depth: ([], pos)),
+        (0xC0, Data.LIST, _list(False)),
+        (0xD0, Data.LIST, _list(True)),
+        (0xC1, Data.MAP, _map(False)),
+        (0xD1, Data.MAP, _map(True)),
+        (0xE0, Data.ARRAY, _array(False)),
+        (0xF0, Data.ARRAY, _array(True)),
+    ]
+    for code, kind, decoder in table:
+        _DECODERS[code] = decoder
+        if kind is not None:
+            _ARRAY_TYPES[code] = kind
+
+
+_register()
+
+
+def decode_value(data: bytes, pos: int = 0, end: int | None = None) -> tuple[Any, int]:
+    """The value that begins at `pos`, and the position after it. Raises MalformedMessage for anything else."""
+    return _decode(data, pos, len(data) if end is None else end, MAX_DEPTH)
+
+
+# ---------------------------------------------------------------------------------------------------------- encoding
+
+Encoder = Callable[[Any], bytes]
+
+
+def _sized(short_code: int, long_code: int, raw: bytes) -> bytes:
+    size = len(raw)
+    if size < 256:
+        return bytes((short_code, size)) + raw
+    return bytes((long_code,)) + _U32.pack(size) + raw
+
+
+def _compound(short_code: int, long_code: int, count: int, body: bytes) -> bytes:
+    if count < 256 and len(body) < 255:
+        return bytes((short_code, len(body) + 1, count)) + body
+    return bytes((long_code,)) + _U32.pack(len(body) + 4) + _U32.pack(count) + body
+
+
+def _encode_long(value: int) -> bytes:
+    if -128 <= value <= 127:
+        return b"\x55" + _I8.pack(value)
+    try:
+        return b"\x81" + _I64.pack(value)
+    except struct.error:
+        raise Unencodable(f"{value} does not fit an AMQP long") from None
+
+
+def _encode_uint(value: int) -> bytes:
+    if value == 0:
+        return b"\x43"
+    return bytes((0x52, value)) if value < 256 else b"\x70" + _U32.pack(value)
+
+
+def _encode_ulong(value: int) -> bytes:
+    if value == 0:
+        return b"\x44"
+    return bytes((0x53, value)) if value < 256 else b"\x80" + _U64.pack(value)
+
+
+def _encode_int32(value: int) -> bytes:
+    return b"\x54" + _I8.pack(value) if -128 <= value <= 127 else b"\x71" + _I32.pack(value)
+
+
+def _encode_symbol(value: str) -> bytes:
+    try:
+        return _sized(0xA3, 0xB3, value.encode("ascii"))
+    except UnicodeEncodeError:
+        raise Unencodable(f"{value!r} cannot be a symbol: symbols are ASCII") from None
+
+
+def _encode_string(value: str) -> bytes:
+    try:
+        return _sized(0xA1, 0xB1, value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise Unencodable("a string with lone surrogates has no UTF-8 form") from None
+
+
+def _encode_list(values: Iterable[Any]) -> bytes:
+    parts = [encode_value(value) for value in values]
+    return _compound(0xC0, 0xD0, len(parts), b"".join(parts)) if parts else b"\x45"
+
+
+def _encode_map(values: Mapping[Any, Any]) -> bytes:
+    parts = [encode_value(part) for pair in values.items() for part in pair]
+    return _compound(0xC1, 0xD1, len(parts), b"".join(parts))
+
+
+def _encode_described(value: Described) -> bytes:
+    return b"\x00" + encode_value(value.descriptor) + encode_value(value.value)
+
+
+_ARRAY_FORMS: dict[int, tuple[int, Callable[[Any], bytes]]] = {
+    Data.NULL: (0x40, lambda value: b""),
+    Data.BOOL: (0x56, lambda value: b"\x01" if value else b"\x00"),
+    Data.UBYTE: (0x50, lambda value: bytes((value,))),
+    Data.USHORT: (0x60, _U16.pack),
+    Data.UINT: (0x70, _U32.pack),
+    Data.ULONG: (0x80, _U64.pack),
+    Data.BYTE: (0x51, _I8.pack),
+    Data.SHORT: (0x61, _I16.pack),
+    Data.INT: (0x71, _I32.pack),
+    Data.LONG: (0x81, _I64.pack),
+    Data.FLOAT: (0x72, _F32.pack),
+    Data.DOUBLE: (0x82, _F64.pack),
+    Data.DECIMAL32: (0x74, _U32.pack),
+    Data.DECIMAL64: (0x84, _U64.pack),
+    Data.DECIMAL128: (0x94, bytes),
+    Data.CHAR: (0x73, lambda value: _U32.pack(ord(value))),
+    Data.TIMESTAMP: (0x83, _I64.pack),
+    Data.UUID: (0x98, lambda value: value.bytes),
+    Data.BINARY: (0xB0, lambda value: _U32.pack(len(value)) + bytes(value)),
+    Data.STRING: (0xB1, lambda value: _wide(value.encode("utf-8"))),
+    Data.SYMBOL: (0xB3, lambda value: _wide(value.encode("ascii"))),
+    Data.LIST: (0xD0, lambda value: _wide_compound(value)),
+    Data.MAP: (0xD1, lambda value: _wide_compound([part for pair in value.items() for part in pair])),
+    Data.ARRAY: (0xF0, lambda value: _array_body(value)),
+}
+
+
+def _wide(raw: bytes) -> bytes:
+    return _U32.pack(len(raw)) + raw
+
+
+def _wide_compound(values: list[Any]) -> bytes:
+    body = b"".join([encode_value(value) for value in values])
+    return _U32.pack(len(body) + 4) + _U32.pack(len(values)) + body
+
+
+def _array_body(array: Array) -> bytes:
+    try:
+        code, encode = _ARRAY_FORMS[array.type]
+        elements = b"".join([encode(element) for element in array.elements])
+    except (KeyError, struct.error, AttributeError, TypeError, ValueError) as problem:
+        raise Unencodable(f"array element does not fit the array's type: {problem}") from None
+    head = bytes((code,))
+    if array.descriptor is not UNDESCRIBED:
+        head = b"\x00" + encode_value(array.descriptor) + head
+    return _U32.pack(4 + len(head) + len(elements)) + _U32.pack(len(array.elements)) + head + elements
+
+
+_ENCODERS: dict[type, Encoder] = {
+    type(None): lambda value: b"\x40",
+    bool: lambda value: b"\x41" if value else b"\x42",
+    int: _encode_long,
+    str: _encode_string,
+    bytes: lambda value: _sized(0xA0, 0xB0, value),
+    bytearray: lambda value: _sized(0xA0, 0xB0, bytes(value)),
+    memoryview: lambda value: _sized(0xA0, 0xB0, bytes(value)),
+    float: lambda value: b"\x82" + _F64.pack(value),
+    symbol: _encode_symbol,
+    ubyte: lambda value: bytes((0x50, value)),
+    ushort: lambda value: b"\x60" + _U16.pack(value),
+    uint: _encode_uint,
+    ulong: _encode_ulong,
+    byte: lambda value: b"\x51" + _I8.pack(value),
+    short: lambda value: b"\x61" + _I16.pack(value),
+    int32: _encode_int32,
+    float32: lambda value: b"\x72" + _F32.pack(value),
+    decimal32: lambda value: b"\x74" + _U32.pack(value),
+    decimal64: lambda value: b"\x84" + _U64.pack(value),
+    decimal128: lambda value: b"\x94" + bytes(value),
+    char: lambda value: b"\x73" + _U32.pack(ord(value)),
+    timestamp: lambda value: b"\x83" + _I64.pack(value),
+    uuid.UUID: lambda value: b"\x98" + value.bytes,
+    list: _encode_list,
+    tuple: _encode_list,
+    dict: _encode_map,
+    Described: _encode_described,
+    Array: lambda value: b"\xf0" + _array_body(value),
+}
+
+
+def encode_value(value: Any) -> bytes:
+    """The AMQP encoding of a Python value; raises Unencodable for a value that has none."""
+    encoder = _ENCODERS.get(type(value))
+    if encoder is None:
+        encoder = next((_ENCODERS[base] for base in type(value).__mro__ if base in _ENCODERS), None)
+        if encoder is None:
+            if isinstance(value, Mapping):
+                encoder = _encode_map
+            else:
+                raise Unencodable(f"a {type(value).__name__} has no AMQP form")
+    try:
+        return encoder(value)
+    except (struct.error, ValueError, TypeError, OverflowError) as problem:
+        raise Unencodable(f"{value!r} does not fit {type(value).__name__}: {problem}") from None
+    except RecursionError:
+        raise Unencodable("the value contains itself or is nested too deeply") from None
+
+
+def encode_symbol_map(values: Mapping[str, Any]) -> bytes:
+    """A map whose keys are written as symbols (`fields` and annotations in the specification's words)."""
+    return _encode_map({symbol(key): value for key, value in values.items()})
+
+
+def symbol_array(names: Iterable[str]) -> bytes:
+    """An array of symbols: how lists of capabilities travel."""
+    undescribed: Any = UNDESCRIBED
+    return encode_value(Array(undescribed, Data.SYMBOL, *[symbol(name) for name in names]))
+
+
+def symbols_of(value: Any) -> tuple[str, ...]:
+    """Reads "one or many symbols": AMQP lets a peer send null, a single symbol or an array of them."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, Array)):
+        return tuple(item for item in value if isinstance(item, str))
+    return ()

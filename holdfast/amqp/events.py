@@ -1,0 +1,122 @@
+"""What an engine tells its owner: values in the order in which they happened.
+
+Hot events are batches (`Transfers`, `Settlements`): one object per link and per call of `Engine.events()`,
+never one per message. An event is a fact that has already happened; the engine has answered whatever AMQP
+requires an answer to (open, begin, detach, end, close), so an owner that ignores an event breaks no protocol
+rule.
+
+Order: `ConnectionOpened` first, `ConnectionClosed` last and exactly once. Each link gets exactly one
+`LinkDetached` unless `ConnectionClosed` comes first, which stands for the end of all its links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp.errors import Error
+from holdfast.amqp.states import DeliveryState
+
+if TYPE_CHECKING:
+    from holdfast.amqp.link import Link, ReceiverLink, SenderLink, Session
+
+
+@dataclass(slots=True)
+class ConnectionOpened:
+    """The peer's open arrived (its details are on the engine: remote_container, remote_properties, ...)."""
+
+
+@dataclass(slots=True)
+class ConnectionClosed:
+    """Nothing more will arrive. error: why (None = a clean close). Take data_to_send() until it is empty, then
+    close the socket; `error` is also what a peer that sent garbage was told."""
+
+    error: Error | None
+
+
+@dataclass(slots=True)
+class SessionOpened:
+    session: Session
+
+
+@dataclass(slots=True)
+class SessionClosed:
+    """Ended by the peer or by us; LinkDetached was emitted before for each of its links."""
+
+    session: Session
+    error: Error | None
+
+
+@dataclass(slots=True)
+class LinkRequested:
+    """The peer attached a new link: call link.accept(...) or link.refuse(error), now or later (holding is allowed)."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkOpened:
+    """The peer accepted a link that we opened. A refused one yields LinkDetached(error) and never this."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkDetached:
+    """The link is gone, or will be when the peer answers; the engine has sent our detach. local: the engine closed it
+    itself because the peer broke a rule (credit overrun, message too large; `error` says which). Deliveries received
+    before may still be settled."""
+
+    link: Link
+    closed: bool
+    error: Error | None
+    local: bool = False
+
+
+@dataclass(slots=True)
+class Transfers:
+    """Complete messages of one link in order. deliveries: opaque handles for ReceiverLink.settle, parallel to
+    payloads; the list is empty if the link's peer sends everything settled (nothing to settle)."""
+
+    link: ReceiverLink
+    deliveries: list[Any]
+    payloads: list[bytes]
+
+
+@dataclass(slots=True)
+class Settlements:
+    """Outcomes of unsettled sends: (number returned by send_many, state). The engine has settled them on our
+    side too."""
+
+    link: SenderLink
+    outcomes: list[tuple[int, DeliveryState]]
+
+
+@dataclass(slots=True)
+class Credit:
+    """link.credit or link.drain changed by the peer. With link.drain True: send what is at hand, then
+    link.drained()."""
+
+    link: SenderLink
+
+
+@dataclass(slots=True)
+class Drained:
+    """The peer has used up or given back all credit after ReceiverLink.drain(); link.credit is 0."""
+
+    link: ReceiverLink
+
+
+Event = (
+    ConnectionOpened
+    | ConnectionClosed
+    | SessionOpened
+    | SessionClosed
+    | LinkRequested
+    | LinkOpened
+    | LinkDetached
+    | Transfers
+    | Settlements
+    | Credit
+    | Drained
+)
