@@ -61,7 +61,7 @@ class Load:
         self.receivers: list[Receiver] = []
 
     def run(self) -> dict[str, object]:
-        before = resource.getrusage(resource.RUSAGE_SELF)
+        before, began_ns = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
         try:
             self._attach()
             window = self._drive()
@@ -71,7 +71,11 @@ class Load:
                 endpoint.wire.close()
             self._poll.close()
         after = resource.getrusage(resource.RUSAGE_SELF)
-        return self._report(window, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return self._report(window) | {
+            "elapsed_s": round((perf_counter_ns() - began_ns) / NS_PER_S, 3),
+            "client_cpu_s": round(used_s, 3),
+        }
 
     def _attach(self) -> None:
         plan = self.plan
@@ -174,9 +178,9 @@ class Load:
         endpoint.follow(redirect)
         self._register(endpoint)
 
-    def _report(self, window: Window, cpu_s: float) -> dict[str, object]:
+    def _report(self, window: Window) -> dict[str, object]:
         plan = self.plan
-        report: dict[str, object] = {"size": plan.size, "client_cpu_s": round(cpu_s, 3)}
+        report: dict[str, object] = {"size": plan.size}
         if self.senders:
             report["send"] = self.sent.report(window, plan.size) | {
                 "senders": len(self.senders),

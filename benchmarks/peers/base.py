@@ -113,6 +113,14 @@ def end(processes: Iterable[subprocess.Popen[bytes]], first: signal.Signals = si
         started.wait()
 
 
+def end_on_signals() -> None:
+    """Makes Ctrl-C and SIGTERM end the program through its `finally` blocks, also where a shell started it with
+    SIGINT ignored.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def running(peer: Peer) -> Iterator[Peer]:
     try:

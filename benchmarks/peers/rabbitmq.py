@@ -32,7 +32,17 @@ import psutil
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import Url
-from benchmarks.peers.base import LOOPBACK, PeerFailed, PeerUnavailable, Target, accepts, end, free_ports, wait_until
+from benchmarks.peers.base import (
+    LOOPBACK,
+    PeerFailed,
+    PeerUnavailable,
+    Target,
+    accepts,
+    end,
+    end_on_signals,
+    free_ports,
+    wait_until,
+)
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 NODES = 3
@@ -264,5 +274,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_on_signals()
     main()

@@ -1,0 +1,129 @@
+"""One cell of the matrix: one contestant in one row, once. A fresh log each time, so that no run carries another's
+backlog.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from benchmarks.driver.load import Load, Plan
+from benchmarks.matrix import Contestant, Row
+from benchmarks.peers.base import Peer, Target
+
+WARMUP_S = 1.0
+CREDIT = 2000
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The figures of one run. CPU is per acknowledged (in a backlog row: received) event."""
+
+    row: str
+    contestant: str
+    events_per_s: float
+    receive_events_per_s: float | None
+    latency_ms: Mapping[str, float]
+    cpu_us: Mapping[str, float]  # client, leader, followers (mean of them)
+    bystander_cpu_share: float  # cores that the peers not measured used meanwhile
+    problems: tuple[str, ...]
+    driver: Mapping[str, Any]  # all that the driver reported
+
+
+def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
+    peer = peers[contestant.peer]
+    target = peer.create(contestant.kind)
+    try:
+        if row.mode == "backlog":
+            Load(_fill_plan(row, target)).run()
+        plan = _plan(row, target, seconds)
+        mine = peer.processes()
+        others = [process for other in peers.values() if other is not peer for process in other.processes().values()]
+        before, others_before = _cpu_s(mine), sum(_cpu_s(dict(enumerate(others))).values())
+        report = Load(plan).run()
+        used = {name: cpu - before[name] for name, cpu in _cpu_s(mine).items()}
+        bystanders_s = sum(_cpu_s(dict(enumerate(others))).values()) - others_before
+    finally:
+        with contextlib.suppress(OSError):
+            peer.delete(target)
+    return _cell(row, contestant, target, report, used, bystanders_s)
+
+
+def _plan(row: Row, target: Target, seconds: float) -> Plan:
+    tail = dataclasses.replace(target.tail_options, settled=True)
+    start = dataclasses.replace(target.start_options, settled=True)
+    bound: dict[str, Any] = {"count": row.count} if row.count else {"seconds": seconds, "warmup_s": WARMUP_S}
+    return Plan(
+        senders=0 if row.mode == "backlog" else row.senders,
+        receivers=0 if row.mode == "send" else 1,
+        send_urls=(target.send_url,), receive_urls=(target.receive_url,),
+        size=row.size, window=row.window, credit=CREDIT,
+        send_options=target.send_options, receive_options=start if row.mode == "backlog" else tail,
+        receive_latency=row.mode == "tail", **bound,
+    )  # fmt: skip
+
+
+def _fill_plan(row: Row, target: Target) -> Plan:
+    return Plan(
+        senders=1, send_urls=(target.send_url,), send_options=target.send_options,
+        size=row.size, window=row.window, count=row.count,
+    )  # fmt: skip
+
+
+def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
+    found = {}
+    for name, process in processes.items():
+        times = process.cpu_times()
+        found[name] = times.user + times.system
+    return found
+
+
+def _cell(
+    row: Row,
+    contestant: Contestant,
+    target: Target,
+    report: dict[str, Any],
+    used: dict[str, float],
+    bystanders_s: float,
+) -> Cell:
+    sent, received = report.get("send"), report.get("receive")
+    main = sent or received or {}
+    events = max(main["events"], 1)
+    followers = [cpu for name, cpu in used.items() if name != target.leader]
+    cpu_us = {
+        "client": report["client_cpu_s"] * MICROSECONDS / events,
+        "leader": used.get(target.leader, 0.0) * MICROSECONDS / events,
+        "followers": sum(followers) / max(len(followers), 1) * MICROSECONDS / events,
+    }
+    return Cell(
+        row=row.name,
+        contestant=contestant.title,
+        events_per_s=main["events_per_s"],
+        receive_events_per_s=received["events_per_s"] if received and sent else None,
+        latency_ms=main.get("latency_ms", {}),
+        cpu_us={name: round(value, 2) for name, value in cpu_us.items()},
+        bystander_cpu_share=round(bystanders_s / report["elapsed_s"], 3),
+        problems=tuple(_problems(sent, received)),
+        driver=report,
+    )
+
+
+def _problems(sent: dict[str, Any] | None, received: dict[str, Any] | None) -> list[str]:
+    """What makes the figures of a cell doubtful."""
+    found = []
+    if sent:
+        reasons = sent["reasons"]
+        found += [f"{number} {outcome} ({reasons.get(outcome, '-')})" for outcome, number in sent["outcomes"].items()]
+        if sent["unsettled"]:
+            found.append(f"{sent['unsettled']} never settled")
+    if received:
+        found += [f"{received[key]} {key} in receiving" for key in ("gaps", "repeats", "foreign") if received[key]]
+    if sent and received and received["events"] < sent["events"]:
+        found.append(f"{sent['events'] - received['events']} acknowledged but not received")
+    return found

@@ -1,0 +1,111 @@
+"""A three-node Holdfast cluster on loopback, started as a user starts it: through the command line, as separate
+processes.
+
+Nothing here imports Holdfast: the benchmark sees the cluster as any stranger does. The driver enters at the first
+node and is sent to the leader by a link redirect, as any client that announces it can follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.driver.link import LinkOptions
+from benchmarks.driver.wire import Url
+from benchmarks.peers.base import PeerFailed, Target, wait_until
+
+NODES = 3
+COMMAND_TIMEOUT_S = 120.0
+LEADER_TIMEOUT_S = 30.0
+PARTITION = "0"
+PARTITION_PROPERTY = "event-streams-partition"
+OUTPUT_TAIL_CHARACTERS = 2000
+
+
+class Holdfast:
+    def __init__(
+        self, durability: str = "fsync", directory: Path | None = None, environment: dict[str, str] | None = None
+    ) -> None:
+        self.name = f"holdfast-{durability}"
+        self.durability = durability
+        self._parent = directory
+        self._environment = environment or {}
+        self._directory: Path | None = None
+        self._amqp: list[str] = []
+        self._processes: dict[str, psutil.Process] = {}
+        self._created = 0
+
+    def start(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=self._parent))
+        shape = ("--nodes", str(NODES), "--durability", self.durability)
+        answer = self._cli("cluster", "up", *shape, "--detach", "--dir", self._dir)
+        self._processes = {f"node{node['node']}": psutil.Process(node["pid"]) for node in answer["nodes"]}
+        self._amqp = [node["amqp"] for node in answer["nodes"]]
+
+    def stop(self) -> None:
+        if self._directory is None:
+            return
+        try:
+            with contextlib.suppress(PeerFailed):  # a cluster that never came up has nothing to take down
+                self._cli("cluster", "down", "--dir", self._dir)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    @property
+    def _dir(self) -> str:
+        assert self._directory is not None, "the cluster was not started"
+        return str(self._directory)
+
+    def create(self, kind: str) -> Target:
+        """A log of one partition with three replicas."""
+        self._created += 1
+        name = f"bench-{self._created}"
+        server = ("--server", self._amqp[0])
+        self._cli("log", "create", name, "--partitions", "1", "--replicas", str(NODES), *server)
+        leaders: list[int] = []
+
+        def led() -> bool:
+            partition = self._cli("log", "describe", name, *server)["partitions"][0]
+            leaders[:] = [partition["leader"]] if partition.get("leader") else []
+            return bool(leaders)
+
+        wait_until(led, f"the election of a leader for {name}", LEADER_TIMEOUT_S)
+        host, _, port = self._amqp[0].rpartition(":")
+        url = Url(host, int(port), name)
+        bound = {PARTITION_PROPERTY: PARTITION}
+        tail = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="latest")
+        start = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="earliest")
+        send = LinkOptions(follow_redirects=True, properties=bound)
+        return Target(name, url, send, url, tail, start, f"node{leaders[0]}")
+
+    def delete(self, target: Target) -> None:
+        self._cli("log", "delete", target.name, "--yes", "--server", self._amqp[0])
+
+    def processes(self) -> dict[str, psutil.Process]:
+        return dict(self._processes)
+
+    def version(self) -> str:
+        return f"Holdfast {importlib.metadata.version('holdfast')}"
+
+    def _cli(self, *arguments: str) -> Any:
+        """One command of the `holdfast` command line, with its JSON output decoded."""
+        answer = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", *arguments, "--json"],
+            capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+            env=os.environ | self._environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if answer.returncode:
+            said = (answer.stderr or answer.stdout)[-OUTPUT_TAIL_CHARACTERS:].strip()
+            raise PeerFailed(f"holdfast {' '.join(arguments[:2])} ended with status {answer.returncode}: {said}")
+        return json.loads(answer.stdout) if answer.stdout.strip() else None

@@ -1,0 +1,86 @@
+"""A sampling profiler that gets into a Python process without its knowledge: Python imports a module of this name
+at start.
+
+Problem: what limits a node under load, without a hook in the node and without a profiler that slows it (cProfile
+doubles the cost of small functions and so lies about them). Put this directory on PYTHONPATH and set
+HOLDFAST_PROFILE to a directory: each process that is named by HOLDFAST_PROFILE_MODULE then writes `<pid>.json`
+there when it ends.
+
+How: the kernel's CPU timer sends SIGPROF every few milliseconds of CPU time; the handler runs in the main thread
+between two bytecodes and notes its stack. A C call is charged to the Python line that made it. The timer counts
+the CPU time of *all* threads, so each sample weighs what the main thread itself used since the last one; what the
+other threads used is one line of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+from types import FrameType
+
+INTERVAL_S = 0.002
+DEPTH = 60  # deeper frames are the event loop's own
+
+
+class Sampler:
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, f"{os.getpid()}.json")
+        self.self_ns: Counter[str] = Counter()
+        self.total_ns: Counter[str] = Counter()
+        self.other_threads_ns = 0
+        self._main_ns, self._all_ns = time.thread_time_ns(), time.process_time_ns()
+
+    def start(self) -> None:
+        signal.signal(signal.SIGPROF, self._sample)
+        signal.siginterrupt(signal.SIGPROF, False)  # C libraries need not expect interrupted system calls
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+        atexit.register(self.write)
+
+    def _sample(self, _: int, frame: FrameType | None) -> None:
+        main_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
+        weight_ns = main_ns - self._main_ns
+        self.other_threads_ns += all_ns - self._all_ns - weight_ns
+        self._main_ns, self._all_ns = main_ns, all_ns
+        seen: set[str] = set()
+        for depth in range(DEPTH):
+            if frame is None:
+                return
+            code = frame.f_code
+            name = f"{'/'.join(code.co_filename.rsplit('/', 3)[1:])}:{code.co_qualname}"
+            if depth == 0:
+                self.self_ns[f"{name}:{frame.f_lineno}"] += weight_ns
+            if name not in seen:  # recursion counts once
+                seen.add(name)
+                self.total_ns[name] += weight_ns
+            frame = frame.f_back
+
+    def write(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        found = {
+            "command": sys.argv,
+            "process_s": time.process_time(),
+            "main_thread_s": time.thread_time(),
+            "other_threads_s": self.other_threads_ns / 1e9,
+            "self_s": {name: ns / 1e9 for name, ns in self.self_ns.most_common(200)},
+            "total_s": {name: ns / 1e9 for name, ns in self.total_ns.most_common(200)},
+        }
+        with open(self._path, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+
+
+def wanted() -> str | None:
+    """The directory to write to, if this process is one of those asked for: `python -m <module> ...`"""
+    arguments = sys.orig_argv
+    module = os.environ.get("HOLDFAST_PROFILE_MODULE", "node")
+    runs_it = any(pair == ("-m", module) for pair in pairwise(arguments))
+    return os.environ.get("HOLDFAST_PROFILE") if runs_it else None
+
+
+if directory := wanted():
+    Sampler(directory).start()

@@ -1,0 +1,176 @@
+"""From cells to a table: medians over the repeats, ratios within a row, and whether the goals were reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cell import Cell
+from benchmarks.matrix import Contestant, Goal, Row
+
+COLUMNS = (
+    "contestant", "events/s", "MiB/s", "Holdfast is x", "received/s", "ack p50 ms", "p95", "p99", "p99.9",
+    "client us", "leader us", "follower us", "spread",
+)  # fmt: skip
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contestant in one row: medians over the repeats."""
+
+    row: Row
+    contestant: Contestant
+    cells: tuple[Cell, ...]
+
+    @property
+    def events_per_s(self) -> float:
+        return statistics.median(cell.events_per_s for cell in self.cells)
+
+    @property
+    def spread(self) -> str:
+        rates = [cell.events_per_s for cell in self.cells]
+        return f"{min(rates):,.0f}..{max(rates):,.0f}" if len(rates) > 1 else "-"
+
+    @property
+    def received_per_s(self) -> float | None:
+        rates = [cell.receive_events_per_s for cell in self.cells if cell.receive_events_per_s is not None]
+        return statistics.median(rates) if rates else None
+
+    def latency_ms(self, percentile: str) -> float | None:
+        found = [cell.latency_ms[percentile] for cell in self.cells if percentile in cell.latency_ms]
+        return statistics.median(found) if found else None
+
+    def cpu_us(self, part: str) -> float:
+        return statistics.median(cell.cpu_us[part] for cell in self.cells)
+
+    def values(self, rival_per_s: float | None) -> list[str]:
+        """What the table shows, one text per column."""
+        rate = self.events_per_s
+        return [
+            self.contestant.title,
+            f"{rate:,.0f}",
+            f"{rate * self.row.size / MIB:,.1f}",
+            f"{rival_per_s / rate:.2f}" if rival_per_s and rate else "-",
+            _number(self.received_per_s, ",.0f"),
+            *(_number(self.latency_ms(name), ".2f") for name in ("p50", "p95", "p99", "p99.9")),
+            *(f"{self.cpu_us(part):.1f}" for part in ("client", "leader", "followers")),
+            self.spread,
+        ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    goal: Goal
+    row: Row
+    ratio: float
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio >= self.goal.factor
+
+    def __str__(self) -> str:
+        word = "reached" if self.reached else "NOT reached"
+        return (
+            f"{self.row.title}: {self.goal.mine.title} is {self.ratio:.2f} x {self.goal.theirs.title}; "
+            f"the goal of {self.goal.factor:g} x is {word}"
+        )
+
+
+class Report:
+    def __init__(
+        self, rows: Sequence[Row], cells: Iterable[Cell], facts: Mapping[str, Any], notes: Sequence[str]
+    ) -> None:
+        self.facts, self.notes = facts, notes
+        self.cells = list(cells)
+        self.rows: dict[Row, list[Line]] = {}
+        for row in rows:
+            for contestant in row.contestants:
+                mine = tuple(c for c in self.cells if c.row == row.name and c.contestant == contestant.title)
+                if mine:
+                    self.rows.setdefault(row, []).append(Line(row, contestant, mine))
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        found = []
+        for row, lines in self.rows.items():
+            rates = {line.contestant: line.events_per_s for line in lines}
+            goal = row.goal
+            if goal and goal.mine in rates and rates.get(goal.theirs):
+                found.append(Verdict(goal, row, rates[goal.mine] / rates[goal.theirs]))
+        return found
+
+    @property
+    def problems(self) -> list[str]:
+        """What the driver or the peers had to complain about, each kind once per contestant and row."""
+        return list(dict.fromkeys(f"{c.row}, {c.contestant}: {problem}" for c in self.cells for problem in c.problems))
+
+    def print(self, console: Console) -> None:
+        for row, lines in self.rows.items():
+            table = Table(title=row.title, title_justify="left")
+            for column in COLUMNS:
+                table.add_column(column, justify="left" if column == "contestant" else "right")
+            for line in lines:
+                table.add_row(*line.values(_rival_per_s(line, lines)))
+            console.print(table)
+        for text in [*map(str, self.verdicts), *self.problems, *self.notes]:
+            console.print(text, highlight=False)
+
+    def markdown(self) -> str:
+        parts = ["# Benchmark", "", *_fact_lines(self.facts), "", EXPLANATION, ""]
+        parts += [f"- {verdict}" for verdict in self.verdicts] + [""]
+        for row, lines in self.rows.items():
+            parts += [f"## {row.title}", "", _markdown_row(COLUMNS), _markdown_row(["---"] * len(COLUMNS))]
+            parts += [_markdown_row(line.values(_rival_per_s(line, lines))) for line in lines] + [""]
+        if self.problems or self.notes:
+            parts += ["## Notes", "", *(f"- {text}" for text in [*self.problems, *self.notes]), ""]
+        return "\n".join(parts)
+
+    def write(self, directory: Path, name: str) -> list[Path]:
+        directory.mkdir(parents=True, exist_ok=True)
+        cells = [dataclasses.asdict(cell) for cell in self.cells]
+        texts = {
+            ".md": self.markdown(),
+            ".json": json.dumps({"facts": self.facts, "notes": self.notes, "cells": cells}, indent=1),
+        }
+        for suffix, text in texts.items():
+            (directory / f"{name}{suffix}").write_text(text + "\n", encoding="utf-8")
+        return [directory / f"{name}{suffix}" for suffix in texts]
+
+
+EXPLANATION = """\
+All contestants ran in this one run on this one machine, each a cluster of three nodes on loopback with three replicas,
+driven by the same client over AMQP 1.0 with the same event size and window, in turn. events/s: acknowledged events per
+second (backlog: received), median of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of
+the Holdfast line of the same durability (else of the first one) over this line's. us: CPU microseconds per event of the
+client, of the leader's process, of a follower's process."""
+
+
+def _rival_per_s(line: Line, lines: Sequence[Line]) -> float | None:
+    """The rate of the Holdfast line that this line is to be held against."""
+    rates = {other.contestant: other.events_per_s for other in lines}
+    return next((rates[rival] for rival in line.contestant.rivals if rival in rates), None)
+
+
+def _markdown_row(values: Iterable[str]) -> str:
+    return "| " + " | ".join(values) + " |"
+
+
+def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, value in facts.items():
+        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+        lines.append(f"- {name.replace('_', ' ')}: {text}")
+    return lines

@@ -1,0 +1,169 @@
+"""`make bench`: Holdfast beside RabbitMQ, in one run on one machine, one table.
+
+Problem: brokers measured on different days, machines or clients cannot be compared, and a single run on a small
+machine is noise. So all clusters are up during the whole run (an idle one costs little, and what it costs is
+reported), each row goes to the contestants in turn, the turns are repeated in a rotating order, and medians and
+their ratios are what counts.
+
+python -m benchmarks --quick                  # every row once, a few seconds each python -m benchmarks --row 1KiB
+--row 100B    # only these
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import machine, profiles
+from benchmarks.cell import Cell, measure
+from benchmarks.driver.wire import PeerError
+from benchmarks.matrix import CONTESTANTS, MATRIX, Contestant, Row
+from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
+from benchmarks.peers.holdfast import Holdfast
+from benchmarks.peers.rabbitmq import RabbitMQ
+from benchmarks.report import Report
+
+RESULTS = Path(__file__).parent / "results"
+DATA = Path("var") / "bench"  # on the disk of the checkout: /tmp is memory on many machines, and a sync free of charge
+REPEATS = 3
+SECONDS = 6.0
+QUICK_SECONDS = 3.0
+SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
+
+MAKERS: dict[str, Callable[[Path], Peer]] = {
+    "holdfast-fsync": lambda directory: Holdfast("fsync", directory),
+    "holdfast-replicated": lambda directory: Holdfast("replicated", directory),
+    "rabbitmq": RabbitMQ,
+}
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    DATA.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(dir=DATA)).resolve()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Bench:
+    """One run of the matrix."""
+
+    def __init__(self, rows: Sequence[Row], repeats: int, seconds: float, console: Console) -> None:
+        self.rows, self.repeats, self.seconds, self.console = rows, repeats, seconds, console
+        self.cells: list[Cell] = []
+        self.notes: list[str] = []
+        self.peers: dict[str, Peer] = {}
+
+    def start(self, directory: Path, life: contextlib.ExitStack) -> None:
+        """Brings up what the rows need and the machine has."""
+        for name in dict.fromkeys(c.peer for row in self.rows for c in row.contestants):
+            try:
+                with self.console.status(f"starting {name}"):
+                    self.peers[name] = life.enter_context(running(MAKERS[name](directory)))
+            except PeerUnavailable as error:
+                self._note(str(error))
+            except PeerFailed as error:
+                self._note(f"{name} did not start, its rows are left out: {error}")
+
+    def run(self) -> None:
+        cells = [
+            (row, contestant)
+            for repeat in range(self.repeats)
+            for row in self.rows
+            for contestant in _rotated([c for c in row.contestants if c.peer in self.peers], repeat)
+        ]
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task("", total=len(cells))
+            for row, contestant in cells:
+                progress.update(task, description=f"{row.title}: {contestant.title}")
+                self._measure(row, contestant)
+                progress.advance(task)
+
+    def _measure(self, row: Row, contestant: Contestant) -> None:
+        time.sleep(SETTLE_S)
+        try:
+            self.cells.append(measure(row, contestant, self.peers, self.seconds))
+        except (PeerError, PeerFailed, OSError) as error:
+            self._note(f"{row.name}, {contestant.title}: no figure: {error}")
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.console.print(text, style="yellow", highlight=False)
+
+    def facts(self, directory: Path) -> dict[str, object]:
+        own = {
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "repeats": self.repeats,
+            "seconds_per_cell": self.seconds,
+            "versions": {name: peer.version() for name, peer in self.peers.items()},
+        }
+        return own | machine.facts(directory)
+
+
+def _rotated(contestants: list[Contestant], by: int) -> list[Contestant]:
+    """Who goes first changes with every repeat."""
+    middle = by % len(contestants) if contestants else 0
+    return contestants[middle:] + contestants[:middle]
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Every cell once and shorter: a look, not a result.")
+@click.option("--row", "row_names", multiple=True, type=click.Choice([r.name for r in MATRIX]), help="Only this row.")
+@click.option("--only", multiple=True, type=click.Choice([c.title for c in CONTESTANTS]), help="Only this contestant.")
+@click.option("--repeats", type=click.IntRange(1), help=f"Times each cell is run (default {REPEATS}, quick 1).")
+@click.option("--seconds", type=click.FloatRange(1), help=f"Per cell (default {SECONDS:g}, quick {QUICK_SECONDS:g}).")
+@click.option("--profile", is_flag=True, help="Also profile the leader: where its CPU time goes.")
+@click.option("--name", default=None, help="Short name in the file names of the results.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False,
+              help="Where the results are written (default: benchmarks/results).")  # fmt: skip
+def main(
+    quick: bool, row_names: tuple[str, ...], only: tuple[str, ...], repeats: int | None, seconds: float | None,
+    profile: bool, name: str | None, results: Path,
+) -> None:  # fmt: skip
+    """Measure Holdfast and RabbitMQ side by side and write the table to benchmarks/results/."""
+    end_on_signals()  # so that the clusters are taken down
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    rows = _selection(row_names, only)
+    bench = Bench(rows, repeats or (1 if quick else REPEATS), seconds or (QUICK_SECONDS if quick else SECONDS), console)
+    with scratch() as directory:
+        with contextlib.ExitStack() as life:
+            bench.start(directory, life)
+            if not bench.peers:
+                raise click.ClickException("no contestant could be started")
+            facts = bench.facts(directory)
+            bench.run()
+        if profile:
+            with console.status("profiling the leader"):
+                bench.notes += profiles.leader(directory)
+    report = Report(rows, bench.cells, facts, bench.notes)
+    report.print(console)
+    if not bench.cells:
+        raise click.ClickException("nothing could be measured")
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    for path in report.write(results, f"{day}-{name or ('quick' if quick else 'full')}"):
+        console.print(f"written: {os.path.relpath(path)}", highlight=False)
+
+
+def _selection(row_names: Sequence[str], only: Sequence[str]) -> list[Row]:
+    rows = [row for row in MATRIX if not row_names or row.name in row_names]
+    if not only:
+        return rows
+    return [row.limited_to(only) for row in rows if any(c.title in only for c in row.contestants)]
+
+
+if __name__ == "__main__":
+    main()
