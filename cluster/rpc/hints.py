@@ -18,7 +18,8 @@ NOBODY = 0
 
 
 class HintTable:
-    def __init__(self, on_change: Callable[[int], None] | None = None) -> None:
+    def __init__(self, on_change: Callable[[int], None] | None = None, limit: int = MAX_HINTS) -> None:
+        self._limit = limit
         self._known: dict[int, tuple[int, int]] = {}  # group -> (term, leader)
         self._own: set[int] = set()  # groups this node speaks about
         self._changed: set[int] = set()  # of those, not yet told
@@ -66,7 +67,7 @@ class HintTable:
     def _learn(self, group: int, term: int, leader: int) -> bool:
         known = self._known.get(group)
         if known is None:
-            if len(self._known) >= MAX_HINTS:
+            if len(self._known) >= self._limit:
                 return False
         elif term < known[0] or (term == known[0] and (leader == NOBODY or leader == known[1])):
             return False

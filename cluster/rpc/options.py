@@ -86,9 +86,10 @@ def _common() -> Options:
         ("grpc.http2.max_frame_size", 4 * MIB),
         ("grpc.http2.lookahead_bytes", 8 * MIB),  # flow control window: fixed, so
         ("grpc.http2.bdp_probe", 0),  # there is nothing to estimate
-        ("grpc.http2.write_buffer_size", 8 * MIB),
+        ("grpc.http2.write_buffer_size", MIB),  # pings and heartbeats get in between
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # 60 s else, and it is what counts for keepalive pings
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 100),

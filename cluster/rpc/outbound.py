@@ -161,6 +161,7 @@ class OutboundLink:
         if self.backlog > self._backlog_bytes and self._call is not None:
             call, self._call = self._call, None
             self._queue.clear()
+            self._flying_bytes = 0
             call.cancel()
             asyncio.get_running_loop().call_soon(self._on_change, False)  # not from inside the sender's turn
 

@@ -1,0 +1,252 @@
+"""Nodes, partitions and wires for the tests of cluster.rpc: real gRPC on free loopback ports."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import node.partition.api as vocabulary
+from cluster.raft import NotLeader, RaftMessage
+from cluster.rpc import PeerNetwork
+
+WAIT_S = 20.0
+"""For what must happen at all; what must happen soon is measured."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(condition: Callable[[], Any], what: str, within_s: float = WAIT_S) -> float:
+    """Waits for the condition, returns the seconds it took."""
+    now = asyncio.get_running_loop().time
+    start = now()
+    while not condition():
+        assert now() - start < within_s, f"waited {within_s} s in vain for: {what}"
+        await asyncio.sleep(0.002)
+    return now() - start
+
+
+class MemoryPartition:
+    """A partition in memory that its test controls: answers can be held back, leadership can be lost."""
+
+    partition = "0"
+
+    def __init__(self) -> None:
+        self.batches: list[vocabulary.StoredBatch] = []
+        self.held: list[Callable[[], None]] | None = None  # a list: answers wait in it
+        self.failure: vocabulary.Failed | None = None
+        self.readers: list[MemoryReader] = []
+        self.requests = 0
+
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def append(self, records: list[bytes], done: vocabulary.AppendDone) -> None:
+        self.requests += 1
+        if self.failure is not None:
+            done(self.failure)
+            return
+        batch = vocabulary.StoredBatch(self.next_offset, 1000 + self.requests, records)
+        self.batches.append(batch)
+        for reader in list(self.readers):
+            reader.wake()
+        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms)
+        if self.held is None:
+            done(outcome)
+        else:
+            self.held.append(lambda: done(outcome))
+
+    def open_reader(self, start: vocabulary.Start, wake: Callable[[], None]) -> MemoryReader:
+        reader = MemoryReader(self, start, wake)
+        self.readers.append(reader)
+        return reader
+
+    async def info(self) -> vocabulary.PartitionInfo:
+        return vocabulary.PartitionInfo(
+            partition=self.partition,
+            earliest_offset=0 if self.batches else None,
+            latest_offset=self.next_offset - 1 if self.batches else None,
+            next_offset=self.next_offset,
+            events=self.next_offset,
+            bytes=sum(len(record) for batch in self.batches for record in batch.records),
+            leader=None,
+            replicas=(1, 2, 3),
+            last_timestamp_ms=self.batches[-1].timestamp_ms if self.batches else None,
+        )
+
+
+class MemoryReader:
+    def __init__(self, partition: MemoryPartition, start: vocabulary.Start, wake: Callable[[], None]) -> None:
+        self.error: vocabulary.ReadError | None = None
+        self.start = start
+        self.wake = wake
+        self.polled_bytes = 0
+        self._partition = partition
+        match start:
+            case vocabulary.Earliest():
+                self.position = 0
+            case vocabulary.Latest():
+                self.position = partition.next_offset
+            case vocabulary.After(offset):
+                self.position = offset + 1
+            case vocabulary.AfterTime(timestamp_ms):
+                later = [batch.base_offset for batch in partition.batches if batch.timestamp_ms > timestamp_ms]
+                self.position = later[0] if later else partition.next_offset
+
+    def poll(self, max_events: int, max_bytes: int) -> list[vocabulary.StoredBatch]:
+        out: list[vocabulary.StoredBatch] = []
+        for batch in self._partition.batches:
+            if batch.next_offset <= self.position or self.error is not None:
+                continue
+            taken: list[bytes] = []
+            for record in batch.records[self.position - batch.base_offset :]:
+                if max_events == 0 or (len(record) > max_bytes and (taken or out)):
+                    break
+                taken.append(record)
+                max_events -= 1
+                max_bytes -= len(record)
+                self.polled_bytes += len(record)
+            if not taken:
+                break
+            out.append(vocabulary.StoredBatch(self.position, batch.timestamp_ms, taken))
+            self.position += len(taken)
+            if self.position < batch.next_offset:
+                break
+        return out
+
+    def fail(self, error: vocabulary.ReadError) -> None:
+        self.error = error
+        self.wake()
+
+    def close(self) -> None:
+        if self in self._partition.readers:
+            self._partition.readers.remove(self)
+
+
+class TestNode:
+    """A PeerNetwork that records what it hears."""
+
+    __test__ = False
+
+    def __init__(
+        self, node: int, peers: Mapping[int, str], *, cluster: str = "dev", dial: Mapping[int, str] | None = None
+    ) -> None:
+        self.node = node
+        self.events: list[tuple[str, int]] = []
+        self.heard: list[tuple[int, RaftMessage]] = []
+        self.frames = 0
+        self.groups: dict[int, MemoryPartition] = {}
+        self.executed: list[bytes] = []
+        self.admin_leader: int | None = node
+        self.network = PeerNetwork(
+            node,
+            cluster,
+            peers[node],
+            {**peers, **(dial or {})},
+            on_messages=self._on_messages,
+            on_up=lambda peer: self.events.append(("up", peer)),
+            on_down=lambda peer: self.events.append(("down", peer)),
+            vocabulary=vocabulary,
+            partitions=self,
+            admin=self,
+        )
+
+    def _on_messages(self, peer: int, messages: list[RaftMessage]) -> None:
+        self.frames += 1
+        self.heard += [(peer, message) for message in messages]
+
+    def partition(self, group: int) -> MemoryPartition | None:
+        return self.groups.get(group)
+
+    async def execute(self, command: bytes) -> bytes:
+        if self.admin_leader != self.node:
+            raise NotLeader(self.admin_leader)
+        self.executed.append(command)
+        return b"done:" + command
+
+    async def up(self, *peers: int) -> None:
+        await until(lambda: all(self.network.is_up(peer) for peer in peers), f"node {self.node} to see {peers} up")
+
+
+@asynccontextmanager
+async def cluster_of(*nodes: int) -> AsyncIterator[dict[int, TestNode]]:
+    """Started nodes that see each other up; stopped in the end."""
+    addresses = {node: f"127.0.0.1:{free_port()}" for node in nodes}
+    started = {node: TestNode(node, addresses) for node in nodes}
+    try:
+        for member in started.values():
+            await member.network.start()
+        for member in started.values():
+            await member.up(*(other for other in nodes if other != member.node))
+        yield started
+    finally:
+        for member in started.values():
+            await member.network.stop()
+
+
+class Wire:
+    """A TCP proxy between a dialler and its target that can be frozen: bytes stop, connections stay open."""
+
+    def __init__(self, target_port: int) -> None:
+        self.port = 0
+        self._target_port = target_port
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Wire:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def freeze(self) -> None:
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        self._flowing.set()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._flowing.wait()
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, far_writer}
+        for source, sink in ((reader, far_writer), (far_reader, writer)):
+            task = asyncio.ensure_future(self._pump(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                await self._flowing.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()

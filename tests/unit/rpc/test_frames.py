@@ -1,0 +1,62 @@
+"""Frames built by joining encoded parts are the protobuf messages they claim to be."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.raft import RaftMessage
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.frames import FRAME_HELLO, FRAME_HINTS, FRAME_MESSAGES, PartQueue, submessage, varint
+
+messages = st.builds(
+    lambda group, entries: RaftMessage(group=group, append={"entries": entries}),
+    st.integers(0, 2**64 - 1),
+    st.lists(st.binary(max_size=300), max_size=5),
+)
+
+
+@given(turns=st.lists(st.lists(messages, max_size=6), max_size=6), target=st.integers(1, 2000))
+def test_what_is_pushed_comes_out_in_order_cut_into_frames(turns: list[list[RaftMessage]], target: int) -> None:
+    queue = PartQueue()
+    for turn in turns:
+        queue.push(FRAME_MESSAGES, turn)
+    total = queue.bytes
+    seen: list[RaftMessage] = []
+    while queue:
+        frame, count = queue.take(target)
+        assert len(frame) <= target or count == 1
+        total -= len(frame)
+        parsed = pb.Frame.FromString(frame)
+        assert len(parsed.messages) == count
+        seen += parsed.messages
+    assert seen == [message for turn in turns for message in turn]
+    assert total == queue.bytes == 0
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_varints_are_protobufs(value: int) -> None:
+    assert pb.AppendFrame.FromString(b"\x08" + varint(value)).group == value
+
+
+def test_kinds_mix_in_one_frame() -> None:
+    queue = PartQueue()
+    queue.push(FRAME_HINTS, [pb.LeaderHints(groups=[1], terms=[2], leaders=[3])])
+    queue.push(FRAME_MESSAGES, [RaftMessage(group=5)])
+    frame = pb.Frame.FromString(queue.take(1000)[0])
+    assert frame.hints.leaders == [3]
+    assert frame.messages[0].group == 5
+    hello = pb.Hello(cluster="dev", node=1, dialled=2, protocol=1)
+    assert pb.Frame.FromString(submessage(FRAME_HELLO, hello)).hello == hello
+
+
+def test_a_part_larger_than_the_target_travels_alone() -> None:
+    queue = PartQueue()
+    queue.push(FRAME_MESSAGES, [RaftMessage(append={"entries": [b"x" * 500]})] * 3)
+    assert [queue.take(100)[1] for _ in range(3)] == [1, 1, 1]
+
+
+def test_the_number_of_parts_can_be_bounded_too() -> None:
+    queue = PartQueue()
+    queue.push(FRAME_MESSAGES, [RaftMessage(group=1)] * 5)
+    assert [queue.take(1000, max_parts=2)[1] for _ in range(3)] == [2, 2, 1]

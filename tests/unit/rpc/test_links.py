@@ -1,0 +1,263 @@
+"""The streams between nodes: what is said arrives, in order; who does not belong stays out; who is gone is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cluster.raft import RaftMessage
+from cluster.rpc import AddressInUse, options
+from cluster.rpc.frames import FRAME_HELLO, submessage
+from cluster.rpc.identity import hello_to
+from cluster.rpc.methods import link_call
+from tests.unit.rpc.support import TestNode, Wire, cluster_of, free_port, until
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def messages(first: int, count: int, payload: bytes = b"") -> list[RaftMessage]:
+    return [RaftMessage(group=first + i, append={"entries": [payload]}) for i in range(count)]
+
+
+async def test_messages_of_many_turns_arrive_in_order_and_those_of_one_turn_in_one_frame() -> None:
+    async with cluster_of(1, 2) as nodes:
+        sender, receiver = nodes[1], nodes[2]
+        for _ in range(5):
+            sender.network.send(2, messages(0, 10))
+        await until(lambda: len(receiver.heard) == 50, "one turn's messages")
+        assert receiver.frames == 1, "all of one loop turn travel together"
+        for turn in range(200):
+            sender.network.send(2, messages(turn * 3, 3))
+            if turn % 7 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(receiver.heard) == 650, "all messages")
+        assert [message.group for _, message in receiver.heard[50:]] == list(range(600))
+        assert {node for node, _ in receiver.heard} == {1}
+        assert receiver.frames < 60, "frames grow while the stream is busy"
+
+
+@pytest.mark.parametrize("mebibytes", [2, 8, 33])
+async def test_large_messages_pass(mebibytes: int) -> None:
+    async with cluster_of(1, 2) as nodes:
+        payload = bytes([7]) * (mebibytes << 20)
+        nodes[1].network.send(2, messages(1, 1, payload))
+        nodes[1].network.send(2, messages(2, 1))
+        await until(lambda: len(nodes[2].heard) == 2, "a large message and its successor")
+        assert nodes[2].heard[0][1].append.entries[0] == payload
+
+
+async def test_three_nodes_see_each_other_up_and_a_stop_is_told_once_and_at_once() -> None:
+    async with cluster_of(1, 2, 3) as nodes:
+        for node in (1, 3):
+            assert sorted(nodes[node].events) == [("up", other) for other in (1, 2, 3) if other != node]
+        await nodes[2].network.stop()
+        took_s = await until(lambda: ("down", 2) in nodes[1].events and ("down", 2) in nodes[3].events, "down")
+        assert took_s < 1.0
+        await asyncio.sleep(2 * options.BACKOFF_MAX_S)  # long enough for anything that would be told twice
+        assert nodes[1].events.count(("down", 2)) == nodes[3].events.count(("down", 2)) == 1
+        assert not nodes[1].network.is_up(2)
+        assert "refused" in nodes[1].network.status()[2]["last_error"].lower()
+        nodes[1].network.send(2, messages(0, 3))
+        assert nodes[1].network.status()[2]["dropped_messages"] == 3, "nothing is kept for a node that is down"
+
+
+async def test_a_peer_that_comes_back_is_found_within_a_second() -> None:
+    addresses = {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"}
+    first, second = TestNode(1, addresses), TestNode(2, addresses)
+    await first.network.start()
+    await asyncio.sleep(1.0)  # the backoff has grown to its bound
+    try:
+        for _ in range(2):
+            await second.network.start()
+            assert await until(lambda: first.network.is_up(2), "up") < 1.5
+            await second.network.stop()
+            await until(lambda: not first.network.is_up(2), "down")
+            second = TestNode(2, addresses)
+        assert first.events == [("up", 2), ("down", 2)] * 2
+    finally:
+        await first.network.stop()
+        await second.network.stop()
+
+
+PEER_PROCESS = """
+import asyncio, sys, uvloop
+from tests.unit.rpc.support import TestNode
+async def main():
+    node = TestNode(2, {1: sys.argv[1], 2: sys.argv[2]})
+    await node.network.start()
+    await asyncio.Event().wait()
+uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize(("how", "within_s"), [(signal.SIGKILL, 0.5), (signal.SIGSTOP, 1.9)])
+async def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_soon(how: signal.Signals, within_s: float) -> None:
+    addresses = {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"}
+    node = TestNode(1, addresses)
+    await node.network.start()
+    process = subprocess.Popen([sys.executable, "-c", PEER_PROCESS, addresses[1], addresses[2]], cwd=ROOT)  # noqa: ASYNC220
+    try:
+        await node.up(2)
+        process.send_signal(how)
+        took_s = await until(lambda: ("down", 2) in node.events, f"down after {how.name}")
+        assert took_s < within_s
+        if how is signal.SIGSTOP:
+            process.send_signal(signal.SIGCONT)
+            await node.up(2)
+            assert node.events == [("up", 2), ("down", 2), ("up", 2)]
+    finally:
+        process.kill()
+        process.wait()
+        await node.network.stop()
+
+
+@pytest.mark.parametrize("frozen", ["dialled by 1", "dialled by 2", "both"])
+async def test_a_black_hole_is_noticed_by_both_sides_and_healed(frozen: str) -> None:
+    """Connections stay open and carry nothing, in one of the two streams or in both."""
+    ports = {1: free_port(), 2: free_port()}
+    addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
+    async with Wire(ports[2]) as to_second, Wire(ports[1]) as to_first:
+        first = TestNode(1, addresses, dial={2: f"127.0.0.1:{to_second.port}"})
+        second = TestNode(2, addresses, dial={1: f"127.0.0.1:{to_first.port}"})
+        await first.network.start()
+        await second.network.start()
+        try:
+            await first.up(2)
+            await second.up(1)
+            wires = {"dialled by 1": [to_second], "dialled by 2": [to_first], "both": [to_second, to_first]}[frozen]
+            for wire in wires:
+                wire.freeze()
+            took_s = await until(lambda: not (first.network.is_up(2) or second.network.is_up(1)), "down on both sides")
+            assert took_s < 2.0
+            for wire in wires:
+                wire.thaw()
+            took_s = await until(lambda: first.network.is_up(2) and second.network.is_up(1), "up on both sides")
+            assert took_s < 5.0
+        finally:
+            await first.network.stop()
+            await second.network.stop()
+
+
+async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
+    async with cluster_of(1, 2) as nodes:
+        import time
+
+        time.sleep(2 * options.SILENCE_S)  # noqa: ASYNC251  the loop of both nodes stands still
+        await asyncio.sleep(3 * options.TICK_S)
+        assert nodes[1].events == [("up", 2)]
+        assert nodes[2].events == [("up", 1)]
+
+
+async def test_a_peer_that_takes_nothing_is_dropped_when_the_backlog_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)  # the backlog must be what notices
+    monkeypatch.setattr(options, "SILENCE_S", 30.0)
+    ports = {1: free_port(), 2: free_port()}
+    addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
+    async with Wire(ports[2]) as wire:
+        first, second = TestNode(1, addresses, dial={2: f"127.0.0.1:{wire.port}"}), TestNode(2, addresses)
+        await first.network.start()
+        await second.network.start()
+        try:
+            await first.up(2)
+            wire.freeze()
+            peak = 0
+            for turn in range(400):
+                first.network.send(2, messages(turn, 1, bytes(1 << 20)))
+                peak = max(peak, first.network.status()[2]["backlog_bytes"])
+                await asyncio.sleep(0)
+                if ("down", 2) in first.events:
+                    break
+            assert first.events == [("up", 2), ("down", 2)]
+            assert options.BACKLOG_BYTES - (8 << 20) < peak <= options.BACKLOG_BYTES + (8 << 20)
+            assert first.network.status()[2]["backlog_bytes"] == 0
+            await until(lambda: "takes nothing" in first.network.status()[2]["last_error"], "the reason")
+            wire.thaw()
+            await first.up(2)
+            first.network.send(2, messages(999, 1))
+            await until(lambda: second.heard and second.heard[-1][1].group == 999, "a message after the recovery")
+        finally:
+            await first.network.stop()
+            await second.network.stop()
+
+
+@pytest.mark.parametrize(
+    ("node", "cluster", "dials", "says"),
+    [
+        (1, "prod", 2, "wrong cluster name"),
+        (9, "dev", 2, "is not among the peers that node 2 was configured with"),
+        (1, "dev", 3, "correct the address of node 3"),
+    ],
+)
+async def test_who_does_not_belong_is_refused_and_told_why(
+    node: int, cluster: str, dials: int, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "holdfast.rpc")
+    async with cluster_of(2, 3) as nodes:
+        port = nodes[2].network.port
+        here = f"127.0.0.1:{free_port()}"
+        stranger = TestNode(node, {node: here, dials: f"127.0.0.1:{port}"}, cluster=cluster)
+        await stranger.network.start()
+        try:
+            await until(lambda: says in stranger.network.status()[dials]["last_error"], "the refusal")
+            assert stranger.events == []
+            assert nodes[2].events == [("up", 3)]
+            assert any(says in record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+        finally:
+            await stranger.network.stop()
+
+
+async def test_a_newer_stream_of_a_node_replaces_the_older_one() -> None:
+    """The dialler has given the old connection up, even when this side has not noticed yet."""
+    async with cluster_of(1, 2) as nodes:
+        node = nodes[1]
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{node.network.port}")
+        call = link_call(channel)()
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+        await call.initial_metadata()
+        await until(lambda: node.events[:3] == [("up", 2), ("down", 2), ("up", 2)], "down and up")
+        call.cancel()
+        await channel.close(None)
+        await node.up(2)  # the real one dials again
+
+
+async def test_a_broken_frame_ends_its_stream_only() -> None:
+    async with cluster_of(1, 2, 3) as nodes:
+        node = nodes[1]
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{node.network.port}")
+        call = link_call(channel)()
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+        await call.initial_metadata()
+        await call.write(b"\xff\xff\xff")
+        with pytest.raises(grpc.aio.AioRpcError, match="broken frame"):
+            await call
+        await channel.close(None)
+        await node.up(2)
+        assert ("down", 3) not in node.events
+
+
+async def test_leaders_are_told_on_change_and_to_who_comes_later() -> None:
+    async with cluster_of(1, 2) as nodes:
+        nodes[1].network.set_leader(7, 3, 1)
+        took_s = await until(lambda: nodes[2].network.leader_of(7) == 1, "the hint")
+        assert took_s < 0.5
+        nodes[1].network.set_leader(7, 4, 2)
+        await until(lambda: nodes[2].network.leader_of(7) == 2, "the next hint")
+        nodes[1].network.set_leader(7, 5, 1)
+        await until(lambda: nodes[2].network.leader_of(7) == 1, "and back")
+        await nodes[1].network.stop()
+        await until(lambda: nodes[2].network.leader_of(7) is None, "a leader that is down is no leader")
+
+
+async def test_a_taken_port_is_said_to_be_taken() -> None:
+    async with cluster_of(1) as nodes:
+        twin = TestNode(1, {1: f"127.0.0.1:{nodes[1].network.port}"})
+        with pytest.raises(AddressInUse, match="Another process has the port"):
+            await twin.network.start()
+        await twin.network.stop()
