@@ -1,0 +1,89 @@
+"""Lines of a file or of standard input, as they come, without holding up the event loop.
+
+Rule never broken: a line that is there is handed on, although more may come later (so that `tail -f | holdfast
+produce` works); memory is bounded by the longest line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import io
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from holdfast.cli.errors import EXIT_USAGE, CliError
+
+READ_BYTES = 256 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024  # the largest message that a node can be configured to take
+
+
+def open_input(path: str) -> IO[bytes]:
+    """A file by name (`-`: standard input), decompressed when its name ends in .gz."""
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        if path.endswith(".gz"):
+            return cast("IO[bytes]", gzip.open(path, "rb"))
+        return Path(path).open("rb")
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error.strerror or error}", exit_code=EXIT_USAGE) from error
+
+
+async def lines(stream: IO[bytes], name: str) -> AsyncIterator[list[bytes]]:
+    """Lists of lines without their ends; the last line need not be terminated."""
+    rest, reader = b"", cast(Any, stream)
+    while True:
+        try:
+            chunk = await asyncio.to_thread(reader.read1, READ_BYTES)
+        except (OSError, EOFError) as error:
+            raise CliError(f"{name} cannot be read: {error}") from error
+        if not chunk:
+            break
+        *complete, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise CliError(f"{name} has a line of more than {MAX_LINE_BYTES} bytes", advice="is it a text file?")
+        if complete:
+            yield [line.removesuffix(b"\r") for line in complete]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+class KeyColumn:
+    """The column of a delimited line that holds the key: by number (from 1), or by its name in the first line."""
+
+    def __init__(self, column: str, delimiter: str) -> None:
+        if len(delimiter.encode()) != 1:
+            raise CliError(f"a delimiter is one character, not {delimiter!r}", exit_code=EXIT_USAGE)
+        self._delimiter = delimiter
+        self.name = "" if column.isdigit() else column
+        self._index = int(column) - 1 if column.isdigit() else -1
+        if self._index < 0 and not self.name:
+            raise CliError("columns are numbered from 1", exit_code=EXIT_USAGE)
+
+    @property
+    def needs_header(self) -> bool:
+        return self._index < 0
+
+    def read_header(self, line: bytes) -> None:
+        names = self._fields(line)
+        if self.name not in names:
+            raise CliError(
+                f"the first line has no column {self.name!r} (it has {', '.join(names)})", exit_code=EXIT_USAGE
+            )
+        self._index = names.index(self.name)
+
+    def key_of(self, line: bytes) -> str:
+        fields = self._fields(line)
+        if self._index >= len(fields):
+            raise CliError(f"a line has no column {self._index + 1}: {line[:80]!r}")
+        return fields[self._index]
+
+    def _fields(self, line: bytes) -> list[str]:
+        text = line.decode("utf-8", "replace")
+        if '"' not in text:
+            return text.split(self._delimiter)
+        return next(csv.reader(io.StringIO(text), delimiter=self._delimiter), [])

@@ -1,0 +1,124 @@
+"""How commands speak: tables and progress for people, JSON for programs.
+
+Problem: output that is pleasant to read is unpleasant to parse, and the other way round.
+Rule never broken: with --json, standard output holds JSON and nothing else, one document (or one line per item for
+streams); everything said to a person while working goes to standard error. Without a terminal there is no progress
+bar unless asked.
+Rejected: tables that scripts parse.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+class Output:
+    """Where a command's words go."""
+
+    def __init__(self, *, as_json: bool, progress: bool | None = None) -> None:
+        self.as_json = as_json
+        self.console = Console(highlight=False)
+        self.notes = Console(stderr=True, highlight=False)
+        self._progress = progress
+
+    @property
+    def shows_progress(self) -> bool:
+        return sys.stderr.isatty() if self._progress is None else self._progress
+
+    def result(self, value: Any) -> None:
+        """The one JSON document of a command; silent without --json."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def line(self, value: Any) -> None:
+        """One JSON line of a stream."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def say(self, text: str) -> None:
+        """A sentence for a person: on standard output, or on standard error when that is for JSON."""
+        (self.notes if self.as_json else self.console).print(text)
+
+    def note(self, text: str) -> None:
+        """Something on the side: always on standard error."""
+        self.notes.print(text)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table for a person; columns whose name ends in `>` are aligned to the right."""
+        if self.as_json:
+            return
+        table = Table(title=title or None, title_justify="left", header_style="bold")
+        for column in columns:
+            table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+        for row in rows:
+            table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        self.console.print(table)
+
+    def progress(self, text: str, total: int | None) -> ProgressBar:
+        """One bar."""
+        return ProgressBar(self, {text: total})
+
+    def bars(self, totals: dict[str, int | None]) -> ProgressBar:
+        """A bar for each name, together."""
+        return ProgressBar(self, totals)
+
+
+class ProgressBar:
+    """Bars on standard error, or nothing at all."""
+
+    def __init__(self, output: Output, totals: dict[str, int | None]) -> None:
+        self._progress: Progress | None = None
+        self._tasks: list[TaskID] = []
+        if output.shows_progress:
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                console=output.notes,
+                transient=True,
+            )
+            self._tasks = [self._progress.add_task(text, total=total, rate="") for text, total in totals.items()]
+
+    def update(self, completed: int, rate: str = "", bar: int = 0) -> None:
+        if self._progress is not None:
+            self._progress.update(self._tasks[bar], completed=completed, rate=rate)
+
+    def __enter__(self) -> ProgressBar:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def bytes_text(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration_text(milliseconds: int | None) -> str:
+    """A retention for people: None is for ever."""
+    if milliseconds is None:
+        return "for ever"
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds >= length_ms and milliseconds % length_ms == 0:
+            return f"{milliseconds // length_ms} {unit}"
+    return f"{milliseconds} ms"

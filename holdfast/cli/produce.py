@@ -1,0 +1,111 @@
+"""`holdfast produce`: each line of a file or of standard input becomes an event."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from holdfast.cli.errors import EXIT_USAGE, CliError
+from holdfast.cli.frame import Frame, command_frame, run
+from holdfast.cli.lines import KeyColumn, lines, open_input
+from holdfast.cli.output import ProgressBar
+from holdfast.client.network import NetworkOptions
+from holdfast.client.producer import ProducerClient, ProducerOptions
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the events come from and where they go."""
+
+    path: str
+    key_column: KeyColumn | None
+    key: str | None
+    partition: str | None
+    skip_header: bool
+
+
+@click.command()
+@click.argument("log")
+@click.argument("file", default="-")
+@click.option("--key-column", default=None, help="Column of the key: a number from 1, or a name in the first line.")
+@click.option("--delimiter", default=",", show_default=True, help="Between columns.")
+@click.option("--skip-header", is_flag=True, help="The first line is not an event (implied by a named key column).")
+@click.option("--key", default=None, help="The same key for every event.")
+@click.option("--partition", default=None, help="The same partition for every event.")
+@click.option(
+    "--route-by",
+    type=click.Choice(["client", "node"]),
+    default="client",
+    show_default=True,
+    help="Who finds the partition of a key; with node everything goes over one link.",
+)
+@click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
+@command_frame()
+def produce(
+    frame: Frame,
+    log: str,
+    file: str,
+    key_column: str | None,
+    delimiter: str,
+    skip_header: bool,
+    key: str | None,
+    partition: str | None,
+    route_by: str,
+    redirect: bool,
+) -> None:
+    """Publish the lines of FILE (default: standard input; .gz is read as such) to LOG.
+
+    Returns when every event is confirmed by a majority of its partition's replicas.
+    """
+    if key is not None and key_column is not None:
+        raise CliError("--key and --key-column exclude each other", exit_code=EXIT_USAGE)
+    column = KeyColumn(key_column, delimiter) if key_column is not None else None
+    options = ProducerOptions(
+        route_by="node" if route_by == "node" else "client",
+        delivery_timeout_s=frame.timeout_s,
+        network=NetworkOptions(follow_redirects=redirect),
+    )
+    source = Source(file, column, key, partition, skip_header)
+    started_s = time.monotonic()
+    producer_result = run(_publish(frame, log, source, options))
+    took_s = time.monotonic() - started_s
+    result: dict[str, Any] = {"log": log, **producer_result, "seconds": round(took_s, 3)}
+    result["events_per_second"] = round(result["events"] / took_s) if took_s > 0 else 0
+    frame.output.result(result)
+    if not frame.output.as_json:
+        copies = f", {result['resent']:,} sent again after a failure" if result["resent"] else ""
+        frame.output.say(
+            f"{result['events']:,} events confirmed in {took_s:.2f} s ({result['events_per_second']:,}/s{copies})"
+        )
+
+
+async def _publish(frame: Frame, log: str, source: Source, options: ProducerOptions) -> dict[str, int]:
+    stream = open_input(source.path)
+    column, header_due = source.key_column, source.skip_header
+    if column is not None and column.needs_header:
+        header_due = True
+    name = "standard input" if source.path == "-" else source.path
+    async with ProducerClient(frame.servers, log, options) as producer:
+        with stream, frame.output.progress(f"publishing to {log}", None) as bar:
+            started_s = time.monotonic()
+            async for batch in lines(stream, name):
+                for line in batch:
+                    if header_due:
+                        header_due = False
+                        if column is not None and column.needs_header:
+                            column.read_header(line)
+                        continue
+                    key = column.key_of(line) if column is not None else source.key
+                    await producer.send(line, key=key, partition=source.partition)
+                _show(bar, producer.stats.accepted, started_s)
+            await producer.flush()
+        stats = producer.stats
+        return {"events": stats.accepted, "resent": stats.resent + stats.released, "links_opened": stats.attached}
+
+
+def _show(bar: ProgressBar, count: int, started_s: float) -> None:
+    took_s = time.monotonic() - started_s
+    bar.update(count, f"{count / took_s:,.0f}/s" if took_s > 0 else "")

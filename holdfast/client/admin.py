@@ -1,0 +1,225 @@
+"""Administration over `$management`: logs, nodes, the cluster's state.
+
+Problem: a request whose answer got lost may have been carried out; repeating it blindly reports failures that are
+none (or does things twice).
+Rule never broken: what only reads is asked again, anywhere, until the timeout. What changes something is asked again
+only while it certainly was not done (no request went out, or the cluster answered that nothing happened); otherwise
+the error says that the outcome is unknown.
+Rejected: links kept open between requests: requests are rare, and a link that has to be watched is one more state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from holdfast.amqp.codec import symbol
+from holdfast.amqp.errors import MalformedMessage
+from holdfast.amqp.message import Message, Value, decode_message, encode_message
+from holdfast.amqp.states import ACCEPTED, DeliveryState
+from holdfast.client import wire
+from holdfast.client.connection import Connection
+from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, TimeoutExpiredError
+from holdfast.client.info import OneMessage, PartitionInfo, read_info
+from holdfast.client.network import Network, NetworkOptions
+
+
+class AdminClient:
+    """Administrative requests to one cluster.
+
+    async with AdminClient("127.0.0.1:5672") as admin:
+        await admin.create_log("trades", partitions=4, replicas=3)
+    """
+
+    def __init__(
+        self, servers: str | Sequence[str], *, timeout_s: float = 30.0, options: NetworkOptions | None = None
+    ) -> None:
+        self._network = Network(servers, options)
+        self._timeout_s = timeout_s
+        self._numbers = itertools.count(1)
+
+    async def __aenter__(self) -> AdminClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._network.close()
+
+    # ---------------------------------------------------------------- requests
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> dict[str, Any]:
+        """Create a log; answers its description. Retention None: keep for ever."""
+        arguments = {
+            "partitions": partitions,
+            "replicas": replicas,
+            "retention_ms": retention_ms,
+            "retention_bytes": retention_bytes,
+        }
+        given = {key: value for key, value in arguments.items() if value is not None}
+        return await self._request("log", "create", name, given, changes=True)
+
+    async def list_logs(self) -> list[dict[str, Any]]:
+        """All logs: name, partitions (how many), replicas, retention."""
+        return list((await self._request("log", "list", None, {}, changes=False)).get("logs", []))
+
+    async def describe_log(self, name: str) -> dict[str, Any]:
+        """One log: its partitions with leader and replicas, its retention."""
+        return await self._request("log", "describe", name, {}, changes=False)
+
+    async def alter_log(self, name: str, **changes: int | None) -> dict[str, Any]:
+        """Change `partitions` (more, never fewer), `retention_ms`, `retention_bytes` (None: keep for ever)."""
+        return await self._request("log", "alter", name, changes, changes=True)
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with all its events."""
+        await self._request("log", "delete", name, {}, changes=True)
+
+    async def list_nodes(self) -> list[dict[str, Any]]:
+        return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
+
+    async def cluster_status(self) -> dict[str, Any]:
+        """The cluster as the node asked sees it."""
+        return await self._request("cluster", "status", None, {}, changes=False)
+
+    async def log_info(self, name: str) -> list[PartitionInfo]:
+        """How far each partition reaches."""
+        return await read_info(self._network, name, timeout_s=self._timeout_s)
+
+    # ---------------------------------------------------------------- the protocol
+
+    async def _request(
+        self, kind: str, operation: str, name: str | None, arguments: Mapping[str, Any], *, changes: bool
+    ) -> dict[str, Any]:
+        what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
+
+        async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
+            exchange = _Exchange(connection, what, bound_s)
+            try:
+                return await exchange.run(kind, operation, name, arguments, next(self._numbers))
+            except HoldfastError as error:
+                if changes and exchange.sent and not isinstance(error, AdminError):
+                    raise AdminError(
+                        f"{what}: no answer came ({error}); it may or may not have been done",
+                        code="unknown",
+                        status=504,
+                        retriable=False,
+                    ) from error
+                raise
+            finally:
+                await exchange.close()
+
+        return await self._network.ask(question, what, timeout_s=self._timeout_s)
+
+
+class _Exchange:
+    """One request and its answer, over a pair of links that live as long as it."""
+
+    def __init__(self, connection: Connection, what: str, bound_s: float) -> None:
+        self.sent = False
+        self._connection, self._what, self._bound_s = connection, what, bound_s
+        self._answer = OneMessage()
+        self._receiver: Any = None
+        self._sender: Any = None
+        self._outcome: DeliveryState | None = None
+        self._credit = asyncio.Event()
+
+    async def run(
+        self, kind: str, operation: str, name: str | None, arguments: Mapping[str, Any], number: int
+    ) -> dict[str, Any]:
+        connection, bound_s = self._connection, self._bound_s
+        self._receiver = await connection.attach_receiver(
+            wire.MANAGEMENT, None, None, self._answer, bound_s=bound_s, dynamic=True
+        )
+        self._receiver.grant(1)
+        self._sender = await connection.attach_sender(wire.MANAGEMENT, None, self, bound_s=bound_s)
+        try:
+            async with asyncio.timeout(bound_s):
+                while self._sender.credit < 1:
+                    self._credit.clear()
+                    await self._credit.wait()
+        except TimeoutError:
+            raise TimeoutExpiredError(f"{self._what}: the node takes no requests") from None
+        properties = {"operation": operation, "type": kind}
+        if name is not None:
+            properties["name"] = name
+        request = Message(
+            message_id=f"request-{number}",
+            reply_to=self._receiver.address,
+            application_properties=properties,
+            body=Value(dict(arguments)),
+        )
+        self._sender.send_many([encode_message(request)])
+        self.sent = True
+        return self._read(await self._answer.wait(bound_s, self._what))
+
+    def _read(self, payload: bytes) -> dict[str, Any]:
+        try:
+            message = decode_message(payload)
+        except MalformedMessage as error:
+            raise ProtocolError(f"{self._what}: the answer cannot be read: {error}") from error
+        properties = message.application_properties
+        status = int(properties.get("status-code", 500))
+        if 200 <= status < 300:
+            body = plain(message.body.value) if isinstance(message.body, Value) else None
+            return body if isinstance(body, dict) else {}
+        raise AdminError(
+            f"{self._what}: {properties.get('status-description', 'failed without a reason')}",
+            code=str(properties.get("error-code", "internal-error")),
+            status=status,
+            retriable=bool(properties.get("retriable", False)),
+        )
+
+    async def close(self) -> None:
+        for link in (self._sender, self._receiver):
+            if link is not None:
+                await link.close()
+
+    # The sender's owner.
+
+    def on_credit(self) -> None:
+        self._credit.set()
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        for _, state in outcomes:
+            if state is not ACCEPTED:
+                error = getattr(state, "error", None)
+                reason = str(error) if error is not None else type(state).__name__
+                self._answer.on_closed(
+                    AdminError(
+                        f"{self._what}: not taken: {reason}", code="invalid-argument", status=400, retriable=False
+                    )
+                )
+
+    def on_closed(self, error: HoldfastError) -> None:
+        self._credit.set()
+        self._answer.on_closed(error)
+
+
+def plain(value: Any) -> Any:
+    """AMQP values as plain JSON-like ones."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, symbol):
+        return str(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    return value

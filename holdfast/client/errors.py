@@ -1,0 +1,167 @@
+"""What can go wrong for a user of the client, and what to do about it.
+
+Problem: a program must decide by itself whether to try again, and a person must learn whose fault it was.
+Rule never broken: every error that leaves `holdfast.client` is a `HoldfastError`; it says whether the same call may
+succeed later (`retriable`) and what to do (`advice`).
+Rejected: passing AMQP conditions through as they are; two nodes' wordings would become everybody's interface.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Base of everything the client raises. `str(error)` is one or two sentences for a person."""
+
+    retriable = False
+    advice = ""
+
+    def __init__(self, message: str, *, advice: str | None = None, retriable: bool | None = None) -> None:
+        super().__init__(message)
+        if advice is not None:
+            self.advice = advice
+        if retriable is not None:
+            self.retriable = retriable
+
+
+class ConfigurationError(HoldfastError):
+    """The caller gave something that can never work: an address that is none, a negative window."""
+
+    advice = "correct the argument"
+
+
+class UnreachableError(HoldfastError):
+    """No server accepted a connection within the time allowed."""
+
+    retriable = True
+    advice = "check the address and that the cluster is up (holdfast cluster status); then try again"
+
+
+class ConnectionLostError(HoldfastError):
+    """The connection ended while it was in use."""
+
+    retriable = True
+    advice = "try again: the client connects to another node where it can"
+
+
+class ProtocolError(HoldfastError):
+    """The peer's bytes were not AMQP as we know it, or it broke a rule of the protocol."""
+
+    advice = "check that the port is an AMQP 1.0 port of a Holdfast node"
+
+
+class TimeoutExpiredError(HoldfastError):
+    """A wait reached its bound. What was asked may still take effect."""
+
+    retriable = True
+    advice = "try again, or allow more time"
+
+
+class ClosedError(HoldfastError):
+    """The object was closed by its owner."""
+
+    advice = "open a new one"
+
+
+class BufferFullError(HoldfastError):
+    """The bounded buffer has no room now."""
+
+    retriable = True
+    advice = "await send(), which waits for room, or slow down"
+
+
+class LinkRefusedError(HoldfastError):
+    """The node refused or ended a link. `condition` is the AMQP error condition."""
+
+    def __init__(
+        self, message: str, *, condition: str = "", advice: str | None = None, retriable: bool = False
+    ) -> None:
+        super().__init__(message, advice=advice, retriable=retriable)
+        self.condition = condition
+
+
+class NotFoundError(LinkRefusedError):
+    """The log, or the partition, does not exist."""
+
+    advice = "check the name with `holdfast log list`, or create the log"
+
+
+class LinkRedirected(HoldfastError):
+    """The node says where the partition is served: followed inside the client, never seen by its users."""
+
+    retriable = True
+    advice = "attach at the address given"
+
+    def __init__(self, host: str, port: int, hostname: str, address: str) -> None:
+        super().__init__(f"the link is served at {host}:{port}")
+        self.host, self.port, self.hostname, self.address = host, port, hostname, address
+
+
+class RejectedError(HoldfastError):
+    """The node refused an event. It was not stored, and sending the same again would be refused again."""
+
+    advice = "correct the event; the reason is in the message"
+
+    def __init__(self, message: str, *, condition: str = "") -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+class UndeliveredError(HoldfastError):
+    """Events could not be confirmed before the producer gave up; they may or may not be stored."""
+
+    advice = "check that the cluster has a majority of its nodes, then send them again (readers may see copies)"
+
+    def __init__(self, message: str, *, count: int) -> None:
+        super().__init__(message)
+        self.count = count
+
+
+class AdminError(HoldfastError):
+    """The cluster answered an administrative request with a failure. `code` is its error code."""
+
+    def __init__(self, message: str, *, code: str, status: int, retriable: bool) -> None:
+        super().__init__(message, retriable=retriable, advice=ADMIN_ADVICE.get(code, ""))
+        self.code, self.status = code, status
+
+
+ADMIN_ADVICE = {
+    "invalid-argument": "correct the request",
+    "not-found": "see what exists: `holdfast log list`, `holdfast node list`",
+    "already-exists": "use the one that exists, or choose another name",
+    "not-enough-nodes": "ask for fewer replicas, or add nodes",
+    "unavailable": "nothing was changed; try again when a majority of the nodes is up",
+    "unknown": "it may have been done: look before you repeat it",
+    "internal-error": "the node's log has the cause",
+    "not-implemented": "the node is older than this client",
+}
+
+# Conditions after which the same attach, perhaps at another node, may succeed.
+RETRIABLE_CONDITIONS = frozenset(
+    {
+        "amqp:link:detach-forced",
+        "amqp:connection:forced",
+        "amqp:resource-locked",
+        "amqp:resource-limit-exceeded",
+        "amqp:internal-error",
+    }
+)
+
+
+def link_error(condition: str | None, description: str | None, info: dict[Any, Any] | None, what: str) -> HoldfastError:
+    """The typed error for a link that a node refused, redirected or ended."""
+    condition, text = condition or "", description or ""
+    if condition == "amqp:link:redirect":
+        details = {str(key): value for key, value in (info or {}).items()}
+        hostname = str(details.get("hostname") or "")
+        host, port = str(details.get("network-host") or hostname), details.get("port")
+        if not host or not isinstance(port, int) or not 0 < port < 65536:
+            return ProtocolError(f"{what}: the node redirects without a usable address ({details})")
+        return LinkRedirected(host, port, hostname, str(details.get("address") or ""))
+    message = f"{what}: {text or condition or 'ended by the node without a reason'}"
+    if condition == "amqp:not-found":
+        return NotFoundError(message, condition=condition)
+    retriable = condition in RETRIABLE_CONDITIONS or not condition
+    advice = "try again" if retriable else f"the node's reason is final ({condition})"
+    return LinkRefusedError(message, condition=condition, retriable=retriable, advice=advice)

@@ -1,0 +1,27 @@
+"""Nodes for the client's tests; each test gets its own, on ports that the system chooses."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.client.tiny_node import TinyLog, TinyNode
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[TinyNode]:
+    one = await TinyNode(TinyLog()).start()
+    one.lead()
+    yield one
+    await one.crash()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[tuple[TinyNode, TinyNode]]:
+    """Two nodes over one log; the first leads partitions 0 and 1, the second 2 and 3."""
+    log = TinyLog()
+    first, second = await TinyNode(log).start(), await TinyNode(log).start()
+    first.lead("0", "1")
+    second.lead("2", "3")
+    yield first, second
+    await first.crash()
+    await second.crash()
