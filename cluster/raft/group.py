@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -93,10 +92,11 @@ class Group:
         self._journal = journal
         self._host = host
         self._options = options
-        self._pending: deque[_Pending] = deque()
+        self._pending: dict[int, list[_Pending]] = {}
         self._pending_bytes = 0
         self._unknown_at = inf
         self._trim_to = 0
+        self._applied_term = 0
         self._applied_entries = 0
         self._applied_bytes = 0
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
@@ -224,7 +224,7 @@ class Group:
             )
         index = self._journal.last + 1
         self._journal.add(data, index, core.term)
-        self._pending.append(_Pending(index, core.term, size, done))
+        self._pending.setdefault(index, []).append(_Pending(index, core.term, size, done))
         self._pending_bytes += size
         core.append_time = 0.0
         self._host.mark_dirty(self)
@@ -237,11 +237,20 @@ class Group:
         except Exception:  # one caller's defect must not stop replication for all others
             log.exception("%s: the callback of entry %d failed", self.name, pending.index)
 
-    def _answer_all_unknown(self) -> None:
+    def _answer_older(self, than_term: int, outcome: type[Discarded | Unknown], from_index: int = 0) -> None:
+        """Give up on proposals of terms before `than_term` at or behind `from_index`."""
+        for index in sorted(index for index in self._pending if index >= from_index):
+            ended = [one for one in self._pending[index] if one.term < than_term]
+            kept = [one for one in self._pending.pop(index) if one.term >= than_term]
+            if kept:
+                self._pending[index] = kept
+            for one in ended:
+                self._answer(one, outcome(one.index, one.term))
+
+    def _answer_unknown(self) -> None:
+        """Proposals of lost leaderships have waited long enough."""
         self._unknown_at = inf
-        while self._pending:
-            pending = self._pending.popleft()
-            self._answer(pending, Unknown(pending.index, pending.term))
+        self._answer_older(self._core.term if self.is_leader else self._core.term + 1, Unknown)
 
     # ---- the library's callbacks
 
@@ -257,7 +266,6 @@ class Group:
             self._election.leader_heard(now)
             self._replication.begin(now)
             self._handover.begin(now)
-            self._unknown_at = inf
         elif old == LEADER:
             self._handover.end()
             self._core.election_deadline = now + self._election.random_timeout()
@@ -298,13 +306,19 @@ class Group:
             return ApplyFailed(f"{type(error).__name__}: {error}")
 
     def _resolve(self, index: int, term: int, result: object) -> None:
-        """Pending proposals up to `index` have their outcome now."""
-        while self._pending and self._pending[0].index <= index:
-            pending = self._pending.popleft()
-            if pending.index == index and pending.term == term:
-                self._answer(pending, Committed(index, term, result))
+        """Decide proposals that entry (index, term) proves in or out.
+
+        Terms never decrease along a log, so an older proposal at or behind `index` is in nobody's future. There may be several
+        at one index: led, was deposed, lost the tail, led again.
+        """
+        for one in self._pending.pop(index, ()):
+            if one.term == term:
+                self._answer(one, Committed(index, term, result))
             else:
-                self._answer(pending, Discarded(pending.index, pending.term))
+                self._answer(one, Discarded(index, one.term))
+        if self._pending and term > self._applied_term:
+            self._answer_older(term, Discarded, from_index=index)
+        self._applied_term = term
 
     # ---- the host's calls
 
@@ -319,7 +333,7 @@ class Group:
             self._handover.before_tick(now)
         core._onTick(0.0)
         if now >= self._unknown_at:
-            self._answer_all_unknown()
+            self._answer_unknown()
         self._maintain()
         self._journal.flush()
         self._notify()
@@ -355,7 +369,7 @@ class Group:
         core = self._core
         if core.state != LEADER:
             return min(core.election_deadline, self._unknown_at)
-        return min(core.append_time, self._handover.next_deadline)
+        return min(core.append_time, self._handover.next_deadline, self._unknown_at)
 
     def after_sync(self, durable_index: int) -> None:
         journal = self._journal
@@ -408,7 +422,7 @@ class Group:
 
     def close(self, *, erase: bool) -> None:
         self.closed = True
-        self._answer_all_unknown()
+        self._answer_older(self._core.term + 1, Unknown)
         if erase:
             self._journal.erase()
         else:

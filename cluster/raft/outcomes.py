@@ -2,7 +2,7 @@
 
 The problem: "it failed" is not an answer in a replicated log. A client may repeat what is certainly not in
 the log, and must not repeat (without numbers) what may still turn up there. The rule: `Discarded` is said
-only after *another* entry was applied at the same index; a truncated tail alone proves nothing, because
+only when an entry applied at or before that index proves it; a truncated tail alone proves nothing, because
 another member may still hold the entry and win an election.
 
 Rejected: pysyncobj's FAIL_REASON numbers, which mix "not applied" and "who knows" in one enumeration

@@ -1,0 +1,305 @@
+"""One random schedule: a cluster, a while of faults and client input, then healing and a verdict.
+
+Everything random comes from one generator seeded by the schedule's number, and time is a heap of events, so the number replays
+the schedule exactly. A schedule picks its own cluster size, options and mix of faults first; then it breaks things until
+`chaos_s` of virtual time are over; then it heals everything and demands that the cluster elects, commits and agrees within
+`HEALING_S`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.raft import RaftOptions
+from tests.simulation.checker import Checker, Violation
+from tests.simulation.network import Link
+
+HEALING_S = 12.0
+"""Virtual time in which a healed cluster must be in order: many election timeouts."""
+MAX_EVENTS = 400_000
+"""A schedule with more events than this spins."""
+TRACE_LINES = 400
+TRIMMED_TAIL = 30
+
+
+class Stuck(Violation):
+    """The cluster did not become healthy."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a schedule is made of. Weights are relative frequencies of faults."""
+
+    nodes: int
+    groups: int
+    chaos_s: float
+    fault_every_s: float
+    burst_every_s: float
+    weights: dict[str, float]
+    wild: bool
+    power_loss: bool
+    options: RaftOptions
+
+    @staticmethod
+    def draw(randomness: random.Random) -> Plan:
+        wild = randomness.random() < 0.6
+        replicated = randomness.random() < 0.15
+        weights = {
+            "stall": randomness.uniform(0.5, 3),
+            "reset": randomness.uniform(0.5, 3),
+            "cut": randomness.choice((0.0, 1.0)),
+            "isolate": randomness.choice((0.0, 0.5, 1.0)),
+            "heal": 2.0,
+            "crash": randomness.choice((0.0, 1.0, 3.0)),
+            "crash_all": randomness.choice((0.0, 0.0, 0.2)),
+            "start": 3.0,
+            "pause": randomness.choice((0.0, 1.0, 2.0)),
+            "replay": randomness.choice((1.0, 4.0)) if wild else 0.0,
+            "trim": randomness.choice((0.0, 1.0)),
+            "transfer": randomness.choice((0.0, 1.0)),
+        }
+        options = RaftOptions(
+            durability="replicated" if replicated else "fsync",
+            max_append_entries=randomness.choice((1, 3, 8, 1024)),
+            window_messages=randomness.choice((1, 2, 64)),
+            apply_entries_per_tick=randomness.choice((1, 4, 1024)),
+            checkpoint_entries=randomness.choice((3, 20, 4096)),
+            tail_cache_bytes=randomness.choice((0, 300, 1 << 20)),
+        )
+        return Plan(
+            nodes=randomness.choice((3, 3, 3, 5)),
+            groups=2 if randomness.random() < 0.1 else 1,
+            chaos_s=randomness.uniform(4.0, 8.0),
+            fault_every_s=randomness.choice((0.05, 0.1, 0.25)),
+            burst_every_s=randomness.choice((0.05, 0.1, 0.2)),
+            weights=weights,
+            wild=wild,
+            power_loss=not replicated,
+            options=options,
+        )
+
+    def varied(self, **changes: Any) -> Plan:
+        return replace(self, **changes)
+
+
+class Schedule:
+    def __init__(
+        self,
+        seed: int,
+        make_node: Callable[[Schedule, int, RaftOptions], Any],
+        *,
+        plan: Callable[[Plan], Plan] = lambda drawn: drawn,
+        tracing: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.tracing = tracing
+        self.lines: deque[str] = deque(maxlen=TRACE_LINES)
+        self.randomness = random.Random(seed)
+        self.plan = plan(Plan.draw(self.randomness))
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._tie = 0
+        self._unique = 0
+        self._chaos_over = False
+        self.node_ids = list(range(1, self.plan.nodes + 1))
+        self.checkers = {group: Checker() for group in range(1, self.plan.groups + 1)}
+        self.links = {(a, b): Link(self, a, b) for a in self.node_ids for b in self.node_ids if a != b}
+        self.nodes = {node: make_node(self, node, self.plan.options) for node in self.node_ids}
+        self.faults = {name: getattr(self, f"_fault_{name}") for name in self.plan.weights}
+
+    # ---- engine
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        self._tie += 1
+        heapq.heappush(self._events, (max(time, self.now), self._tie, action))
+
+    def trace(self, text: str) -> None:
+        if self.tracing:
+            self.lines.append(f"{self.now:9.4f} {text}")
+
+    def unique(self) -> int:
+        self._unique += 1
+        return self._unique
+
+    def _run_until(self, end: float, finished: Callable[[], bool] = lambda: False) -> bool:
+        count = 0
+        while self._events and self._events[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+            count += 1
+            if count > MAX_EVENTS:
+                raise Stuck(f"over {MAX_EVENTS} events by {self.now:.3f} s")
+            if count % 16 == 0 and finished():
+                return True
+        self.now = end
+        return finished()
+
+    # ---- what links report
+
+    def arrive(self, sender: int, receiver: int, frame: bytes) -> None:
+        if self.nodes[receiver].is_running:
+            self.nodes[receiver].arrive(sender, frame)
+
+    def link_changed(self, sender: int, receiver: int, *, up: bool) -> None:
+        self.trace(f"link {sender} -> {receiver} {'up' if up else 'down'}")
+        if self.nodes[sender].is_running:
+            self.nodes[sender].link_changed(receiver, up=up)
+
+    # ---- the run
+
+    def run(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        self._later(self.plan.fault_every_s, self._fault)
+        self._later(self.plan.burst_every_s, self._burst)
+        self._run_until(self.plan.chaos_s)
+        self._chaos_over = True
+        self._heal_all()
+        self._run_until(self.now + HEALING_S, self._is_healthy)
+        if not self._is_healthy():
+            state = "; ".join(node.describe() for node in self.nodes.values())
+            raise Stuck(f"not healthy {HEALING_S} s after healing: {state}")
+        for group_id, checker in self.checkers.items():
+            checker.finish(node.log(group_id) for node in self.nodes.values())
+
+    def _later(self, mean_s: float, action: Callable[[], None]) -> None:
+        def again() -> None:
+            if not self._chaos_over:
+                action()
+                self.at(self.now + self.randomness.expovariate(1 / mean_s), again)
+
+        self.at(self.now + self.randomness.expovariate(1 / mean_s), again)
+
+    def _burst(self) -> None:
+        """Clients write to every node that believes it leads."""
+        for group_id in self.checkers:
+            for node in self.nodes.values():
+                if node.is_leader(group_id):
+                    for _ in range(self.randomness.randint(1, 4)):
+                        size = self.randomness.choice((0, 10, 200))
+                        node.propose(group_id, b"\0%d." % self.unique() + b"x" * size)
+
+    # ---- faults
+
+    def _fault(self) -> None:
+        names = list(self.plan.weights)
+        name = self.randomness.choices(names, [self.plan.weights[n] for n in names])[0]
+        self.faults[name]()
+
+    def _some_link(self) -> Link:
+        return self.links[self.randomness.choice(list(self.links))]
+
+    def _some_node(self) -> Any:
+        return self.nodes[self.randomness.choice(self.node_ids)]
+
+    def _fault_stall(self) -> None:
+        link = self._some_link()
+        seconds = self.randomness.choice((0.02, 0.1, 0.5, 1.5))
+        self.trace(f"FAULT stall {link.sender} -> {link.receiver} {seconds} s")
+        link.stall(seconds)
+
+    def _fault_reset(self) -> None:
+        link = self._some_link()
+        self.trace(f"FAULT reset {link.sender} -> {link.receiver}")
+        link.reset(wild=self.plan.wild)
+
+    def _fault_replay(self) -> None:
+        link = self._some_link()
+        self.trace(f"FAULT replay {link.sender} -> {link.receiver}")
+        link.replay()
+
+    def _fault_cut(self) -> None:
+        link = self._some_link()
+        self.trace(f"FAULT cut {link.sender} -> {link.receiver}")
+        link.cut(noticed_after=self.randomness.choice((None, 0.02, 1.0)))
+
+    def _fault_isolate(self) -> None:
+        node = self._some_node().id
+        self.trace(f"FAULT isolate {node}")
+        noticed_after = self.randomness.choice((None, 0.02, 1.0))
+        for (a, b), link in self.links.items():
+            if node in (a, b):
+                link.cut(noticed_after=noticed_after)
+
+    def _fault_heal(self) -> None:
+        self.trace("FAULT heal links")
+        for link in self.links.values():
+            link.heal()
+
+    def _fault_crash(self) -> None:
+        self._crash(self._some_node())
+
+    def _fault_crash_all(self) -> None:
+        for node in self.nodes.values():
+            self._crash(node)
+
+    def _crash(self, node: Any) -> None:
+        if not node.is_running:
+            return
+        power = self.plan.power_loss and self.randomness.random() < 0.7
+        self.trace(f"FAULT {'power loss' if power else 'kill'} {node.id}")
+        node.crash(lose_unsynced=power)
+        for (a, b), link in self.links.items():
+            if node.id == b and link.is_up and self.randomness.random() < 0.7:
+                link.reset(wild=self.plan.wild)
+            elif node.id == a and self.plan.wild is False:
+                link.reset(wild=False)
+
+    def _fault_start(self) -> None:
+        down = [node for node in self.nodes.values() if not node.is_running]
+        if down:
+            node = self.randomness.choice(down)
+            self.trace(f"start {node.id}")
+            node.start()
+
+    def _fault_pause(self) -> None:
+        node = self._some_node()
+        if node.is_running:
+            seconds = self.randomness.choice((0.05, 0.3, 1.0, 2.0))
+            self.trace(f"FAULT pause {node.id} {seconds} s")
+            node.pause(seconds)
+
+    def _fault_trim(self) -> None:
+        for group_id in self.checkers:
+            for node in self.nodes.values():
+                if node.is_leader(group_id):
+                    node.propose_trim(group_id, self.randomness.randint(0, TRIMMED_TAIL))
+
+    def _fault_transfer(self) -> None:
+        for group_id in self.checkers:
+            for node in self.nodes.values():
+                if node.is_leader(group_id):
+                    node.transfer(group_id, self.randomness.choice(self.node_ids))
+
+    # ---- the end
+
+    def _heal_all(self) -> None:
+        self.trace("HEAL everything")
+        for link in self.links.values():
+            link.heal()
+        for node in self.nodes.values():
+            if not node.is_running:
+                node.start()
+        self._final: dict[int, bytes] = {}
+
+    def _is_healthy(self) -> bool:
+        """Every group has one leader that is ready, and everybody applied an entry proposed after healing."""
+        return all([self._group_is_healthy(group_id) for group_id in self.checkers])
+
+    def _group_is_healthy(self, group_id: int) -> bool:
+        checker = self.checkers[group_id]
+        marker = self._final.get(group_id)
+        if marker is None or marker not in {data for _, data in checker.acknowledged.values()}:
+            if marker is None or marker not in checker.unanswered:
+                for node in self.nodes.values():
+                    if node.is_ready(group_id):
+                        marker = b"\0final %d" % self.unique()
+                        if node.propose(group_id, marker):
+                            self._final[group_id] = marker
+            return False
+        return all(node.applied(group_id) >= checker.highest for node in self.nodes.values()) and not checker.unanswered
