@@ -94,6 +94,7 @@ INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"
 INFO_EARLIEST_OFFSET: Final = "earliest-offset"
 INFO_LATEST_OFFSET: Final = "latest-offset"
+INFO_AVAILABLE: Final = "available"  # false: the leader could not be asked, and the offsets are unknown, not empty
 INFO_LEADER: Final = "leader"
 INFO_REPLICAS: Final = "replicas"
 INFO_EVENTS: Final = "events"

@@ -1,0 +1,112 @@
+"""A partition that another node leads, served from here.
+
+Problem: a client that cannot follow a redirect is connected to whichever node it found; its links must work all the
+same. A gateway is a `PartitionHandle` whose every operation is carried out by the leader, over `cluster.rpc`.
+
+The rule never broken: an append is asked of one node, once. What certainly was not appended comes back as `not_leader`,
+and the link (`node/listener/lane.py`) submits it again, because only the link knows which of its batches must stay in
+front of which; what may have been appended comes back as `unknown` and is never sent again by anybody but the producer.
+
+Rejected: retrying here. One gateway serves many links over one stream; a retry that overtakes, or waits for, the
+batches of another link would either break an order or couple links that have nothing to do with each other.
+Rejected: reading from the nearest replica. A follower's end lags, and `@latest` would then mean an earlier moment than
+the producer's acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from node.partition.api import (
+    AppendDone,
+    Failed,
+    PartitionInfo,
+    Reader,
+    ReadError,
+    Start,
+    StoredBatch,
+)
+
+INFO_HOPS = 3
+"""Nodes asked for one info: whoever we believe leads, whom that one names, and once more after an election."""
+
+
+class Peer(Protocol):
+    """The part of `cluster.rpc.PeerClient` that a gateway uses."""
+
+    def append(self, group: int, records: list[bytes], done: AppendDone) -> None: ...
+    def open_reader(self, group: int, start: Start, wake: Callable[[], None]) -> Reader: ...
+    async def info(self, group: int) -> PartitionInfo: ...
+
+
+class PartitionUnreachable(ConnectionError):
+    """Nobody that leads the partition could be asked; nothing was done. Try again after an election (two seconds)."""
+
+
+class RemotePartition:
+    """Implements `PartitionHandle`. Stateless: who leads is looked up at every operation, so it follows by itself."""
+
+    def __init__(
+        self,
+        partition: str,
+        group: int,
+        *,
+        leader: Callable[[], int | None],
+        peer: Callable[[int], Peer | None],
+    ) -> None:
+        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown."""
+        self.partition = partition
+        self.group = group
+        self._leader = leader
+        self._peer = peer
+
+    def append(self, records: list[bytes], done: AppendDone) -> None:
+        node, peer = self._find()
+        if peer is None:
+            done(Failed("not_leader", True, self._nobody(), node))
+        else:
+            peer.append(self.group, records, done)
+
+    def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader:
+        node, peer = self._find()
+        if peer is None:
+            return _NoReader(ReadError("not_leader", self._nobody(), True, node))
+        return peer.open_reader(self.group, start, wake)
+
+    async def info(self) -> PartitionInfo:
+        """The leader's word. Raises PartitionUnreachable, or what the peer client raises (both ConnectionErrors, or
+        LookupError)."""
+        node, peer = self._find()
+        for _ in range(INFO_HOPS):
+            if peer is None:
+                break
+            info = await peer.info(self.group)
+            if info.leader == node:
+                return info
+            node = info.leader if info.leader is not None else self._leader()
+            peer = self._peer(node) if node is not None else None
+        raise PartitionUnreachable(self._nobody())
+
+    def _find(self) -> tuple[int | None, Peer | None]:
+        node = self._leader()
+        return node, None if node is None else self._peer(node)
+
+    def _nobody(self) -> str:
+        return f"no reachable node leads partition {self.partition} (group {self.group}) now; try again"
+
+
+class _NoReader:
+    """A reader that never began: it says why, and that is all."""
+
+    position = 0
+    resolved = False
+
+    def __init__(self, error: ReadError) -> None:
+        self.error: ReadError | None = error
+
+    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
+        return []
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,159 @@
+"""Answering an attach: at once, after the leader is known, or with a refusal.
+
+Problem: an attach may arrive in the middle of an election, and a receiver that starts at `@latest` must get
+everything that is sent after it was told that it is attached, from partitions that other nodes lead as well.
+Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders);
+the answer "attached" is given only when the link can be served and its starting position is fixed.
+Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
+early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.amqp import Link, ReceiverLink, SenderLink
+from node.listener import errors, routing
+from node.listener.broker import Broker
+from node.listener.egress import Egress
+from node.listener.endpoint import Endpoint, Host
+from node.listener.errors import Refused
+from node.listener.info import Info
+from node.listener.ingest import Ingest
+from node.listener.management import Management, Reply
+from node.listener.routing import Kind, Plan
+from node.partition.api import After, Earliest, Latest, Start
+
+
+class Attacher(Host, Protocol):
+    """A connection that links can be attached to."""
+
+    async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
+        """Wait for a change of the cluster that makes the condition true; False when the time was up first."""
+        ...
+
+    def serve(self, link: Link, endpoint: Endpoint) -> None:
+        """Accept the link and hand its events to the endpoint from now on."""
+        ...
+
+
+def on_request(host: Attacher, link: Link) -> None:
+    """Answers an attach now if that is possible, else soon."""
+    try:
+        plan = routing.plan(link, host.broker)
+        if plan.kind not in (Kind.INGEST, Kind.EGRESS):
+            host.serve(link, _service(host, link, plan))
+        elif _answer_now(host, link, plan):
+            host.serve(link, _events(host, link, plan, {}))
+        else:
+            host.spawn(_answer_later(host, link, plan))
+    except Refused as refusal:
+        link.refuse(refusal.error)
+
+
+def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
+    if plan.kind is Kind.MANAGEMENT:
+        assert isinstance(link, ReceiverLink)
+        return Management(host, link, plan)
+    assert isinstance(link, SenderLink)
+    return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
+
+
+def _events(host: Attacher, link: Link, plan: Plan, starts: dict[str, Start]) -> Endpoint:
+    if isinstance(link, ReceiverLink):
+        return Ingest(host, link, plan)
+    assert isinstance(link, SenderLink)
+    return Egress(host, link, plan, starts)
+
+
+def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
+    """Whether the link can be accepted at once; raises Refused when it must go elsewhere."""
+    if plan.partition is not None:
+        _redirect_away(host, plan, plan.partition)
+        if host.broker.is_local(plan.log, plan.partition):
+            return True
+        if not _leader_usable(host, plan.log, plan.partition):
+            return False
+    return not _needs_position(plan) or all(
+        host.broker.is_local(plan.log, partition) for partition in _partitions(host.broker, plan)
+    )
+
+
+def _needs_position(plan: Plan) -> bool:
+    return plan.selection is not None and isinstance(plan.selection.start, Latest)
+
+
+def _leader_usable(host: Attacher, log: str, partition: str) -> bool:
+    leader = host.broker.leader(log, partition)
+    return leader is not None and (leader != host.broker.node_id or host.broker.is_local(log, partition))
+
+
+def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
+    broker = host.broker
+    leader = broker.leader(plan.log, partition)
+    if not host.redirects or leader is None or leader == broker.node_id or broker.is_local(plan.log, partition):
+        return
+    error = routing.redirect(broker, leader, plan.address)
+    if error is not None:  # a leader without an address for this listener's clients is served through the gateway
+        raise Refused(error)
+
+
+def _partitions(broker: Broker, plan: Plan) -> list[str]:
+    if plan.partition is not None:
+        return [plan.partition]
+    view = broker.describe(plan.log)
+    if view is None:
+        raise Refused(errors.log_deleted(plan.log))
+    return list(view.partitions)
+
+
+async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
+    try:
+        starts: dict[str, Start] = {}
+        wait_s = host.config.leader_wait_s
+        async with asyncio.timeout(wait_s):
+            if plan.partition is not None:
+                await _until_usable(host, plan, plan.partition)
+                _redirect_away(host, plan, plan.partition)
+            if _needs_position(plan):
+                wanted = _partitions(host.broker, plan)
+                found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
+                starts = dict(zip(wanted, found, strict=True))
+        if link.alive:
+            host.serve(link, _events(host, link, plan, starts))
+    except TimeoutError:
+        link.refuse(errors.no_leader(plan.log, plan.partition or "any", wait_s))
+    except (Refused, KeyError) as problem:  # KeyError: the log was deleted meanwhile
+        link.refuse(problem.error if isinstance(problem, Refused) else errors.log_deleted(plan.log))
+    finally:
+        host.flush_soon()
+
+
+async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
+    def settled() -> bool:
+        return host.broker.describe(plan.log) is None or _leader_usable(host, plan.log, partition)
+
+    await host.until(settled, host.config.leader_wait_s)
+    if host.broker.describe(plan.log) is None:
+        raise Refused(errors.log_deleted(plan.log))
+
+
+async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
+    """Where `@latest` is now, on the leader's word. A local reader finds that out itself when it is opened."""
+    while True:
+        await _until_usable(host, plan, partition)
+        if host.broker.is_local(plan.log, partition):
+            return Latest()
+        try:
+            info = await host.broker.handle(plan.log, partition).info()
+        except (ConnectionError, LookupError, TimeoutError):
+            await asyncio.sleep(
+                RETRY_DELAY_S
+            )  # the leader is unknown to itself, or away: the outer timeout ends this
+            continue
+        return After(info.next_offset - 1) if info.next_offset > 0 else Earliest()
+
+
+RETRY_DELAY_S = 0.05
+"""Between questions to a leader that could not answer."""

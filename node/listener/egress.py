@@ -1,0 +1,259 @@
+"""Links that take events away: one endpoint for bound and agnostic receivers.
+
+Problem: a consumer sets the pace by its credit and by how fast it empties its socket; a log may hold millions of events
+that it could be sent. What is read must be bounded by both, and what was read once must not be read again.
+
+Rules never broken:
+ - an event is polled from a partition only when it can be sent at once: credit for it, and room in the connection's
+   output. So a consumer that stops reading costs its bound of output, and nothing grows behind it;
+ - every delivery carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes,
+   which are otherwise sent as they came;
+ - a reader that ends because the leader moved is replaced by one that begins right behind the last event sent.
+   The peer sees a pause, never a hole and never a repetition.
+
+Settlement has no meaning beyond flow: a log hands an event out once per link, whatever the peer says of it (released,
+modified and rejected included); who wants it again attaches again. Rejected: redelivery on release, as from a queue;
+it would have to break the order that consumers of a log rely on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.amqp import Credit, DeliveryPrefix, SenderLink, Settlements, Source, symbol
+from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.endpoint import Endpoint, Host
+from node.listener.filters import Selection
+from node.listener.routing import Plan
+from node.partition.api import After, Earliest, Latest, Reader, ReadError, Start, StoredBatch
+
+POLL_EVENTS = 1024
+"""Events taken from one partition before the next one, or the next link, has its turn."""
+
+POLL_BYTES = 256 * 1024
+"""About the bytes taken from one partition before the next one has its turn: one chunk of socket output."""
+
+REOPEN_DELAY_S = 0.05
+"""Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
+
+
+class Cursor:
+    """One partition under one link: where it is, and what it waits for."""
+
+    __slots__ = ("_above_offset", "_above_time_ms", "partition", "prefix", "reader", "ready", "start")
+
+    def __init__(self, partition: str, selection: Selection) -> None:
+        self.partition = partition
+        self.prefix = DeliveryPrefix(partition)
+        self.start: Start = selection.start  # of the reader, or of the one that replaces it
+        self.reader: Reader | None = None
+        self.ready = False  # polling it may yield something
+        self._above_offset = selection.above_offset
+        self._above_time_ms = selection.above_time_ms
+
+    def select(self, batch: StoredBatch) -> StoredBatch | None:
+        """The part of a batch above both bounds. Offsets and times only rise: a bound once passed is dropped."""
+        if self._above_time_ms >= 0:
+            if batch.timestamp_ms <= self._above_time_ms:
+                return None
+            self._above_time_ms = -1
+        skip = self._above_offset + 1 - batch.base_offset
+        if skip >= len(batch.records):
+            return None
+        self._above_offset = -1
+        if skip <= 0:
+            return batch
+        return StoredBatch(batch.base_offset + skip, batch.timestamp_ms, batch.records[skip:])
+
+    def drop_reader(self) -> None:
+        """Remember the position, so that the next reader goes on behind it."""
+        reader, self.reader, self.ready = self.reader, None, False
+        if reader is None:
+            return
+        if getattr(reader, "resolved", True):  # a remote one may not have learned where it stands
+            self.start = After(reader.position - 1) if reader.position > 0 else Earliest()
+        reader.close()
+
+
+class Egress(Endpoint):
+    link: SenderLink
+
+    def __init__(self, host: Host, link: SenderLink, plan: Plan, starts: dict[str, Start]) -> None:
+        """`starts`: where the partitions' readers begin, if not where the plan says (a `@latest` that was resolved)."""
+        super().__init__(host, link, plan)
+        assert plan.selection is not None
+        self._selection = plan.selection
+        self._cursors: deque[Cursor] = deque()
+        self._redirects = plan.bound and host.redirects
+        self._reopening: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
+        for partition in self._wanted():
+            cursor = Cursor(partition, plan.selection)
+            cursor.start = starts.get(partition, cursor.start)
+            self._cursors.append(cursor)
+
+    def open(self) -> None:
+        for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
+            self._open_reader(cursor)
+        bound = self.plan.partition
+        self.link.accept(
+            source=Source(
+                address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force)
+            ),
+            properties=None if bound is None else {words.LINK_PARTITION: symbol(bound)},
+        )
+
+    def _wanted(self) -> Sequence[str]:
+        if self.plan.partition is not None:
+            return (self.plan.partition,)
+        view = self.host.broker.describe(self.plan.log)
+        return () if view is None else view.partitions
+
+    # ------------------------------------------------------------------------------------------------- sending
+
+    def on_credit(self, event: Credit) -> None:
+        self.host.pump_soon(self)
+
+    def on_settlements(self, event: Settlements) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+            self.host.pump_soon(self)
+
+    def pump(self) -> bool:
+        """One share for every partition that has something."""
+        more = False
+        for _ in range(len(self._cursors)):
+            room = self._room()
+            if room <= 0:
+                break
+            cursor = self._cursors[0]
+            self._cursors.rotate(-1)
+            if cursor.ready:
+                more = self._send_from(cursor, room) or more
+        if self.link.drain and (self.link.credit <= 0 or not any(cursor.ready for cursor in self._cursors)):
+            self.link.drained()
+        return more
+
+    def _room(self) -> int:
+        """Events that may be sent now; what will bring more room is arranged for."""
+        link = self.link
+        if self.leaving or link.credit <= 0 or self.host.output_full():
+            return 0
+        if not self._unsettled_limit:
+            return link.credit
+        room = self._unsettled_limit - link.unsettled
+        if room <= 0 and self._stalled is None:
+            loop = asyncio.get_running_loop()
+            self._stalled = loop.call_later(self.host.config.unsettled_stall_s, self._nothing_settled)
+        return min(room, link.credit)
+
+    def _send_from(self, cursor: Cursor, room: int) -> bool:
+        reader = cursor.reader
+        assert reader is not None
+        batches = reader.poll(min(room, POLL_EVENTS), POLL_BYTES)
+        if not batches:
+            cursor.ready = False
+            if reader.error is not None:
+                self._reader_failed(cursor, reader.error)
+            return False
+        payloads: list[bytes] = []
+        for batch in batches:
+            chosen = cursor.select(batch)
+            if chosen is not None:
+                payloads += cursor.prefix.splice_batch(chosen.base_offset, chosen.timestamp_ms, chosen.records)
+        if payloads:
+            self._send(payloads)
+        return True
+
+    def _send(self, payloads: list[bytes]) -> None:
+        limit = self.link.remote_max_message_size
+        sizes = list(map(len, payloads))
+        if limit and max(sizes) > limit:
+            fitting = next(index for index, size in enumerate(sizes) if size > limit)
+            self.link.send_many(payloads[:fitting])
+            self.host.delivered(fitting, sum(sizes[:fitting]))
+            text = f"the next event has {sizes[fitting]} bytes, this link takes {limit}: attach with a larger limit"
+            self.leave(Error(MESSAGE_SIZE_EXCEEDED, text))
+            return
+        self.link.send_many(payloads)
+        self.host.delivered(len(payloads), sum(sizes))
+
+    def _nothing_settled(self) -> None:
+        config = self.host.config
+        text = (
+            f"{self.link.unsettled} deliveries are unsettled, none was settled for {config.unsettled_stall_s:g} s; "
+            "settle what was received, or attach with snd-settle-mode settled"
+        )
+        self.leave(Error(RESOURCE_LIMIT_EXCEEDED, text))
+
+    # --------------------------------------------------------------------------------------- readers and leaders
+
+    def _open_reader(self, cursor: Cursor) -> None:
+        def wake() -> None:
+            cursor.ready = True
+            self.host.pump_soon(self)
+
+        handle = self.host.broker.handle(self.plan.log, cursor.partition)
+        cursor.reader = handle.open_reader(cursor.start, wake)
+        cursor.ready = True
+
+    def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
+        cursor.drop_reader()
+        if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+        elif not why.retriable:
+            self.leave(Error(INTERNAL_ERROR, f"partition {cursor.partition!r} cannot be read: {why.detail}"))
+        elif self._redirects:
+            self.move()
+        elif self._reopening is None:
+            self._reopening = asyncio.get_running_loop().call_later(REOPEN_DELAY_S, self._reopen)
+
+    def _reopen(self) -> None:
+        self._reopening = None
+        broker, log = self.host.broker, self.plan.log
+        if self.leaving:
+            return
+        for cursor in self._cursors:
+            if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
+                self._open_reader(cursor)
+        self.host.pump_soon(self)
+
+    def on_change(self) -> None:
+        super().on_change()
+        if self.leaving:
+            return
+        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
+        if broker.describe(log) is None:
+            self.leave(errors.log_deleted(log))
+            return
+        if self._redirects and bound is not None and broker.leader(log, bound) not in (None, broker.node_id):
+            self.move()
+            return
+        known = {cursor.partition for cursor in self._cursors}
+        for partition in self._wanted():
+            if partition not in known:  # made while the link was open: all of it comes after the attach
+                selection = self._selection
+                if isinstance(selection.start, Latest):
+                    selection = replace(selection, start=Earliest())
+                self._cursors.append(Cursor(partition, selection))
+        if self._reopening is None:
+            self._reopen()
+
+    def quiesce(self) -> None:
+        for timer in (self._reopening, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._reopening = self._stalled = None
+        for cursor in self._cursors:
+            cursor.drop_reader()
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()

@@ -1,0 +1,152 @@
+"""What every served link has in common: it belongs to a connection, and one day it leaves.
+
+Problem: a link ends in many ways (the peer detaches, the socket dies, the leader moves, the log is deleted, the
+node stops), and each kind of link has its own loose ends to tie up first. Each way must end in one defined answer.
+Rule never broken: a link that the node closes is closed after every delivery on it has been answered, and only
+once.
+Rejected: closing at once and letting the session sort it out. The peer would see the outcome of its last thousand
+messages as unknown, when it was known here a millisecond later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from holdfast.amqp import Credit, Link, Settlements, Transfers
+from holdfast.amqp.errors import Error
+from node.listener import errors, routing
+from node.listener.broker import Broker, ListenerConfig
+from node.listener.routing import Plan
+
+
+class Host(Protocol):
+    """The connection, as its links see it."""
+
+    broker: Broker
+    config: ListenerConfig
+    redirects: bool  # partition-bound links of this peer are redirected to the leader
+    knows_streams: bool  # the peer attaches again when a link is closed to move it
+
+    def flush_soon(self) -> None:
+        """Output was produced: send it in this turn of the loop."""
+        ...
+
+    def pump_soon(self, endpoint: Endpoint) -> None:
+        """The endpoint has something to send: call its `pump` in this turn."""
+        ...
+
+    def received(self, count: int, size: int) -> None: ...
+    def answered(self, count: int, size: int, accepted: bool) -> None: ...
+    def delivered(self, count: int, size: int) -> None: ...
+    def output_full(self) -> bool: ...
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None: ...
+    def fail(self, error: BaseException) -> None:
+        """A bug: this connection is closed, all others live."""
+        ...
+
+
+class Endpoint:
+    """One link, from its acceptance to its end."""
+
+    def __init__(self, host: Host, link: Link, plan: Plan) -> None:
+        self.host = host
+        self.link = link
+        self.plan = plan
+        self._farewell: Error | None = None  # what the link will be closed with
+        self._leaving = False
+        self._moving: asyncio.TimerHandle | None = None  # the leader is elsewhere; runs until it must be known
+
+    # ------------------------------------------------------------------------- for the kinds of links to override
+
+    def open(self) -> None:
+        """Accepts the link."""
+        raise NotImplementedError
+
+    def on_transfers(self, event: Transfers) -> None:
+        raise NotImplementedError
+
+    def on_credit(self, event: Credit) -> None:
+        """The peer granted credit, or asks to drain."""
+
+    def on_settlements(self, event: Settlements) -> None:
+        """The peer settled deliveries."""
+
+    def pump(self) -> bool:
+        """Send what may be sent now. True: there is more, and only this turn's share was used up."""
+        return False
+
+    def on_change(self) -> None:
+        """Logs, partitions, leaders or addresses may have changed."""
+        if self._moving is not None:
+            self._try_to_move()
+
+    def quiesce(self) -> None:
+        """Take in nothing more; what waits is turned away."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is unanswered."""
+        return True
+
+    def gone(self) -> None:
+        """The link exists no more. Release everything; late answers find a dead link, which does no harm."""
+        self._leaving = True
+        if self._moving is not None:
+            self._moving.cancel()
+            self._moving = None
+
+    # ------------------------------------------------------------------------------------------------------ leaving
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
+
+    def leave(self, error: Error) -> None:
+        """Close the link with this error as soon as nothing is unanswered. The first reason counts."""
+        if self._farewell is None:
+            self._farewell = error
+        if not self._leaving:
+            self._leaving = True
+            self.quiesce()
+        self.maybe_close()
+
+    def move(self) -> None:
+        """The partition has another leader, or none yet: redirect the peer there when it is known."""
+        if self._leaving:
+            return
+        self._leaving = True
+        wait_s = self.host.config.leader_wait_s
+        loop = asyncio.get_running_loop()
+        self._moving = loop.call_later(wait_s, self._nobody_leads, wait_s)
+        self.quiesce()
+        self._try_to_move()
+
+    def _try_to_move(self) -> None:
+        broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
+        assert partition is not None
+        leader = broker.leader(log, partition)
+        if broker.is_local(log, partition):
+            error = errors.moved(log, partition)  # and back again: attach here anew
+        elif leader is None or leader == broker.node_id:
+            return
+        else:
+            error = routing.redirect(broker, leader, self.plan.address) or errors.moved(log, partition)
+        self._moved(error)
+
+    def _nobody_leads(self, waited_s: float) -> None:
+        assert self.plan.partition is not None
+        self._moved(errors.no_leader(self.plan.log, self.plan.partition, waited_s))
+
+    def _moved(self, error: Error) -> None:
+        if self._moving is not None:
+            self._moving.cancel()
+            self._moving = None
+        self.leave(error)
+
+    def maybe_close(self) -> None:
+        """Called whenever something was answered."""
+        if self._farewell is not None and self.idle and self.link.alive:
+            self.link.close(self._farewell)
+            self.host.flush_soon()

@@ -1,0 +1,97 @@
+"""Why an attach or a message is turned down, in words that say whose fault it is, what to do, and whether to retry.
+
+Problem: "amqp:not-found" alone leaves the reader guessing what was not found, and whether it will be.
+Rule never broken: every error that leaves a listener names the thing, blames a side, and says what to do next.
+Rejected: one exception class per condition. Nobody catches them by kind; they are all sent.
+"""
+
+from __future__ import annotations
+
+from holdfast.amqp.errors import (
+    DETACH_FORCED,
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_DELETED,
+    RESOURCE_LIMIT_EXCEEDED,
+    Error,
+)
+from node.partition.api import Failed, FailureKind
+
+
+class Refused(Exception):
+    """What was asked for is refused with this error."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(f"{error.condition}: {error.description}")
+        self.error = error
+
+
+def unknown_log(name: str) -> Error:
+    return Error(NOT_FOUND, f"there is no log {name!r}; create it first, or correct the address")
+
+
+def unknown_partition(log: str, partition: str, known: int) -> Error:
+    return Error(
+        NOT_FOUND, f"log {log!r} has no partition {partition!r} (it has {known}); ask {log}/$info for their names"
+    )
+
+
+def wrong_partition(wanted: str, bound: str) -> Error:
+    return Error(
+        PRECONDITION_FAILED,
+        f"the message asks for partition {wanted!r} but this link is bound to {bound!r}; send it on another link",
+    )
+
+
+def log_deleted(log: str) -> Error:
+    return Error(RESOURCE_DELETED, f"log {log!r} was deleted while this link was open")
+
+
+def no_leader(log: str, partition: str, waited_s: float) -> Error:
+    return Error(
+        DETACH_FORCED,
+        f"partition {partition!r} of {log!r} had no reachable leader for {waited_s:g} s; attach again later",
+    )
+
+
+def moved(log: str, partition: str) -> Error:
+    return Error(DETACH_FORCED, f"partition {partition!r} of {log!r} changed its leader; attach again")
+
+
+def order_at_risk(log: str) -> Error:
+    return Error(
+        DETACH_FORCED,
+        f"a message to {log!r} was not accepted while later ones were under way; attach again and resend, in order, "
+        "everything that was not accepted",
+    )
+
+
+def key_too_long(length: int, limit: int) -> Error:
+    return Error(INVALID_FIELD, f"the group key has {length} characters; at most {limit} are allowed")
+
+
+_CONDITIONS: dict[FailureKind, str] = {
+    "disk_full": RESOURCE_LIMIT_EXCEEDED,
+    "overloaded": RESOURCE_LIMIT_EXCEEDED,
+    "too_large": MESSAGE_SIZE_EXCEEDED,
+    "deleted": RESOURCE_DELETED,
+    "rejected": PRECONDITION_FAILED,
+}
+
+
+def append_refused(why: Failed, log: str) -> Error:
+    """What a partition refused for good, in the peer's terms."""
+    retry = "try again later" if why.retriable else "do not send it again"
+    condition = _CONDITIONS.get(why.kind, INTERNAL_ERROR)
+    return Error(condition, f"log {log!r} did not take the message: {why.detail}; {retry}")
+
+
+def overloaded(what: str) -> Error:
+    return Error(RESOURCE_LIMIT_EXCEEDED, f"{what}; slow down and try again")
+
+
+def internal(detail: str) -> Error:
+    return Error(INTERNAL_ERROR, f"the node failed: {detail}; try again, and report it if it stays")

@@ -1,0 +1,124 @@
+"""`<log>/$info`: what a client must know of a log before it attaches to its partitions (ES-54 to ES-58).
+
+Problem: partitions, and where they begin and end, are known for certain only to their leaders, which may be
+elsewhere.
+Rule never broken: one message per credit, spaced in time, each with an entry for every partition. What could not be
+learned is marked (`available` false), never passed off as empty.
+Rejected: answering from this node's replicas. A follower's end lags behind what producers have been told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.endpoint import Endpoint, Host
+from node.listener.routing import Plan
+from node.partition.api import PartitionInfo
+
+RETRY_DELAY_S = 0.1
+"""Between questions to a partition that has no leader."""
+
+
+class Info(Endpoint):
+    link: SenderLink
+
+    def __init__(self, host: Host, link: SenderLink, plan: Plan) -> None:
+        super().__init__(host, link, plan)
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking = False
+        self._sent_at = -host.config.info_interval_s
+
+    def open(self) -> None:
+        self.link.accept(source=Source(address=self.plan.address, distribution_mode="copy"))
+
+    def on_credit(self, event: Credit) -> None:
+        if self._asking or self._timer is not None:
+            if self.link.drain and not self._asking:
+                self.link.drained()  # the next info is not due yet
+                self.host.flush_soon()
+            return
+        if self.link.credit > 0 and not self.leaving:
+            delay_s = self._sent_at + self.host.config.info_interval_s - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), self._ask)
+
+    def _ask(self) -> None:
+        self._timer = None
+        self._asking = True
+        self.host.spawn(self._answer())
+
+    async def _answer(self) -> None:
+        try:
+            view = self.host.broker.describe(self.plan.log)
+            if view is None:
+                self.leave(errors.log_deleted(self.plan.log))
+                return
+            entries = await asyncio.gather(*(self._entry(partition) for partition in view.partitions))
+            body = {words.INFO_LOG: self.plan.log, words.INFO_PARTITIONS: list(entries)}
+            if self.link.credit > 0 and not self.leaving:
+                self._sent_at = time.monotonic()
+                message = encode_message(Message(body=Value(body)))
+                self.link.send_many([message])
+                self.host.delivered(0, len(message))
+        finally:
+            self._asking = False
+        if self.link.drain:
+            self.link.drained()
+        else:
+            self.on_credit(Credit(self.link))
+        self.host.flush_soon()
+
+    async def _entry(self, partition: str) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self.host.config.leader_wait_s):
+                return describe(await self._ask_leader(partition))
+        except (TimeoutError, KeyError):
+            return {
+                words.INFO_PARTITION: symbol(partition),
+                words.INFO_EARLIEST_OFFSET: None,
+                words.INFO_LATEST_OFFSET: None,
+                words.INFO_AVAILABLE: False,
+                words.INFO_LEADER: None,
+            }
+
+    async def _ask_leader(self, partition: str) -> PartitionInfo:
+        while True:
+            try:
+                return await self.host.broker.handle(self.plan.log, partition).info()
+            except (ConnectionError, TimeoutError):
+                await asyncio.sleep(RETRY_DELAY_S)  # no leader now; the caller's timeout ends this
+
+    def on_change(self) -> None:
+        if not self.leaving and self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+
+    def quiesce(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()
+
+
+def describe(info: PartitionInfo) -> dict[str, Any]:
+    """One entry of the list. Offsets are symbols, null when nothing is stored."""
+
+    def offset(number: int | None) -> Any:
+        return None if number is None else symbol(offset_text(number))
+
+    return {
+        words.INFO_PARTITION: symbol(info.partition),
+        words.INFO_EARLIEST_OFFSET: offset(info.earliest_offset),
+        words.INFO_LATEST_OFFSET: offset(info.latest_offset),
+        words.INFO_AVAILABLE: True,
+        words.INFO_NEXT_OFFSET: symbol(offset_text(info.next_offset)),
+        words.INFO_EVENTS: info.events,
+        words.INFO_BYTES: info.bytes,
+        words.INFO_LEADER: info.leader,
+        words.INFO_REPLICAS: list(info.replicas),
+    }

@@ -1,0 +1,197 @@
+"""The way of one link's messages into one partition, through changes of leader.
+
+Problem: a link has hundreds of messages under way when the leader dies. Some are in, some certainly are not, of some
+nobody knows; meanwhile more arrive. A producer without sequence numbers can only keep its order if nothing overtakes.
+
+Rules never broken:
+ - each delivery is answered exactly once;
+ - what a lane submits reaches the log in the order in which the link received it. So a batch is submitted to another
+   leader, or a second time, only when no batch of this lane is still unanswered, and then everything that waits goes in
+   the old order, behind it what came later;
+ - only what *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
+
+Rejected: answering `released` at the first `not_leader` and leaving the rest to the client. Stock clients treat it as
+an error of the application; and with a thousand in flight the later ones would overtake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Protocol
+
+from node.listener.broker import Broker
+from node.partition.api import Appended, AppendOutcome, Failed
+
+RETRY_DELAY_S = 0.05
+"""Between attempts while nothing announces a change: a leader that is new, or busy, is asked twenty times a second."""
+
+_TRANSIENT = frozenset({"not_leader", "overloaded"})
+
+
+class Batch:
+    """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
+
+    __slots__ = ("count", "deliveries", "records", "size")
+
+    def __init__(self, deliveries: list[Any], records: list[bytes], count: int, size: int) -> None:
+        """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
+        self.deliveries = deliveries
+        self.records = records
+        self.count = count
+        self.size = size
+
+
+class Owner(Protocol):
+    """The link endpoint that a lane works for."""
+
+    def accepted(self, batch: Batch) -> None: ...
+    def uncertain(self, batch: Batch, why: Failed) -> None: ...
+    def refused(self, batch: Batch, why: Failed) -> None:
+        """Certainly not appended, and never will be."""
+        ...
+
+    def turned_away(self, batch: Batch, why: str) -> None:
+        """Certainly not appended; the same message may succeed later."""
+        ...
+
+    def broken(self, error: BaseException) -> None:
+        """A bug showed while an answer was handled."""
+        ...
+
+
+class State(Enum):
+    FLOWING = auto()  # batches go straight to the handle
+    SWITCHING = auto()  # nothing new until what is under way is answered
+    WAITING = auto()  # nothing is under way; a leader that takes batches is awaited
+    CLOSED = auto()  # everything that was not under way has been turned away; so is everything new
+
+
+class Lane:
+    def __init__(
+        self, owner: Owner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
+    ) -> None:
+        """`follow`: go on through whoever leads. False: what this leader does not take is turned away at once."""
+        self.log = log
+        self.partition = partition
+        self.state = State.FLOWING
+        self._owner = owner
+        self._broker = broker
+        self._wait_s = wait_s
+        self._follow = follow
+        self._leader: int | None = None  # to whom the batches under way went
+        self._under_way = 0
+        self._again: list[Batch] = []  # certainly not appended, in order; before everything in _behind
+        self._behind: deque[Batch] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success
+
+    def submit(self, batch: Batch) -> None:
+        if self.state is State.FLOWING:
+            self._append(batch)
+        elif self.state is State.CLOSED:
+            self._owner.turned_away(batch, "the link is being closed")
+        else:
+            self._behind.append(batch)
+
+    def _append(self, batch: Batch) -> None:
+        leader = self._broker.leader(self.log, self.partition)
+        if leader != self._leader:
+            if self._under_way:
+                self.state = State.SWITCHING
+                self._behind.append(batch)
+                return
+            self._leader = leader
+        try:
+            handle = self._broker.handle(self.log, self.partition)
+        except KeyError:
+            self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
+            return
+        self._under_way += 1
+        handle.append(batch.records, partial(self._answered, batch))
+
+    def _answered(self, batch: Batch, outcome: AppendOutcome) -> None:
+        """Called by the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
+        try:
+            self._take_answer(batch, outcome)
+        except Exception as error:  # noqa: BLE001 - a bug of one link must not stop the node's other groups
+            self._owner.broken(error)
+
+    def _take_answer(self, batch: Batch, outcome: AppendOutcome) -> None:
+        self._under_way -= 1
+        if isinstance(outcome, Appended):
+            self._cancel_timer("_patience")
+            self._owner.accepted(batch)
+        elif outcome.kind == "unknown":
+            self._owner.uncertain(batch, outcome)
+        elif outcome.kind not in _TRANSIENT:
+            self._owner.refused(batch, outcome)
+        elif self.state is State.CLOSED or (outcome.kind == "not_leader" and not self._follow):
+            self._owner.turned_away(batch, outcome.detail)
+        else:
+            self._again.append(batch)
+            if self.state is State.FLOWING:
+                self.state = State.SWITCHING
+        if self._under_way == 0:
+            self._all_answered()
+
+    def _all_answered(self) -> None:
+        if self.state is not State.SWITCHING:
+            return
+        self.state = State.WAITING
+        if self._patience is None:
+            self._patience = _later(self._wait_s, self._out_of_patience)
+        if self._again and self._broker.leader(self.log, self.partition) == self._leader:
+            self._retry = _later(RETRY_DELAY_S, self.attempt)  # the same one again: not at once
+        else:
+            self.attempt()
+
+    def attempt(self) -> None:
+        """Submit what waits, if there is somebody to submit it to. Called when leaders may have changed, too."""
+        if self.state is not State.WAITING:
+            return
+        self._cancel_timer("_retry")
+        if self._broker.leader(self.log, self.partition) is None:
+            return  # the next change, or the end of patience, comes back here
+        waiting = self._take_waiting()
+        self.state = State.FLOWING
+        for batch in waiting:
+            self.submit(batch)  # a failure on the way changes the state, and the rest queues up again
+
+    def _out_of_patience(self) -> None:
+        self._patience = None
+        self._cancel_timer("_retry")
+        if self.state is State.WAITING:
+            self.state = State.FLOWING  # what comes next begins a new wait
+        self._turn_away(f"nobody could take it for {self._wait_s:g} s")
+
+    def close(self) -> None:
+        """Nothing more goes in. What is under way will still be answered, to the owner."""
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            self._cancel_timer("_retry")
+            self._cancel_timer("_patience")
+            self._turn_away("the link is being closed")
+
+    def _turn_away(self, why: str) -> None:
+        for batch in self._take_waiting():
+            self._owner.turned_away(batch, why)
+
+    def _take_waiting(self) -> list[Batch]:
+        waiting = [*self._again, *self._behind]
+        self._again.clear()
+        self._behind.clear()
+        return waiting
+
+    def _cancel_timer(self, name: str) -> None:
+        timer: asyncio.TimerHandle | None = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+            setattr(self, name, None)
+
+
+def _later(delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(delay_s, callback)

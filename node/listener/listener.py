@@ -1,0 +1,171 @@
+"""The listener: a listening socket, its connections, and what they share.
+
+Problem: limits per connection do not bound a node that has ten thousand of them; and a change of leader concerns
+links on all of them at once.
+Rule never broken: what all connections together hold, in either direction, is bounded too: beyond a total each
+one's share shrinks to a floor that keeps it alive. A stop answers everything that was received before it says
+goodbye.
+Rejected: refusing connections as soon as memory is short. It punishes newcomers for what the old ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from node.listener.broker import Broker, ListenerConfig
+from node.listener.connection import Connection
+
+log = logging.getLogger("holdfast.listener")
+
+TOTAL_INPUT_BYTES = 256 * 1024 * 1024
+"""Received and not yet replicated, over all connections: beyond it each keeps only FLOOR_BYTES."""
+
+TOTAL_OUTPUT_BYTES = 256 * 1024 * 1024
+"""Encoded and not yet taken by sockets, over all connections: beyond it each gets only FLOOR_BYTES more."""
+
+FLOOR_BYTES = 64 * 1024
+"""A share so small that ten thousand of them still fit, and large enough for a message or a batch."""
+
+EXCESS_CONNECTIONS = 64
+"""Connections over the limit that are told so in AMQP; the ones beyond are just cut."""
+
+BACKLOG = 1024
+"""Connections that the kernel may hold while the loop is busy: clients of a dead node come back all at once."""
+
+
+@dataclass(slots=True)
+class Counters:
+    connections_open: int = 0
+    connections_total: int = 0
+    connections_refused: int = 0
+    links_open: int = 0
+    links_total: int = 0
+    events_in: int = 0
+    bytes_in: int = 0
+    events_turned_down: int = 0  # of events_in: rejected, released or unknown
+    events_out: int = 0
+    bytes_out: int = 0
+
+
+class Listener:
+    def __init__(self, broker: Broker, config: ListenerConfig) -> None:
+        self.broker = broker
+        self.config = config
+        self.counters = Counters()
+        self.unanswered_bytes = 0
+        self.output_bytes = 0
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._stopping = False
+        self._unsubscribe: Callable[[], None] | None = None
+        self._change_due = False
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it listens: (host, port)."""
+        sockets = self._server.sockets if self._server is not None else ()
+        return [socket.getsockname()[:2] for socket in sockets]
+
+    async def start(self) -> None:
+        """Raises OSError when the address cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(
+            lambda: Connection(self), self.config.bind_host, self.config.bind_port, backlog=BACKLOG
+        )
+        self._unsubscribe = self.broker.subscribe(self._changed)
+
+    async def stop(self) -> None:
+        """Takes nothing new in, answers what came in before, then closes everything with amqp:connection:forced."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.leave(connection.forced())
+        await self.until(lambda: not any(c.unanswered for c in self._connections), self.config.drain_timeout_s)
+        for connection in list(self._connections):
+            connection.close(connection.forced())
+        if self._connections:
+            await asyncio.wait([c.lost for c in self._connections], timeout=self.config.drain_timeout_s)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._connections:
+            await asyncio.wait([c.lost for c in self._connections])
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    # ------------------------------------------------------------------------------------------- for connections
+
+    def admit(self, connection: Connection) -> Literal["welcome", "excess", "abort"]:
+        open_now = len(self._connections)
+        counters = self.counters
+        counters.connections_total += 1
+        limit = self.config.max_connections
+        if self._stopping or open_now >= limit:
+            counters.connections_refused += 1
+        self._connections.add(connection)
+        counters.connections_open += 1
+        if self._stopping or open_now >= limit + EXCESS_CONNECTIONS:
+            return "abort"
+        if open_now < limit:
+            return "welcome"
+        log.warning("a connection is refused: %d are open, the limit", open_now)
+        return "excess"
+
+    def forget(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self.counters.connections_open -= 1
+
+    def input_share(self, usual_bytes: int) -> int:
+        return usual_bytes if self.unanswered_bytes < TOTAL_INPUT_BYTES else FLOOR_BYTES
+
+    def output_share(self, usual_bytes: int) -> int:
+        return usual_bytes if self.output_bytes < TOTAL_OUTPUT_BYTES else FLOOR_BYTES
+
+    def answered_all(self) -> None:
+        """A connection has nothing unanswered any more."""
+        if self._stopping:
+            self._wake_waiters()
+
+    # ------------------------------------------------------------------------------------------- changes
+
+    def _changed(self) -> None:
+        """Called by the broker, possibly in the midst of a Raft turn: only noted here."""
+        if not self._change_due and self._loop is not None:
+            self._change_due = True
+            self._loop.call_soon(self._spread_change)
+
+    def _spread_change(self) -> None:
+        self._change_due = False
+        self._wake_waiters()
+        for connection in list(self._connections):
+            try:
+                connection.on_change()
+            except Exception as error:  # noqa: BLE001 - a bug met by one connection must not hide the change from others
+                connection.fail(error)
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
+        """Waits for a change that makes the condition true; False when the time was up first."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + wait_s
+        while not condition():
+            remaining_s = deadline_s - loop.time()
+            if remaining_s <= 0:
+                return False
+            waiter = loop.create_future()
+            self._waiters.add(waiter)
+            await asyncio.wait([waiter], timeout=remaining_s)
+            self._waiters.discard(waiter)
+        return True

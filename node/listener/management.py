@@ -1,0 +1,245 @@
+"""`$management`: requests to the cluster, and the links that carry their answers.
+
+Problem: administration must work from any AMQP client, through any node, without a second port or protocol.
+Rules never broken: every request that can be read gets exactly one answer, with a status and a sentence; a request is
+handed to the broker once; requests and answers that wait are bounded, whatever the peer does with its credit.
+Rejected: JSON over HTTP beside AMQP. It would need its own port, authentication and address map.
+
+The protocol is documented in vocabulary.py; reading requests and writing answers is done here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.amqp import (
+    ACCEPTED,
+    Credit,
+    MalformedMessage,
+    Message,
+    ReceiverLink,
+    Rejected,
+    SenderLink,
+    Source,
+    Target,
+    Transfers,
+    Unencodable,
+    Value,
+    decode_message,
+    encode_message,
+    int32,
+)
+from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
+from node.listener import vocabulary as words
+from node.listener.broker import AdminError
+from node.listener.endpoint import Endpoint, Host
+from node.listener.errors import Refused
+from node.listener.routing import Plan
+
+log = logging.getLogger("holdfast.listener")
+
+REQUESTS_UNDER_WAY = 16
+"""Per link. Administration is rare; who sends more at once waits for credit."""
+
+ANSWERS_WAITING = 64
+"""Per reply link. A client that asks and gives no credit for the answers loses the newest ones."""
+
+REQUEST_SIZE_LIMIT = 64 * 1024
+"""Bytes. A request is a handful of names and numbers."""
+
+REQUEST_TIMEOUT_S = 30.0
+"""After that the answer is "unknown": the metadata group has no leader, or is very slow."""
+
+
+# ------------------------------------------------------------------------------------------------- codec
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    operation: str  # "<type>.<operation>"
+    arguments: Mapping[str, Any]
+    success: int  # the status of a success
+    correlation: Any
+    reply_to: str | None
+
+
+def _text(properties: Mapping[str, Any], key: str) -> str:
+    value = properties.get(key)
+    if not isinstance(value, str) or not value:
+        raise AdminError(
+            "invalid-argument", f"application property {key!r} must be a string; see the protocol's page"
+        )
+    return str(value)
+
+
+def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
+    value = body.value if isinstance(body, Value) else body
+    if value in (None, b"", {}, []):
+        return {}
+    if not isinstance(value, dict):
+        raise AdminError("invalid-argument", "the body must be an amqp-value map of arguments")
+    unknown = sorted(str(key) for key in value if key not in allowed)
+    if unknown:
+        known = ", ".join(sorted(allowed)) or "none"
+        raise AdminError("invalid-argument", f"unknown argument {', '.join(unknown)}; known: {known}")
+    for key, argument in value.items():
+        if argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
+            raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {argument!r}")
+    return {str(key): None if argument is None else int(argument) for key, argument in value.items()}
+
+
+def read_request(message: Message) -> Request:
+    """Raises AdminError: the request is understood well enough to be answered, and wrong."""
+    properties = message.application_properties
+    kind, operation = _text(properties, words.TYPE), _text(properties, words.OPERATION)
+    rule = words.REQUESTS.get((kind.lower(), operation.lower()))
+    if rule is None:
+        known = ", ".join(f"{a} {b}" for a, b in sorted(words.REQUESTS))
+        raise AdminError("not-implemented", f"no operation {operation!r} on {kind!r}; known: {known}")
+    needs_name, allowed, success = rule
+    arguments = _read_arguments(message.body, allowed)
+    if needs_name:
+        arguments["name"] = _text(properties, words.NAME)
+    return Request(
+        f"{kind.lower()}.{operation.lower()}", arguments, success, _correlation(message), message.reply_to
+    )
+
+
+def _correlation(message: Message) -> Any:
+    return message.message_id if message.message_id is not None else message.correlation_id
+
+
+def write_answer(
+    correlation: Any, status: int, description: str, body: Mapping[str, Any], error: str = ""
+) -> bytes:
+    properties: dict[str, Any] = {words.STATUS_CODE: int32(status), words.STATUS_DESCRIPTION: description}
+    if error:
+        properties[words.ERROR_CODE] = error
+        properties[words.RETRIABLE] = words.STATUS_OF_ERROR.get(error, (500, False))[1]
+    return encode_message(
+        Message(correlation_id=correlation, application_properties=properties, body=Value(dict(body)))
+    )
+
+
+def write_failure(correlation: Any, error: AdminError) -> bytes:
+    status, _ = words.STATUS_OF_ERROR.get(error.code, (500, False))
+    return write_answer(correlation, status, error.message, {}, error.code)
+
+
+# ------------------------------------------------------------------------------------------------- links
+
+
+class Management(Endpoint):
+    """Takes requests."""
+
+    link: ReceiverLink
+
+    def __init__(self, host: Host, link: ReceiverLink, plan: Plan) -> None:
+        super().__init__(host, link, plan)
+        self._under_way = 0
+
+    def open(self) -> None:
+        self.link.accept(target=Target(address=self.plan.address), max_message_size=REQUEST_SIZE_LIMIT)
+        self.link.grant(REQUESTS_UNDER_WAY)
+
+    def on_transfers(self, event: Transfers) -> None:
+        for index, payload in enumerate(event.payloads):
+            deliveries = event.deliveries[index : index + 1]
+            try:
+                message = decode_message(payload)
+                if _correlation(message) is None:
+                    raise Refused(
+                        Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told")
+                    )
+            except MalformedMessage as problem:
+                self._reject(deliveries, Error(DECODE_ERROR, f"the request cannot be read: {problem}"))
+                continue
+            except Refused as refusal:
+                self._reject(deliveries, refusal.error)
+                continue
+            self.link.settle(deliveries, ACCEPTED)
+            self._under_way += 1
+            self.host.spawn(self._serve(message))
+        self.host.flush_soon()
+
+    def _reject(self, deliveries: list[Any], error: Error) -> None:
+        self.link.settle(deliveries, Rejected(error))
+        self.link.grant(1)
+
+    async def _serve(self, message: Message) -> None:
+        answer = await self._answer(message)
+        self._under_way -= 1
+        self.host.reply(self, message.reply_to, answer)
+        if not self.leaving:
+            self.link.grant(1)
+        self.maybe_close()
+        self.host.flush_soon()
+
+    async def _answer(self, message: Message) -> bytes:
+        correlation = _correlation(message)
+        try:
+            request = read_request(message)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                body = await self.host.broker.admin(request.operation, request.arguments)
+            return write_answer(correlation, request.success, "OK", body)
+        except AdminError as problem:
+            return write_failure(correlation, problem)
+        except TimeoutError:
+            text = f"no answer from the cluster within {REQUEST_TIMEOUT_S:g} s; look whether it was done"
+            return write_failure(correlation, AdminError("unknown", text))
+        except Unencodable as problem:
+            log.error("an answer of %s cannot be written: %s", self.plan.address, problem)
+            return write_failure(correlation, AdminError("internal-error", f"done, but unspeakable: {problem}"))
+        except Exception:
+            # Whatever went wrong in the node, the client waits for an answer, and other requests go on.
+            log.exception("a management request failed")
+            return write_failure(correlation, AdminError("internal-error", "the node failed; see its log"))
+
+    @property
+    def idle(self) -> bool:
+        return self._under_way == 0
+
+
+class Reply(Endpoint):
+    """Carries answers to one client."""
+
+    link: SenderLink
+
+    def __init__(self, host: Host, link: SenderLink, plan: Plan) -> None:
+        super().__init__(host, link, plan)
+        self._waiting: deque[bytes] = deque()
+        self.address = f"{words.REPLY_PREFIX}{uuid.uuid4()}" if plan.dynamic else plan.address
+
+    def open(self) -> None:
+        self.link.accept(source=Source(address=self.address, dynamic=self.plan.dynamic))
+
+    def matches(self, reply_to: str) -> bool:
+        target = self.link.remote_target
+        return reply_to in (self.address, self.link.name) or (
+            isinstance(target, Target) and target.address == reply_to
+        )
+
+    def send(self, message: bytes) -> None:
+        if len(self._waiting) >= ANSWERS_WAITING:
+            log.warning("an answer on %s is dropped: %d wait for credit", self.link.name, len(self._waiting))
+            return
+        self._waiting.append(message)
+        self.host.pump_soon(self)
+
+    def on_credit(self, event: Credit) -> None:
+        self.host.pump_soon(self)
+
+    def pump(self) -> bool:
+        while self._waiting and self.link.credit > 0:
+            message = self._waiting.popleft()
+            self.link.send_many([message])
+            self.host.delivered(0, len(message))
+        if self.link.drain:
+            self.link.drained()
+        return False
