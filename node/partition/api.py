@@ -4,14 +4,15 @@ The problem: a link endpoint must serve a partition without knowing whether this
 node does (the gateway). Both speak these protocols; everything here is plain data, so it can cross a network unchanged.
 
 The rules never broken:
- - an `append` is answered exactly once, through `done`, and an answer other than `Appended` says whether the records may
-   still turn up in the log (`kind == "unknown"`) or certainly never will (every other kind);
+ - an `append` is answered exactly once, through `done`, and an answer other than `Appended` says whether the records
+   may still turn up in the log (`kind == "unknown"`) or certainly never will (every other kind);
  - a reader sees committed records only, each once, in offset order, without a hole above the partition's start offset;
  - callbacks (`done`, `wake`) only note what happened: they may be called from inside a turn of the Raft host, so they
    must not block, and must not raise.
 
-Rejected: futures per append (a thousand a second per link, each a loop hop: callbacks cost a tenth), and async iteration
-for readers (credit and socket back-pressure decide when to read; the reader must never hold data nobody asked for).
+Rejected: futures per append (a thousand a second per link, each a loop hop: callbacks cost a tenth), and async
+iteration for readers (credit and socket back-pressure decide when to read; the reader must never hold data nobody
+asked for).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Events with an offset greater than this one. It may lie beyond the end: then earlier arrivals are not delivered."""
+    """Events with an offset greater than this one. It may lie beyond the end: what comes before it is passed over."""
 
     offset: int
 

@@ -1,0 +1,121 @@
+"""Where events are: the offset index of a partition, one row per stored batch.
+
+    b"o" + group u64 + base offset u64  ->  entry index u64 | timestamp u64 ms | count u32 | bytes before u64
+
+Rows are ordered by offset, and with it entry index, timestamp and bytes before never fall. So one binary search over
+offsets, with a seek at each step, answers everything: where a time begins, what is too old, what is too much, and what
+every member holds already.
+
+Rejected: a time index beside it (one more row to write, delete and keep consistent, to save some ten seeks of 4 us when
+a reader asks for a time), and remembering all rows in memory (a log of small batches has a million).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cluster.raft import Batch, Disk
+from node.partition.machine import ForgetBelow, IndexBatch
+
+KIND = b"o"
+_U64 = struct.Struct(">Q")
+_ROW = struct.Struct(">QQIQ")
+
+
+class Row(NamedTuple):
+    base_offset: int
+    index: int
+    timestamp_ms: int
+    count: int
+    bytes_before: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.count
+
+
+def group_range(group_id: int) -> tuple[bytes, bytes]:
+    """Every key of the index of one partition lies in [start, end)."""
+    return KIND + _U64.pack(group_id), KIND + _U64.pack(group_id) + b"\xff" * 9
+
+
+def erase(group_id: int, batch: Batch) -> None:
+    """For a partition that was deleted."""
+    batch.delete_range(*group_range(group_id))
+
+
+class OffsetIndex:
+    """Rows on disk, and those that this turn has put into its batch but not written yet."""
+
+    def __init__(self, group_id: int, disk: Disk) -> None:
+        self._disk = disk
+        self._prefix, self._end = group_range(group_id)
+        self._fresh: list[Row] = []
+        self._fresh_batch: Batch | None = None
+
+    # ------------------------------------------------------------ written by apply
+
+    def put(self, effect: IndexBatch, batch: Batch) -> None:
+        if batch is not self._fresh_batch:  # a turn writes its batch before the next one begins
+            self._fresh_batch = batch
+            self._fresh.clear()
+        base, index, timestamp_ms, count, before = (
+            effect.base_offset, effect.index, effect.timestamp_ms, effect.count, effect.bytes_before,
+        )  # fmt: skip
+        batch.put(self._prefix + _U64.pack(base), _ROW.pack(index, timestamp_ms, count, before))
+        self._fresh.append(Row(base, index, timestamp_ms, count, before))
+
+    def forget(self, effect: ForgetBelow, batch: Batch) -> None:
+        batch.delete_range(self._prefix, self._prefix + _U64.pack(effect.offset))
+
+    # ------------------------------------------------------------ read
+
+    def rows_from(self, offset: int, limit: int) -> list[Row]:
+        """The row that holds `offset`, or else the next one, and those that follow, at most `limit`."""
+        fresh = self._fresh
+        if fresh and offset >= fresh[0].base_offset:
+            place = bisect_right(fresh, offset, key=_base) - 1
+            return fresh[place : place + limit]
+        first = self.row_at(offset)
+        start = offset if first is None or first.next_offset <= offset else first.base_offset
+        rows: list[Row] = []
+        for key, value in self._disk.scan(self._prefix + _U64.pack(start), self._end):
+            rows.append(_decode(key, value))
+            if len(rows) == limit:
+                return rows
+        known = rows[-1].base_offset if rows else -1
+        return rows + [row for row in fresh if row.base_offset > known][: limit - len(rows)]
+
+    def row_at(self, offset: int) -> Row | None:
+        """The last row that begins at or before `offset`."""
+        fresh = self._fresh
+        if fresh and offset >= fresh[0].base_offset:
+            return fresh[bisect_right(fresh, offset, key=_base) - 1]
+        for key, value in self._disk.scan(self._prefix, self._prefix + _U64.pack(offset + 1), reverse=True):
+            return _decode(key, value)
+        return None
+
+    def first_row(self, low: int, high: int, wanted: Callable[[Row], bool]) -> Row | None:
+        """The first row within offsets [low, high) that is wanted, if every row after a wanted one is wanted too."""
+        found: Row | None = None
+        while low < high:
+            middle = (low + high) // 2
+            row = self.row_at(middle)
+            if row is None or row.next_offset <= low:  # no row up to the middle: cannot be, unless it is damaged
+                low = middle + 1
+            elif wanted(row):
+                found, high = row, min(row.base_offset, middle)
+            else:
+                low = row.next_offset
+        return found
+
+
+def _base(row: Row) -> int:
+    return row.base_offset
+
+
+def _decode(key: bytes, value: bytes) -> Row:
+    return Row(_U64.unpack(key[-8:])[0], *_ROW.unpack(value))

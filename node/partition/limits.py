@@ -1,0 +1,34 @@
+"""The limits of a partition on this node, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.partition.batch import encoded_size
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MAX_RECORD_BYTES = 16 * MIB + 64 * KIB
+"""The largest message that a listener may be configured to take, and room for what the node adds. Half of the largest
+Raft entry: a record always fits one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimits:
+    entry_bytes: int = 1 * MIB
+    """Records of one turn are gathered into entries of about this size. Larger ones gain nothing in the store, and
+    delay what comes behind them on the way to the followers."""
+    entry_records: int = 4096
+    """The same for tiny records: the head of a batch and its decoding stay within a millisecond."""
+    in_flight_bytes: int = 48 * MIB
+    """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit (64 MiB),
+    so that its refusal is never met, and above what the credit of well-behaved links adds up to."""
+    cache_bytes: int = 4 * MIB
+    """Decoded batches kept for tail readers, so that N of them decode once. Only while somebody reads."""
+    rows_ahead: int = 64
+    """Index rows that a reader of old data fetches at a time."""
+
+
+def entry_overhead(records: int) -> int:
+    return encoded_size(records, 0)

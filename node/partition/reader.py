@@ -1,0 +1,198 @@
+"""Reading a partition on the node that leads it: at the tail from memory, older events from the store.
+
+The problem: most readers are at the tail, and many of them at the same place; some read everything from the start and
+must do so at the speed of the disk. The rules: only what is applied is read; a reader never skips an event above the
+start offset, and begins again at the start offset when retention overtook it; a damaged batch ends the reader with an
+error, it is never passed over.
+
+Tail readers share decoded batches through `BatchCache`, filled when a batch is committed while somebody reads. A reader
+of old data fetches index rows some dozens at a time and decodes for itself; two such readers have nothing in common.
+
+`wake` is called at most once for each poll that returned nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Protocol
+
+from node.partition.api import ReadError, StoredBatch
+from node.partition.batch import Damaged
+from node.partition.index import Row
+
+
+class BatchCache:
+    """Decoded batches by base offset, oldest out first, bounded in bytes. Consecutive: a newer one follows the last."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._batches: dict[int, tuple[StoredBatch, int]] = {}
+        self.held_bytes = 0
+
+    def add(self, batch: StoredBatch, size: int) -> None:
+        if batch.base_offset in self._batches:
+            return
+        self._batches[batch.base_offset] = (batch, size)
+        self.held_bytes += size
+        while self.held_bytes > self._limit and len(self._batches) > 1:
+            oldest = next(iter(self._batches))
+            self.held_bytes -= self._batches.pop(oldest)[1]
+
+    def get(self, base_offset: int) -> StoredBatch | None:
+        found = self._batches.get(base_offset)
+        return None if found is None else found[0]
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self.held_bytes = 0
+
+
+class Source(Protocol):
+    """What a reader needs of its partition."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def cache(self) -> BatchCache: ...
+    def rows_from(self, offset: int) -> list[Row]: ...
+    def load(self, row: Row) -> StoredBatch | None:
+        """None: it was trimmed. Raises Damaged."""
+        ...
+
+    def forget_reader(self, reader: LocalReader) -> None: ...
+
+
+class LocalReader:
+    def __init__(self, source: Source, position: int, after_ms: int | None, wake: Callable[[], None]) -> None:
+        self.error: ReadError | None = None
+        self._source = source
+        self._position = position
+        self._after_ms = after_ms  # until an event is newer, older ones are passed over
+        self._wake = wake
+        self._waiting = False
+        self._closed = False
+        self._rows: deque[Row] = deque()
+        self._batch: StoredBatch | None = None  # the one that holds the position, if it is decoded
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    # ------------------------------------------------------------ the link's side
+
+    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
+        found: list[StoredBatch] = []
+        if self.error is not None or self._closed or max_events <= 0:
+            return found
+        while max_events > 0 and max_bytes > 0:
+            try:
+                whole = self._next_batch()
+            except Damaged as error:
+                self._damaged(error)
+                break
+            if whole is None:
+                break
+            part, size = _part(whole, self._position, max_events, max_bytes, at_least_one=not found)
+            if not part.records:
+                break
+            found.append(part)
+            self._position = part.next_offset
+            max_events -= len(part.records)
+            max_bytes -= size
+        if not found and self.error is None:
+            self._waiting = True
+        return found
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._rows.clear()
+            self._batch = None
+            self._source.forget_reader(self)
+
+    # ------------------------------------------------------------ the partition's side
+
+    def more(self) -> None:
+        """Something was applied."""
+        if self._waiting:
+            self._waiting = False
+            self._wake()
+
+    def fail(self, error: ReadError) -> None:
+        if self.error is None and not self._closed:
+            self.error = error
+            self._rows.clear()
+            self._batch = None
+            self._wake()
+
+    # ------------------------------------------------------------ finding the next batch
+
+    def _next_batch(self) -> StoredBatch | None:
+        """The batch that holds the position; moves the position where the rules say so. None at the tail."""
+        source = self._source
+        while True:
+            if self._position < source.start_offset:
+                self._position = source.start_offset
+                self._rows.clear()
+            position = self._position
+            if position >= source.next_offset:
+                self._batch = None
+                return None
+            batch = self._batch
+            if batch is None or not batch.base_offset <= position < batch.next_offset:
+                batch = self._batch = source.cache.get(position) or self._load(position)
+                if batch is None:
+                    continue
+            if self._after_ms is not None:
+                if batch.timestamp_ms <= self._after_ms:
+                    self._position = batch.next_offset
+                    continue
+                self._after_ms = None
+            return batch
+
+    def _load(self, position: int) -> StoredBatch | None:
+        """From the store. None: retention was faster; look again."""
+        rows = self._rows
+        while rows and rows[0].next_offset <= position:
+            rows.popleft()
+        if not rows or not rows[0].base_offset <= position:
+            self._rows = rows = deque(self._source.rows_from(position))
+        if not rows or not rows[0].base_offset <= position < rows[0].next_offset:
+            where = "nothing" if not rows else f"a batch at {rows[0].base_offset}"
+            raise Damaged(f"the offset index has {where} where event {position} should be")
+        batch = self._source.load(rows[0])
+        if batch is None:
+            rows.clear()
+            if self._source.start_offset <= position:
+                raise Damaged(f"the entry of event {position} is gone, though events begin at {self._source.start_offset}")
+        return batch
+
+    def _damaged(self, error: Damaged) -> None:
+        detail = f"event {self._position} cannot be read on this node: {error}"
+        self.fail(ReadError("damaged", detail, retriable=True))
+
+
+def _part(
+    batch: StoredBatch, position: int, max_events: int, max_bytes: int, *, at_least_one: bool
+) -> tuple[StoredBatch, int]:
+    """As much of the batch from `position` on as the limits allow, and its bytes."""
+    records = batch.records
+    first = position - batch.base_offset
+    if first or len(records) > max_events:
+        records = records[first : first + max_events]
+    size = sum(map(len, records))
+    if size > max_bytes:
+        sizes = list(accumulate(map(len, records)))
+        fits = bisect_right(sizes, max_bytes)
+        if fits == 0 and at_least_one:
+            fits = 1
+        records = records[:fits]
+        size = sizes[fits - 1] if fits else 0
+    if records is batch.records:
+        return batch, size
+    return StoredBatch(position, batch.timestamp_ms, records), size

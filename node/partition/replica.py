@@ -1,0 +1,342 @@
+"""One partition on this node: the Raft state machine, the way in, and the ways out.
+
+The problem: what the pure machine decides has to meet a disk, callers and readers, without losing purity or speed. The
+rules: `apply` writes the machine's effects into the batch of the turn and nothing else; all callers of one entry are
+answered after it is applied; what this node may say as leader it says only while it leads.
+
+The replica is made before its Raft group, which restores it: make it, give it to `Host.open_group`, then `bind` the
+group. The node calls `flush` right before each turn of the host, for the replicas that asked through `on_dirty`.
+
+Rejected: keeping the records in a table of their own when they are applied (everything is written twice; the entry in
+the Raft log *is* the data).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cluster.raft import Batch, Committed, Disk, Outcome, RaftError
+from node.partition.api import (
+    After,
+    AfterTime,
+    AppendDone,
+    Earliest,
+    Failed,
+    Latest,
+    PartitionInfo,
+    ReadError,
+    Start,
+    StoredBatch,
+)
+from node.partition.appender import Appender, Proposer
+from node.partition.batch import Damaged, decode_records
+from node.partition.commands import Trim
+from node.partition.index import OffsetIndex, Row
+from node.partition.limits import PartitionLimits
+from node.partition.machine import Accepted, ForgetBelow, IndexBatch, PartitionMachine, Result, Trimmed
+from node.partition.reader import BatchCache, LocalReader
+from node.partition.retention import plan_trim
+from node.storage.errors import StorageDamaged
+
+log = logging.getLogger(__name__)
+
+
+class GroupLike(Proposer, Protocol):
+    """What a replica needs of a `cluster.raft.Group`."""
+
+    on_role_change: Callable[[Any], None] | None
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def members(self) -> tuple[int, ...]: ...
+    @property
+    def first_index(self) -> int: ...
+    def entry(self, index: int) -> tuple[int, bytes]: ...
+    def trim(self, index: int) -> None: ...
+    def safe_trim_index(self) -> int: ...
+
+
+class PartitionReplica:
+    """`cluster.raft.StateMachine` and `PartitionHandle` of one partition.
+
+    `now_ms` is the leader's clock (milliseconds since 1970). `on_role_change` and `on_damaged` are the node's to set.
+    """
+
+    def __init__(
+        self,
+        partition: str,
+        group_id: int,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        *,
+        limits: PartitionLimits | None = None,
+        on_dirty: Callable[[PartitionReplica], None] | None = None,
+    ) -> None:
+        self.partition = partition
+        self.group_id = group_id
+        self.limits = limits or PartitionLimits()
+        self.on_role_change: Callable[[PartitionReplica], None] | None = None
+        self.on_damaged: Callable[[PartitionReplica, Exception], None] | None = None
+        self._on_dirty = on_dirty
+        self._machine = PartitionMachine()
+        self._index = OffsetIndex(group_id, disk)
+        self._group: GroupLike | None = None
+        self._closed: Failed | None = None
+        self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
+        self._readers: set[LocalReader] = set()
+        self._trim_under_way = False
+        self.cache = BatchCache(self.limits.cache_bytes)
+
+    # ------------------------------------------------------------ life
+
+    def bind(self, group: GroupLike) -> None:
+        """The group exists. It may have been restored with entries that it was already told to trim."""
+        self._group = group
+        group.on_role_change = self._role_changed
+        trimmed = self._machine.state.trimmed_index
+        if trimmed >= group.first_index:
+            group.trim(trimmed)
+
+    @property
+    def group(self) -> GroupLike:
+        if self._group is None:
+            raise RuntimeError(f"partition {self.partition} was used before its Raft group was bound")
+        return self._group
+
+    def close(self, *, deleted: bool = False) -> None:
+        """Idempotent. Answers who waits: with `deleted`, that the log is gone; else to look for another leader."""
+        if self._closed is not None:
+            return
+        what = "was deleted" if deleted else "is being closed on this node"
+        self._closed = Failed("deleted" if deleted else "not_leader", not deleted, f"partition {self.partition} {what}")
+        self._appender.fail_waiting(self._closed)
+        self._end_readers(ReadError("deleted" if deleted else "not_leader", self._closed.detail, not deleted))
+
+    def _role_changed(self, _: object) -> None:
+        group = self.group
+        if not group.is_leader:
+            failure = self._appender.not_leader(group.leader)
+            self._appender.fail_waiting(failure)
+            self._end_readers(ReadError("not_leader", failure.detail, True, group.leader))
+            self._trim_under_way = False
+        if self.on_role_change is not None:
+            self.on_role_change(self)
+
+    def _end_readers(self, error: ReadError) -> None:
+        for reader in list(self._readers):
+            reader.fail(error)
+        self._readers.clear()
+        self.cache.clear()
+
+    # ------------------------------------------------------------ StateMachine
+
+    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> Result:
+        result, effects = self._machine.apply(index, data)
+        for effect in effects:
+            if isinstance(effect, IndexBatch):
+                self._index.put(effect, batch)
+                if self._readers:
+                    self._wake_readers()
+            else:
+                self._forget(effect, batch)
+        if not effects:
+            log.warning("partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result)
+        return result
+
+    def _forget(self, effect: ForgetBelow, batch: Batch) -> None:
+        self._index.forget(effect, batch)
+        if self._group is not None:
+            self._group.trim(effect.index)
+        log.info(
+            "partition %s (group %d): events %d to %d were trimmed", self.partition, self.group_id,
+            effect.start_offset, effect.offset - 1,
+        )  # fmt: skip
+
+    def _wake_readers(self) -> None:
+        for reader in list(self._readers):
+            reader.more()
+
+    def checkpoint(self) -> bytes:
+        return self._machine.checkpoint()
+
+    def restore(self, index: int, data: bytes | None) -> None:
+        self._machine.restore(data)
+        assert self._machine.state.applied_index <= index, "a checkpoint from the future"
+
+    def digest(self) -> str:
+        """Equal on all replicas that applied the same entries."""
+        return hashlib.sha256(self._machine.checkpoint()).hexdigest()[:16]
+
+    # ------------------------------------------------------------ who leads, how far
+
+    @property
+    def is_leader(self) -> bool:
+        """Leads, and has applied all that earlier leaders committed."""
+        group = self._group
+        return group is not None and self._closed is None and group.is_leader and group.ready
+
+    @property
+    def leader(self) -> int | None:
+        return self._group.leader if self._group is not None else None
+
+    @property
+    def start_offset(self) -> int:
+        return self._machine.state.start_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self._machine.state.next_offset
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of records taken and not yet answered."""
+        return self._appender.in_flight_bytes
+
+    async def info(self) -> PartitionInfo:
+        return self.info_now()
+
+    def info_now(self) -> PartitionInfo:
+        state = self._machine.state
+        stored = state.next_offset - state.start_offset
+        return PartitionInfo(
+            partition=self.partition,
+            earliest_offset=state.start_offset if stored else None,
+            latest_offset=state.next_offset - 1 if stored else None,
+            next_offset=state.next_offset,
+            events=stored,
+            bytes=state.total_bytes - state.trimmed_bytes,
+            leader=self.leader,
+            replicas=tuple(self.group.members),
+            last_timestamp_ms=state.last_timestamp_ms if stored else None,
+        )
+
+    # ------------------------------------------------------------ in
+
+    def append(self, records: list[bytes], done: AppendDone) -> None:
+        if self._closed is not None:
+            done(self._closed)
+        else:
+            self._appender.append(self.group, records, done)
+
+    def flush(self) -> None:
+        """Propose what was gathered. The node calls it right before a turn of the host."""
+        self._appender.flush(self.group)
+
+    def refuse_appends(self, reason: Failed | None) -> None:
+        """The node has no room for more (`kind="disk_full"`), or has again (None). Reading goes on."""
+        self._appender.refuse = reason
+
+    def _dirty(self) -> None:
+        if self._on_dirty is not None:
+            self._on_dirty(self)
+
+    def _own_entry_applied(self, base_offset: int, timestamp_ms: int, records: list[bytes]) -> None:
+        if self._readers:
+            self.cache.add(StoredBatch(base_offset, timestamp_ms, records), sum(map(len, records)))
+
+    # ------------------------------------------------------------ out
+
+    def open_reader(self, start: Start, wake: Callable[[], None]) -> LocalReader:
+        after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
+        reader = LocalReader(self, self.seek(start), after_ms, wake)
+        if self._closed is not None:
+            reader.error = ReadError(
+                "deleted" if self._closed.kind == "deleted" else "not_leader", self._closed.detail, self._closed.retriable
+            )
+        elif not self.group.is_leader:
+            failure = self._appender.not_leader(self.group.leader)
+            reader.error = ReadError("not_leader", failure.detail, True, failure.leader)
+        else:
+            self._readers.add(reader)
+        return reader
+
+    def forget_reader(self, reader: LocalReader) -> None:
+        self._readers.discard(reader)
+        if not self._readers:
+            self.cache.clear()
+
+    def seek(self, start: Start) -> int:
+        """The offset at which reading from `start` begins."""
+        state = self._machine.state
+        match start:
+            case Earliest():
+                return state.start_offset
+            case Latest():
+                return state.next_offset
+            case After(offset):
+                return max(state.start_offset, offset + 1)
+            case AfterTime(timestamp_ms):
+                row = self._index.first_row(
+                    state.start_offset, state.next_offset, lambda row: row.timestamp_ms > timestamp_ms
+                )
+                return state.next_offset if row is None else row.base_offset
+
+    def read(self, offset: int, max_bytes: int) -> list[StoredBatch]:
+        """Committed batches from `offset` on (from the start offset if it lies below); [] at the tail. Raises Damaged."""
+        reader = LocalReader(self, offset, None, _nobody)
+        found = reader.poll(1 << 62, max_bytes)
+        if reader.error is not None:
+            raise Damaged(reader.error.detail)
+        return found
+
+    def rows_from(self, offset: int) -> list[Row]:
+        return self._index.rows_from(offset, self.limits.rows_ahead)
+
+    def load(self, row: Row) -> StoredBatch | None:
+        cached = self.cache.get(row.base_offset)
+        if cached is not None:
+            return cached
+        try:
+            _, entry = self.group.entry(row.index)
+            records = decode_records(entry)
+            if len(records) != row.count:
+                raise Damaged(f"entry {row.index} holds {len(records)} records, but the index says {row.count}")
+        except KeyError:
+            return None
+        except (Damaged, StorageDamaged) as error:
+            log.critical("partition %s (group %d), entry %d: %s", self.partition, self.group_id, row.index, error)
+            if self.on_damaged is not None:
+                self.on_damaged(self, error)
+            raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
+        return StoredBatch(row.base_offset, row.timestamp_ms, records)
+
+    # ------------------------------------------------------------ retention
+
+    def plan_trim(self, now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> Trim | None:
+        return plan_trim(
+            self._machine.state, self._index, now_ms=now_ms, retention_ms=retention_ms,
+            retention_bytes=retention_bytes, safe_index=self.group.safe_trim_index(),
+        )  # fmt: skip
+
+    def enforce_retention(self, now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> Trim | None:
+        """If this node leads and something is too old or too much: propose to forget it. Cheap when there is nothing;
+        call it every few seconds."""
+        if not self.is_leader or self._trim_under_way or (retention_ms is None and retention_bytes is None):
+            return None
+        plan = self.plan_trim(now_ms, retention_ms, retention_bytes)
+        if plan is None:
+            return None
+        try:
+            self._trim_under_way = True
+            self.group.propose(plan.encode(), self._trim_resolved)
+        except RaftError as error:  # NotLeader or Overloaded: the next call, here or elsewhere, plans again
+            self._trim_under_way = False
+            log.debug("partition %s: a trim was not proposed: %s", self.partition, error)
+            return None
+        return plan
+
+    def _trim_resolved(self, outcome: Outcome) -> None:
+        self._trim_under_way = False
+        if isinstance(outcome, Committed) and not isinstance(outcome.result, Trimmed):
+            log.warning("partition %s: a planned trim had no effect: %s", self.partition, outcome.result)
+
+
+def _nobody() -> None:
+    """The reader of a single poll waits for nothing."""
+
+
+__all__ = ["Accepted", "PartitionReplica"]

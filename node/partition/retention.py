@@ -1,0 +1,45 @@
+"""What to forget, and when: a pure function of the offset index and the time that is passed in.
+
+The problem: replicas must forget the same events at the same point of the log, but only the leader's clock may decide.
+The rule: the leader plans, the plan is replicated as a command, everybody applies it. The leader plans nothing that a
+member of the group still lacks, since it could not catch up from the log any more.
+
+By age everything older goes, also the last event. By bytes the newest batch always stays, so that a log whose limit is
+smaller than its batches is not emptied before anyone could read it.
+"""
+
+from __future__ import annotations
+
+from node.partition.commands import Trim
+from node.partition.index import OffsetIndex, Row
+from node.partition.machine import LogState
+
+
+def plan_trim(
+    state: LogState,
+    index: OffsetIndex,
+    *,
+    now_ms: int,
+    retention_ms: int | None,
+    retention_bytes: int | None,
+    safe_index: int,
+) -> Trim | None:
+    """The command that forgets what is too old or too much, as far as entries up to `safe_index` go; None for nothing."""
+    start, end = state.start_offset, state.next_offset
+    keep_after_ms = -1 if retention_ms is None else now_ms - retention_ms
+    keep_from_byte = -1 if retention_bytes is None else state.total_bytes - retention_bytes
+    newest = index.row_at(end - 1) if end > start else None
+    if newest is None:
+        return None
+    keep_from_byte = min(keep_from_byte, newest.bytes_before)
+
+    def kept(row: Row) -> bool:
+        wanted = row.timestamp_ms > keep_after_ms and row.bytes_before >= keep_from_byte
+        return wanted or row.index > safe_index
+
+    first = index.first_row(start, end, kept)
+    if first is None:
+        return Trim(end, newest.index, state.total_bytes)
+    if first.base_offset <= start:
+        return None
+    return Trim(first.base_offset, first.index - 1, first.bytes_before)
