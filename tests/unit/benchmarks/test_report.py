@@ -1,0 +1,96 @@
+"""The arithmetic between a run and the table: windows, percentiles, medians, ratios, goals."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cell import Cell
+from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
+from benchmarks.driver.stamp import MIN_BODY_BYTES, Template, read_stamp
+from benchmarks.matrix import FSYNC, MATRIX, QUORUM, REPLICATED, Goal, Row
+from benchmarks.memory import Sample, verdicts
+from benchmarks.report import Report
+
+ROW = Row("r", "a row", (FSYNC, QUORUM), goal=Goal(FSYNC, QUORUM, 3.0))
+
+
+def cell(contestant: str, rate: float, problems: tuple[str, ...] = ()) -> Cell:
+    cpu = {"client": 3.0, "leader": 10.0, "followers": 4.0}
+    latency = {"p50": 1.0, "p95": 2.0, "p99": 3.0, "p99.9": 4.0}
+    return Cell("r", contestant, rate, None, latency, cpu, 0.01, problems, {})
+
+
+def test_a_rate_is_made_of_what_came_in_the_window_only() -> None:
+    window = Window(1 * NS_PER_S, 3 * NS_PER_S, bounded_by_time=True)
+    tally = Tally()
+    for at_s, events in ((0.5, 7), (1.5, 10), (2.9, 20), (3.1, 100)):
+        tally.count(events, int(at_s * NS_PER_S), window)
+    report = tally.report(window, size=1024)
+    assert (report["events"], report["measured_events"], report["events_per_s"]) == (137, 30, 15.0)
+    assert report["longest_gap_ms"] == 1400.0
+
+
+def test_a_run_bounded_by_count_is_rated_to_its_last_event() -> None:
+    window = Window(1 * NS_PER_S, 9 * NS_PER_S, bounded_by_time=False)
+    tally = Tally()
+    tally.count(10, 2 * NS_PER_S, window)
+    tally.count(10, 5 * NS_PER_S, window)
+    assert tally.report(window, 100)["events_per_s"] == 5.0
+
+
+def test_nothing_counted_is_a_rate_of_zero() -> None:
+    assert Tally().report(Window(NS_PER_S, NS_PER_S, bounded_by_time=False), 100)["events_per_s"] == 0.0
+
+
+def test_percentiles_are_taken_from_the_values_themselves() -> None:
+    found = percentiles_ms(array("q", [n * NS_PER_MS for n in range(1000, 0, -1)]))
+    assert found == {"p50": 501.0, "p95": 951.0, "p99": 991.0, "p99.9": 1000.0, "max": 1000.0}
+    assert percentiles_ms(array("q", [NS_PER_MS]))["p99.9"] == 1.0
+
+
+@pytest.mark.parametrize("size", [MIN_BODY_BYTES, 100, 1024, 1 << 20])
+def test_a_stamp_is_read_back_whatever_stands_in_front(size: int) -> None:
+    template = Template(size, sender_id=9)
+    template.stamp(41, 12345)
+    delivered = b"annotations of a broker" + bytes(template.buffer)
+    assert read_stamp(bytearray(delivered) + b"left over in the buffer", len(delivered)) == (9, 41, 12345)
+
+
+def test_medians_ratios_and_goals(tmp_path: Path) -> None:
+    cells = [cell(FSYNC.title, rate) for rate in (50.0, 60.0, 900.0)] + [cell(QUORUM.title, 20.0, ("3 rejected (x)",))]
+    report = Report([ROW], cells, {"cores": 2, "versions": {"a": "1"}}, ["a note"])
+    assert [(v.ratio, v.reached) for v in report.verdicts] == [(3.0, True)]
+    assert report.problems == ["r, RabbitMQ quorum queue: 3 rejected (x)"]
+    text, data = (path.read_text() for path in report.write(tmp_path, "day-name"))
+    assert "| RabbitMQ quorum queue | 20 | 0.0 | 3.00 |" in text
+    assert "| Holdfast fsync | 60 |" in text
+    assert "50..900" in text
+    assert "a note" in text
+    assert len(json.loads(data)["cells"]) == 4
+
+
+def test_a_goal_that_is_missed_is_said_to_be_missed() -> None:
+    report = Report([ROW], [cell(FSYNC.title, 59.0), cell(QUORUM.title, 20.0)], {}, [])
+    assert "is NOT reached" in str(report.verdicts[0])
+
+
+def test_no_verdict_without_both_sides() -> None:
+    assert Report([ROW], [cell(FSYNC.title, 59.0)], {}, []).verdicts == []
+
+
+def test_the_matrix_holds_the_promised_goals_and_distinct_names() -> None:
+    goals = {row.name: (row.goal.mine, row.goal.factor) for row in MATRIX if row.goal}
+    assert goals == {"1KiB": (FSYNC, 3.0), "100B": (REPLICATED, 2.0)}
+    assert len({row.name for row in MATRIX}) == len(MATRIX)
+
+
+def test_growth_is_what_the_second_half_added() -> None:
+    idle = Sample(0, {"node1": 100.0})
+    rising_then_level = [Sample(n, {"node1": size}) for n, size in ((1, 180.0), (2, 250.0), (3, 251.0), (4, 252.0))]
+    leaking = [Sample(n, {"node1": 100.0 + 30.0 * n}) for n in range(1, 5)]
+    assert [good for good, _ in verdicts(idle, rising_then_level)] == [True, True]
+    assert [good for good, _ in verdicts(idle, leaking)] == [True, False]
