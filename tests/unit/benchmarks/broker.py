@@ -46,9 +46,9 @@ class Broker(MessagingHandler):
         self._injector.trigger(ApplicationEvent("finish"))
         self._thread.join(START_TIMEOUT_S)
 
-    def on_finish(self, event: Any) -> None:
+    def on_finish(self, _: Any) -> None:
         self._acceptor.close()
-        event.container.stop()
+        self._container.stop()
 
     def on_start(self, event: Any) -> None:
         self._acceptor = event.container.listen("127.0.0.1:0")
