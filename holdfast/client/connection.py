@@ -18,7 +18,7 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from holdfast.amqp.codec import symbol
 from holdfast.amqp.engine import Engine
@@ -270,8 +270,7 @@ class Connection(asyncio.Protocol):
     # ---------------------------------------------------------------- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "TCP connections have a full transport"
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
         self._engine.open()
         self._tick_now()
         self._flush()

@@ -71,10 +71,10 @@ class Lane:
         window: int,
         delivery_timeout_s: float,
         stats: ProducerStats,
-        settled: Callable[[int, int], None],
+        settled: Callable[[str | None, int, int, bool], None],
         unclaimed: Callable[[HoldfastError], None],
     ) -> None:
-        """`settled(events, payload bytes)` is called when events leave the lane, whatever became of them;
+        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the lane;
         `unclaimed(error)` for each failed event that has nobody else to tell."""
         self.partition = partition
         self._network, self._address = network, address
@@ -156,7 +156,7 @@ class Lane:
         if accepted:
             self._stats.accepted += accepted
             self._progress_at_s = self._loop.time()
-            self._settled(accepted, size)
+            self._settled(self.partition, accepted, size, True)
         if not in_flight:
             self._quiet.set()
         if self._waiting:
@@ -286,4 +286,4 @@ class Lane:
             item.done(error)
         else:
             self._unclaimed(error)
-        self._settled(1, len(item.payload))
+        self._settled(self.partition, 1, len(item.payload), False)

@@ -44,6 +44,8 @@ MAX_FAILURES_KEPT = 100
 # Bookkeeping per event besides its bytes, so that a million empty events are not free.
 EVENT_OVERHEAD_BYTES = 200
 
+Done = Callable[[HoldfastError | None], None]
+
 
 @dataclass(frozen=True)
 class ProducerOptions:
@@ -77,7 +79,8 @@ class ProducerClient:
         self.options = options or ProducerOptions()
         self.options.check()
         self.stats = ProducerStats()
-        self.on_progress: Callable[[int], None] | None = None  # called with the number of events just settled
+        # Called with a partition (None with route_by="node") and the number of its events just confirmed.
+        self.on_confirmed: Callable[[str | None, int], None] | None = None
         self._network = Network(servers, self.options.network)
         self._partitions: list[str] = []
         self._lanes: dict[str | None, Lane] = {}
@@ -151,11 +154,13 @@ class ProducerClient:
         key: str | None = None,
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
+        done: Done | None = None,
     ) -> None:
-        """Buffer one event, waiting for room if need be. `flush` says what became of it."""
+        """Buffer one event, waiting for room if need be. `flush` says what became of it, or `done`: it is called with
+        None (confirmed) or with the error, which then is not `flush`'s any more."""
         while not self._room.is_set():
             await self._room.wait()
-        self._enqueue(encode_event(body, key, properties), key, partition, None)
+        self._enqueue(encode_event(body, key, properties), key, partition, done)
         if self._this_turn >= YIELD_EVENTS:
             await asyncio.sleep(0)  # let what was produced go out, and answers come in
 
@@ -166,9 +171,9 @@ class ProducerClient:
         key: str | None = None,
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
-        done: Callable[[HoldfastError | None], None] | None = None,
+        done: Done | None = None,
     ) -> None:
-        """Buffer one event or raise `BufferFullError`. `done` is called with None (confirmed) or the error."""
+        """Buffer one event or raise `BufferFullError`."""
         if not self._room.is_set():
             raise BufferFullError(f"{self._events} events ({self._bytes} bytes) are unconfirmed")
         self._enqueue(encode_event(body, key, properties), key, partition, done)
@@ -185,9 +190,7 @@ class ProducerClient:
             else:
                 confirmed.set_exception(error)
 
-        while not self._room.is_set():
-            await self._room.wait()
-        self.send_nowait(body, done=done, **where)
+        await self.send(body, done=done, **where)
         await confirmed
 
     async def send_payloads(self, payloads: Sequence[bytes], *, partition: str | None = None) -> None:
@@ -217,7 +220,7 @@ class ProducerClient:
         payload: bytes,
         key: str | None,
         partition: str | None,
-        done: Callable[[HoldfastError | None], None] | None,
+        done: Done | None,
     ) -> None:
         if self._closed:
             raise ClosedError("the producer was closed")
@@ -275,7 +278,7 @@ class ProducerClient:
         self._lanes[partition] = lane
         return lane
 
-    def _on_settled(self, events: int, size: int) -> None:
+    def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
         self._events -= events
         self._bytes -= size + events * EVENT_OVERHEAD_BYTES
         assert self._events >= 0, "an event was settled twice"
@@ -283,8 +286,8 @@ class ProducerClient:
             self._room.set()
         if self._events == 0:
             self._idle.set()
-        if self.on_progress is not None:
-            self.on_progress(events)
+        if confirmed and self.on_confirmed is not None:
+            self.on_confirmed(partition, events)
 
     def _has_room(self) -> bool:
         # Half empty, not one place: a sender that wakes up should find work for a whole batch.

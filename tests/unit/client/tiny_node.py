@@ -1,7 +1,8 @@
 """A node in a test's process: real sockets and the real engine, a log in memory, and a script of mishaps.
 
-It serves the same wire protocol as a node: partition-bound senders and receivers, `$info`, `$management`, redirects. Several
-of them share one `TinyLog`, so that leadership can move. It is not a mock of the client's calls: only bytes pass between them.
+It serves the same wire protocol as a node: partition-bound senders and receivers, `$info`, `$management`, redirects.
+Several of them share one `TinyLog`, so that leadership can move. It is not a mock of the client's calls: only bytes
+pass between them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,38 @@
+"""The `holdfast` command: what there is, and nothing else; each command lives in its own file."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.bench import bench
+from holdfast.cli.cluster import cluster
+from holdfast.cli.consume import consume
+from holdfast.cli.demo import demo
+from holdfast.cli.logs import log, node
+from holdfast.cli.produce import produce
+
+EPILOG = """
+\b
+Five minutes:
+  holdfast cluster up --dir var/cluster --detach
+  holdfast log create greetings --partitions 4
+  echo hello | holdfast produce greetings
+  holdfast consume greetings --from earliest --until-end
+  holdfast cluster down --dir var/cluster
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast")
+def main() -> None:
+    """Holdfast, a replicated event log that speaks AMQP 1.0.
+
+    Commands that talk to a cluster find it by --server, HOLDFAST_SERVER, or the settings file. Each takes --json.
+
+    \b
+    Exit status: 0 done, 1 failed, 2 wrong usage, 3 no such log or node, 4 no server reached, 5 took too long.
+    """
+
+
+for command in (bench, cluster, consume, demo, log, node, produce):
+    main.add_command(command)
