@@ -62,7 +62,7 @@ class Failover:
 
     @property
     def gap_s(self) -> float | None:
-"""The longest time between two confirmations around the kill; None: some partition was never confirmed again."""
+        """The longest time between two confirmations around the kill. None: a partition was never confirmed again."""
         if not self._gap_s or not all(self._after[name] for name in self.partitions):
             return None
         return max(self._gap_s.values())
