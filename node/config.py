@@ -85,6 +85,10 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     address_map: dict[str, str] = {}
 
     @property
+    def bind_address(self) -> Address:
+        return parse_address(self.bind, f"listener.{self.name}.bind")
+
+    @property
     def advertised(self) -> Address:
         return parse_address(self.advertise or self.bind, f"listener.{self.name}.advertise")
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 from cluster.raft import Clock, Disk, Host
 
@@ -77,7 +78,9 @@ class TurnLoop:
         await asyncio.sleep(0)
         if not self._woken.is_set():
             delay = self._host.next_deadline() - self._clock.monotonic()
-            if delay > 0:
+            if delay == inf:
+                await self._woken.wait()
+            elif delay > 0:
                 handle = asyncio.get_running_loop().call_later(delay, self._woken.set)
                 await self._woken.wait()
                 handle.cancel()

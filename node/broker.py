@@ -1,0 +1,91 @@
+"""The node as one listener sees it: names to partitions, partitions to leaders, nodes to addresses.
+
+The rule: nothing is cached here that can go stale without a ring of `Changes`; a handle for a partition that another
+node leads looks up the leader at each use. Implements `node.listener.Broker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cluster.metadata import MetadataView
+from cluster.rpc import PeerNetwork
+from node.admin import Administration
+from node.changes import Changes
+from node.config import Address, ListenerSection, parse_address
+from node.gateway import RemotePartition
+from node.listener.broker import AmqpAddress, LogView
+from node.partition.api import PartitionHandle
+from node.replicas import Replicas
+
+
+class NodeBroker:
+    def __init__(
+        self,
+        node_id: int,
+        container_id: str,
+        listener: ListenerSection,
+        view: MetadataView,
+        replicas: Replicas,
+        network: PeerNetwork,
+        administration: Administration,
+        changes: Changes,
+    ) -> None:
+        self.node_id = node_id
+        self.container_id = container_id
+        self._listener = listener
+        self._view = view
+        self._replicas = replicas
+        self._network = network
+        self._administration = administration
+        self._changes = changes
+        self._remote: dict[int, RemotePartition] = {}
+
+    def describe(self, log: str) -> LogView | None:
+        record = self._view.log(log)
+        return None if record is None else LogView(record.name, [item.name for item in record.partitions])
+
+    def leader(self, log: str, partition: str) -> int | None:
+        return self._replicas.leader_of(self._group(log, partition))
+
+    def is_local(self, log: str, partition: str) -> bool:
+        replica = self._replicas.partition(self._group(log, partition))
+        return replica is not None and replica.is_leader
+
+    def handle(self, log: str, partition: str) -> PartitionHandle:
+        group = self._group(log, partition)
+        replica = self._replicas.partition(group)
+        if replica is not None and replica.is_leader:
+            return replica
+        remote = self._remote.get(group)
+        if remote is None:
+            remote = RemotePartition(partition, group, leader=lambda: self._replicas.leader_of(group), peer=self._peer)
+            self._remote[group] = remote
+        return remote
+
+    def address_of(self, node: int) -> AmqpAddress | None:
+        mapped = self._listener.address_map.get(str(node))
+        if mapped is not None:
+            return _amqp(parse_address(mapped, "address_map"))
+        told = self._view.listener_address(node, self._listener.name)
+        return None if told is None else _amqp(parse_address(told, f"address of node {node}"))
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return self._changes.subscribe(changed)
+
+    async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._administration.run(operation, args)
+
+    def _group(self, log: str, partition: str) -> int:
+        record = self._view.partition(log, partition)
+        if record is None:
+            raise KeyError(f"there is no partition {partition!r} of a log {log!r}")
+        return record.group
+
+    def _peer(self, node: int) -> Any:
+        return self._network.client(node) if node != self.node_id else None
+
+
+def _amqp(address: Address) -> AmqpAddress:
+    return AmqpAddress(hostname=address.host, host=address.host, port=address.port)

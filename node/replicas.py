@@ -1,0 +1,170 @@
+"""The partitions that this node keeps, made to match what the cluster decided.
+
+The rule: what is open here is derived from the metadata alone (`reconcile`), never from who asked, so that a node that
+was away ends where the others are. A log that was deleted is erased only when the metadata says that its group existed
+and is gone; what the metadata does not know yet is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from cluster.metadata import MetadataView, PartitionRecord
+from cluster.raft import Group, Host
+from cluster.rpc import PeerNetwork
+from node.changes import Changes
+from node.partition.api import Failed
+from node.partition.index import erase
+from node.partition.replica import PartitionReplica
+from node.storage import RocksDisk
+
+log = logging.getLogger("holdfast.replicas")
+
+RETENTION_PERIOD_S = 2.0
+"""Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
+
+RECLAIM_PERIOD_S = 60.0
+"""Compactions give most space back by themselves; this is for logs that were trimmed and then rest."""
+
+
+class Replicas:
+    """Implements `cluster.rpc.PartitionHost`. `on_input` is called when records wait for a turn."""
+
+    def __init__(
+        self,
+        node_id: int,
+        host: Host,
+        disk: RocksDisk,
+        view: MetadataView,
+        changes: Changes,
+        *,
+        min_free_bytes: int,
+    ) -> None:
+        self.on_input: Callable[[], None] = _nothing
+        self._node_id = node_id
+        self._host = host
+        self._disk = disk
+        self._view = view
+        self._changes = changes
+        self._min_free_bytes = min_free_bytes
+        self._network: PeerNetwork | None = None
+        self._open: dict[int, PartitionReplica] = {}
+        self._dirty: dict[PartitionReplica, None] = {}
+        self._full: Failed | None = None
+
+    def attach(self, network: PeerNetwork) -> None:
+        """Where leaders of other nodes' groups are heard of, and ours are told."""
+        self._network = network
+
+    # -- looking up
+
+    def partition(self, group: int) -> PartitionReplica | None:
+        return self._open.get(group)
+
+    def leader_of(self, group: int) -> int | None:
+        """Who leads: by the local replica if there is one, else by what peers tell."""
+        replica = self._open.get(group)
+        if replica is not None and replica.leader is not None:
+            return replica.leader
+        return self._network.leader_of(group) if self._network is not None else None
+
+    # -- turns
+
+    def flush(self) -> None:
+        """Right before a turn: what was gathered becomes proposals."""
+        dirty, self._dirty = self._dirty, {}
+        for replica in dirty:
+            replica.flush()
+
+    def _is_dirty(self, replica: PartitionReplica) -> None:
+        self._dirty[replica] = None
+        self.on_input()
+
+    # -- opening and closing
+
+    def reconcile(self) -> None:
+        wanted = {partition.group: partition for _, partition in self._view.hosted_by(self._node_id)}
+        for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
+            self._delete(group)
+        for group, partition in wanted.items():
+            if group not in self._open:
+                self._start(group, partition)
+
+    def _start(self, group_id: int, partition: PartitionRecord) -> None:
+        replica = PartitionReplica(partition.name, group_id, self._disk, _now_ms, on_dirty=self._is_dirty)
+        group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred)
+        replica.bind(group)
+        replica.on_role_change = lambda _: self.role_changed(group)
+        replica.refuse_appends(self._full)
+        self._open[group_id] = replica
+        log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)
+
+    def _delete(self, group_id: int) -> None:
+        replica = self._open.pop(group_id)
+        self._dirty.pop(replica, None)
+        replica.close(deleted=True)
+        self._host.close_group(group_id, erase=True)
+        batch = self._disk.batch()
+        erase(group_id, batch)
+        self._disk.write(batch)
+        if self._network is not None:
+            self._network.drop_group(group_id)
+        log.info("group %d is deleted, its data erased", group_id)
+
+    def close(self) -> None:
+        """The node stops: answer who waits."""
+        for replica in self._open.values():
+            replica.close()
+
+    def role_changed(self, group: Group) -> None:
+        """Called inside a turn."""
+        if self._network is not None:
+            self._network.set_leader(group.group_id, group.term, group.leader)
+        self._changes.ring()
+
+    # -- upkeep
+
+    async def keep_retention(self) -> None:
+        """Until cancelled: trims by retention, refuses events while the disk is nearly full, gives space back."""
+        loop = asyncio.get_running_loop()
+        next_reclaim = loop.time() + RECLAIM_PERIOD_S
+        while True:
+            await asyncio.sleep(RETENTION_PERIOD_S)
+            self._watch_space()
+            now_ms = _now_ms()
+            for group_id, replica in list(self._open.items()):
+                found = self._view.group(group_id)
+                if found is not None:
+                    replica.enforce_retention(now_ms, found[0].retention_ms, found[0].retention_bytes)
+            if loop.time() >= next_reclaim:
+                await loop.run_in_executor(None, self._disk.reclaim)
+                next_reclaim = loop.time() + RECLAIM_PERIOD_S
+
+    def _watch_space(self) -> None:
+        free = self._disk.free_bytes()
+        full = (
+            Failed(
+                "disk_full",
+                True,
+                f"node {self._node_id} has {free >> 20} MiB of disk left and keeps {self._min_free_bytes >> 20} MiB for"
+                " itself: free space there or shorten the retention of logs; events are refused meanwhile",
+            )
+            if free < self._min_free_bytes
+            else None
+        )
+        if (full is None) != (self._full is None):
+            log.warning("%s", full.detail if full else f"{free >> 20} MiB of disk are free again: events are taken")
+            for replica in self._open.values():
+                replica.refuse_appends(full)
+        self._full = full
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _nothing() -> None:
+    """Before the loop is there nobody waits."""

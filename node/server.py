@@ -1,0 +1,219 @@
+"""One node, composed: the only place that knows all the parts.
+
+Start: store, groups, network, turns, listeners, registration. Stop: the same backwards, so that clients are told before
+groups close and nothing is acknowledged by a node that has begun to go. The rule: after an error in a turn the node
+stops without another write; its memory may be ahead of its disk, and the other nodes go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from pathlib import Path
+
+from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
+from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
+from cluster.rpc import PeerNetwork
+from node.admin import Administration
+from node.broker import NodeBroker
+from node.changes import Changes
+from node.config import Config, ListenerSection
+from node.listener import Listener, ListenerConfig
+from node.loop import TurnLoop
+from node.partition import api as partition_words
+from node.replicas import Replicas
+from node.storage import NodeIdentity, RocksDisk
+
+log = logging.getLogger("holdfast.node")
+
+REGISTER_RETRY_S = 1.0
+"""A node that nobody can register (no majority) asks again so often; it serves what it can meanwhile."""
+
+
+class NodeStopped(Exception):
+    """The node ended itself to protect the data; the cause says why and what to do."""
+
+
+class _Monotonic:
+    monotonic = staticmethod(time.monotonic)
+
+
+class _AdminForPeers:
+    """Implements `cluster.rpc.AdminHost`: what a peer forwards is decided here, or refused, never passed on."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.execute = coordinator.execute_here
+
+
+class Node:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.node_id = config.node.id
+        self._fatal: asyncio.Future[BaseException] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[Listener] = []
+
+    async def start(self) -> None:
+        """Returns when clients are served and the cluster has heard of this node.
+
+        Raises:
+            StorageError: the data is damaged, foreign, in use, or the disk is full.
+            AddressInUse: a configured address cannot be listened on.
+        """
+        self._fatal = asyncio.get_running_loop().create_future()
+        self._compose()
+        await self._network.start()
+        self._loop.start()
+        for listener in self._listeners:
+            await listener.start()
+        self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
+        registered = asyncio.create_task(self._register(), name="register")
+        await asyncio.wait({registered, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+        self._tasks.append(registered)
+
+    def ready_line(self) -> str:
+        addresses = [str(section.advertised) for section in self.config.listener]
+        return json.dumps({"event": "ready", "node": self.node_id, "amqp": addresses})
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Until asked to stop. Raises NodeStopped when the node has to stop itself."""
+        assert self._fatal is not None
+        asked = asyncio.create_task(stop.wait())
+        await asyncio.wait({asked, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if self._fatal.done():
+            error = self._fatal.result()
+            raise NodeStopped(f"node {self.node_id} stopped itself: {error}") from error
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in self._listeners:
+            await listener.stop()
+        await self._loop.stop()
+        if self._fatal is not None and not self._fatal.done():
+            self._replicas.close()
+            self._host.close()
+        await self._network.stop()
+        self._disk.close()
+
+    # -- composition
+
+    def _compose(self) -> None:
+        config = self.config
+        identity = NodeIdentity(config.cluster.name, self.node_id)
+        self._disk = RocksDisk(Path(config.node.data_dir), identity)
+        self._changes = Changes()
+        options = RaftOptions(durability=config.storage.durability)
+        clock = _Monotonic()
+        self._host = Host(
+            self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
+        )
+        machine = MetadataMachine()
+        self._view = MetadataView(machine)
+        self._metadata = self._host.open_group(METADATA_GROUP, sorted(config.rpc_addresses), machine)
+        self._coordinator = Coordinator(
+            self._metadata,
+            self.node_id,
+            lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
+        )
+        self._replicas = Replicas(
+            self.node_id,
+            self._host,
+            self._disk,
+            self._view,
+            self._changes,
+            min_free_bytes=config.storage.min_free_bytes,
+        )
+        self._network = PeerNetwork(
+            self.node_id,
+            config.cluster.name,
+            config.rpc_addresses[self.node_id],
+            config.rpc_addresses,
+            on_messages=self._host.deliver,
+            on_up=self._peer_up,
+            on_down=self._peer_down,
+            vocabulary=partition_words,
+            partitions=self._replicas,
+            admin=_AdminForPeers(self._coordinator),
+            on_leader=lambda group: self._changes.ring(),
+        )
+        self._replicas.attach(self._network)
+        self._metadata.on_role_change = self._metadata_role_changed
+        self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
+        self._replicas.on_input = self._loop.wake
+        administration = Administration(
+            self.node_id,
+            self._metadata,
+            self._coordinator,
+            self._view,
+            self._network,
+            self._replicas.leader_of,
+            self._changes,
+        )
+        self._listeners = [self._listener(section, administration) for section in config.listener]
+        self._view.on_change(self._changes.ring)
+        self._changes.subscribe(self._replicas.reconcile)
+        self._changes.ring()
+
+    def _listener(self, section: ListenerSection, administration: Administration) -> Listener:
+        broker = NodeBroker(
+            self.node_id,
+            f"{self.config.cluster.name}-{self.node_id}",
+            section,
+            self._view,
+            self._replicas,
+            self._network,
+            administration,
+            self._changes,
+        )
+        bind = section.bind_address
+        return Listener(
+            broker,
+            ListenerConfig(
+                bind_host=bind.host,
+                bind_port=bind.port,
+                redirect=section.redirect,
+                max_message_size=section.max_message_size,
+                max_connections=section.max_connections,
+                idle_timeout_s=section.idle_timeout_s,
+            ),
+        )
+
+    # -- what happens
+
+    def _failed(self, error: BaseException) -> None:
+        assert self._fatal is not None
+        log.critical("the node stops: %s", error, exc_info=error)
+        if not self._fatal.done():
+            self._fatal.set_result(error)
+
+    def _peer_up(self, node: int) -> None:
+        self._host.peer_up(node)
+        self._loop.wake()
+        self._changes.ring()
+
+    def _peer_down(self, node: int) -> None:
+        self._host.peer_down(node)
+        self._loop.wake()
+        self._changes.ring()
+
+    def _metadata_role_changed(self, group: Group) -> None:
+        self._coordinator.leader_changed()
+        self._replicas.role_changed(group)
+
+    async def _register(self) -> None:
+        """Make this node's addresses known, once they differ from what the cluster has."""
+        listeners = {section.name: str(section.advertised) for section in self.config.listener}
+        command = register_node(self.node_id, self.config.rpc_addresses[self.node_id], listeners)
+        while True:
+            result = await self._coordinator.execute(command)
+            if not isinstance(result, Rejected):
+                log.info("node %d is registered: %s", self.node_id, listeners)
+                return
+            log.warning("registration is not done yet: %s", result.message)
+            await asyncio.sleep(REGISTER_RETRY_S)
