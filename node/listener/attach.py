@@ -5,7 +5,8 @@ everything that is sent after it was told that it is attached, from partitions t
 Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders);
 the answer "attached" is given only when the link can be served and its starting position is fixed.
 Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
-early."""
+early.
+"""
 
 from __future__ import annotations
 
@@ -148,9 +149,7 @@ async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
         try:
             info = await host.broker.handle(plan.log, partition).info()
         except (ConnectionError, LookupError, TimeoutError):
-            await asyncio.sleep(
-                RETRY_DELAY_S
-            )  # the leader is unknown to itself, or away: the outer timeout ends this
+            await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
             continue
         return After(info.next_offset - 1) if info.next_offset > 0 else Earliest()
 

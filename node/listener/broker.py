@@ -42,7 +42,8 @@ class AdminError(Exception):
 
 
 class Broker(Protocol):
-    """The node as one listener sees it."""
+    """The node as one listener sees it. What is asked about a log or partition that does not exist raises KeyError,
+    save `describe`."""
 
     node_id: int
     container_id: str
@@ -61,7 +62,7 @@ class Broker(Protocol):
 
     def handle(self, log: str, partition: str) -> PartitionHandle:
         """The local replica when this node leads, else a gateway to the leader. Cheap: the same object while nothing
-        has changed. KeyError: no such log or partition."""
+        has changed."""
         ...
 
     def address_of(self, node: int) -> AmqpAddress | None:

@@ -181,9 +181,7 @@ class Connection(asyncio.Protocol):
             self._end_timer = None
         if self._excess:
             limit = self.config.max_connections
-            self.close(
-                Error(RESOURCE_LIMIT_EXCEEDED, f"this listener serves {limit} connections: try another node")
-            )
+            self.close(Error(RESOURCE_LIMIT_EXCEEDED, f"this listener serves {limit} connections: try another node"))
             return
         desired = self.engine.remote_desired_capabilities
         self.redirects = routing.may_redirect(self.config.redirect, desired)
@@ -239,11 +237,10 @@ class Connection(asyncio.Protocol):
         for endpoint in list(self._ready):
             if self.output_full():
                 break
-            if not endpoint.pump():
-                self._ready.pop(endpoint, None)
-            else:  # behind the others, for the next turn
-                self._ready.pop(endpoint, None)
-                self._ready[endpoint] = None
+            if endpoint in self._ready:
+                del self._ready[endpoint]  # before the pump: whatever wakes the endpoint meanwhile counts again
+                if endpoint.pump():
+                    self._ready[endpoint] = None  # behind the others, for the next turn
         return bool(self._ready)
 
     def output_full(self) -> bool:
@@ -370,9 +367,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         log.error("a bug closes the connection from %s", self._peer, exc_info=error)
-        self.close(
-            Error(INTERNAL_ERROR, "the node failed on this connection; connect again, report it if it stays")
-        )
+        self.close(Error(INTERNAL_ERROR, "the node failed on this connection; connect again, report it if it stays"))
 
     def _end_in(self, wait_s: float) -> None:
         if self._end_timer is not None:

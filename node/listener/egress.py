@@ -103,9 +103,7 @@ class Egress(Endpoint):
             self._open_reader(cursor)
         bound = self.plan.partition
         self.link.accept(
-            source=Source(
-                address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force)
-            ),
+            source=Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force)),
             properties=None if bound is None else {words.LINK_PARTITION: symbol(bound)},
         )
 
@@ -208,7 +206,7 @@ class Egress(Endpoint):
         cursor.drop_reader()
         if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
-        elif not why.retriable:
+        elif not why.retriable or why.kind == "damaged":  # here it stays damaged; another leader may have it whole
             self.leave(Error(INTERNAL_ERROR, f"partition {cursor.partition!r} cannot be read: {why.detail}"))
         elif self._redirects:
             self.move()
@@ -218,8 +216,8 @@ class Egress(Endpoint):
     def _reopen(self) -> None:
         self._reopening = None
         broker, log = self.host.broker, self.plan.log
-        if self.leaving:
-            return
+        if self.leaving or broker.describe(log) is None:
+            return  # a deleted log: `on_change` closes the link
         for cursor in self._cursors:
             if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
                 self._open_reader(cursor)

@@ -5,7 +5,8 @@ node stops), and each kind of link has its own loose ends to tie up first. Each 
 Rule never broken: a link that the node closes is closed after every delivery on it has been answered, and only
 once.
 Rejected: closing at once and letting the session sort it out. The peer would see the outcome of its last thousand
-messages as unknown, when it was known here a millisecond later."""
+messages as unknown, when it was known here a millisecond later.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +127,9 @@ class Endpoint:
     def _try_to_move(self) -> None:
         broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
         assert partition is not None
+        if broker.describe(log) is None:
+            self._moved(errors.log_deleted(log))
+            return
         leader = broker.leader(log, partition)
         if broker.is_local(log, partition):
             error = errors.moved(log, partition)  # and back again: attach here anew

@@ -7,7 +7,8 @@ Rejected: evaluating filters on every event. Offset and time order the log, so a
 
 The delivery-annotations filter is exclusive: an event passes when its value is *greater than* the one given, for
 every key given (ES-53). `@earliest` is below and `@latest` above every offset (ES-48), and must be recognised
-before comparing."""
+before comparing.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ Problem: partitions, and where they begin and end, are known for certain only to
 elsewhere.
 Rule never broken: one message per credit, spaced in time, each with an entry for every partition. What could not be
 learned is marked (`available` false), never passed off as empty.
-Rejected: answering from this node's replicas. A follower's end lags behind what producers have been told."""
+Rejected: answering from this node's replicas. A follower's end lags behind what producers have been told.
+"""
 
 from __future__ import annotations
 

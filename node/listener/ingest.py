@@ -216,7 +216,10 @@ class Ingest(Endpoint):
     def _order_at_risk(self) -> None:
         if self.leaving or not (self._redirects or self.host.knows_streams):
             return
-        if self._redirects and not self.host.broker.is_local(self.plan.log, self.plan.partition or ""):
+        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
+        if broker.describe(log) is None:
+            self.leave(errors.log_deleted(log))
+        elif self._redirects and bound is not None and not broker.is_local(log, bound):
             self.move()
         else:
             self.leave(errors.order_at_risk(self.plan.log))

@@ -71,9 +71,7 @@ class State(Enum):
 
 
 class Lane:
-    def __init__(
-        self, owner: Owner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
-    ) -> None:
+    def __init__(self, owner: Owner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool) -> None:
         """`follow`: go on through whoever leads. False: what this leader does not take is turned away at once."""
         self.log = log
         self.partition = partition
@@ -98,18 +96,18 @@ class Lane:
             self._behind.append(batch)
 
     def _append(self, batch: Batch) -> None:
-        leader = self._broker.leader(self.log, self.partition)
+        try:
+            leader = self._broker.leader(self.log, self.partition)
+            handle = self._broker.handle(self.log, self.partition)
+        except KeyError:
+            self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
+            return
         if leader != self._leader:
             if self._under_way:
                 self.state = State.SWITCHING
                 self._behind.append(batch)
                 return
             self._leader = leader
-        try:
-            handle = self._broker.handle(self.log, self.partition)
-        except KeyError:
-            self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
-            return
         self._under_way += 1
         handle.append(batch.records, partial(self._answered, batch))
 
@@ -144,7 +142,7 @@ class Lane:
         self.state = State.WAITING
         if self._patience is None:
             self._patience = _later(self._wait_s, self._out_of_patience)
-        if self._again and self._broker.leader(self.log, self.partition) == self._leader:
+        if self._again and self._current_leader() == self._leader:
             self._retry = _later(RETRY_DELAY_S, self.attempt)  # the same one again: not at once
         else:
             self.attempt()
@@ -154,12 +152,18 @@ class Lane:
         if self.state is not State.WAITING:
             return
         self._cancel_timer("_retry")
-        if self._broker.leader(self.log, self.partition) is None:
+        if self._current_leader() is None:
             return  # the next change, or the end of patience, comes back here
         waiting = self._take_waiting()
         self.state = State.FLOWING
         for batch in waiting:
             self.submit(batch)  # a failure on the way changes the state, and the rest queues up again
+
+    def _current_leader(self) -> int | None:
+        try:
+            return self._broker.leader(self.log, self.partition)
+        except KeyError:  # the log is gone: the link endpoint sees that too, and closes the lane
+            return None
 
     def _out_of_patience(self) -> None:
         self._patience = None

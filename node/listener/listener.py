@@ -5,7 +5,8 @@ links on all of them at once.
 Rule never broken: what all connections together hold, in either direction, is bounded too: beyond a total each
 one's share shrinks to a floor that keeps it alive. A stop answers everything that was received before it says
 goodbye.
-Rejected: refusing connections as soon as memory is short. It punishes newcomers for what the old ones do."""
+Rejected: refusing connections as soon as memory is short. It punishes newcomers for what the old ones do.
+"""
 
 from __future__ import annotations
 

@@ -72,9 +72,7 @@ class Request:
 def _text(properties: Mapping[str, Any], key: str) -> str:
     value = properties.get(key)
     if not isinstance(value, str) or not value:
-        raise AdminError(
-            "invalid-argument", f"application property {key!r} must be a string; see the protocol's page"
-        )
+        raise AdminError("invalid-argument", f"application property {key!r} must be a string; see the protocol's page")
     return str(value)
 
 
@@ -106,18 +104,14 @@ def read_request(message: Message) -> Request:
     arguments = _read_arguments(message.body, allowed)
     if needs_name:
         arguments["name"] = _text(properties, words.NAME)
-    return Request(
-        f"{kind.lower()}.{operation.lower()}", arguments, success, _correlation(message), message.reply_to
-    )
+    return Request(f"{kind.lower()}.{operation.lower()}", arguments, success, _correlation(message), message.reply_to)
 
 
 def _correlation(message: Message) -> Any:
     return message.message_id if message.message_id is not None else message.correlation_id
 
 
-def write_answer(
-    correlation: Any, status: int, description: str, body: Mapping[str, Any], error: str = ""
-) -> bytes:
+def write_answer(correlation: Any, status: int, description: str, body: Mapping[str, Any], error: str = "") -> bytes:
     properties: dict[str, Any] = {words.STATUS_CODE: int32(status), words.STATUS_DESCRIPTION: description}
     if error:
         properties[words.ERROR_CODE] = error
@@ -154,9 +148,7 @@ class Management(Endpoint):
             try:
                 message = decode_message(payload)
                 if _correlation(message) is None:
-                    raise Refused(
-                        Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told")
-                    )
+                    raise Refused(Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told"))
             except MalformedMessage as problem:
                 self._reject(deliveries, Error(DECODE_ERROR, f"the request cannot be read: {problem}"))
                 continue
@@ -221,9 +213,7 @@ class Reply(Endpoint):
 
     def matches(self, reply_to: str) -> bool:
         target = self.link.remote_target
-        return reply_to in (self.address, self.link.name) or (
-            isinstance(target, Target) and target.address == reply_to
-        )
+        return reply_to in (self.address, self.link.name) or (isinstance(target, Target) and target.address == reply_to)
 
     def send(self, message: bytes) -> None:
         if len(self._waiting) >= ANSWERS_WAITING:

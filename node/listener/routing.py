@@ -8,7 +8,8 @@ Rule never broken: nothing is granted that will not be done. What is unknown is 
 well as possible". And a redirect is sent only for a partition-bound link, only to an address meant for this
 listener's clients.
 Rejected: deciding inside the endpoints. The decision would then be spread over six files and untestable without a
-socket."""
+socket.
+"""
 
 from __future__ import annotations
 

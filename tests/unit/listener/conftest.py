@@ -1,0 +1,26 @@
+"""These tests run on uvloop, as a node does; each has a node of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.unit.listener.single import SingleNode
+
+
+def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], Any]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[SingleNode]:
+    """One node with a log `trades` of one partition and a log `wide` of four."""
+    single = await SingleNode(tmp_path / "data").start()
+    await single.create("trades", 1)
+    await single.create("wide", 4)
+    yield single
+    await single.stop()

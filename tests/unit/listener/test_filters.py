@@ -1,0 +1,109 @@
+"""Where a receiver starts, from the filters of its source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp import Described, symbol, timestamp, ulong
+from node.listener.errors import Refused
+from node.listener.filters import select
+from node.partition.api import After, AfterTime, Earliest, Latest
+
+CODE = ulong(0x200)
+OFFSET = symbol("event-streams-offset")
+TIMESTAMP = symbol("event-streams-timestamp")
+
+
+def annotations(value: Any, code: Any = CODE) -> dict[str, Any]:
+    return {"my filter": Described(code, value)}
+
+
+def test_no_filter_means_only_what_comes_later() -> None:
+    assert select({}).start == Latest()
+    assert select(None).start == Latest()
+    assert select({"nothing": None}).start == Latest()
+
+
+def test_an_offset_is_exclusive_and_may_come_as_symbol_or_string() -> None:
+    for comparand in (symbol("00000000000000ff"), "00000000000000ff"):
+        assert select(annotations({OFFSET: comparand})).start == After(255)
+
+
+@pytest.mark.parametrize("code", [ulong(0x200), symbol("amqp:event-streams-delivery-annotations-filter")])
+def test_the_descriptor_may_be_a_code_or_a_symbol(code: Any) -> None:
+    selection = select(annotations({OFFSET: symbol("@earliest")}, code))
+    assert selection.start == Earliest()
+    assert list(selection.in_force) == ["my filter"]
+
+
+def test_the_constants_are_recognised_before_anything_is_compared() -> None:
+    assert select(annotations({OFFSET: symbol("@earliest")})).start == Earliest()
+    assert select(annotations({OFFSET: symbol("@latest")})).start == Latest()
+
+
+def test_a_time_may_be_a_timestamp_or_an_integer_of_milliseconds() -> None:
+    assert select(annotations({TIMESTAMP: timestamp(1_600_000_000_000)})).start == AfterTime(1_600_000_000_000)
+    assert select(annotations({TIMESTAMP: 5})).start == AfterTime(5)
+
+
+def test_every_key_must_match_so_the_higher_bound_wins() -> None:
+    selection = select(annotations({OFFSET: symbol("0000000000000010"), TIMESTAMP: timestamp(9)}))
+    assert (selection.start, selection.above_offset, selection.above_time_ms) == (AfterTime(9), 16, 9)
+    both = {
+        "a": Described(CODE, {OFFSET: symbol("0000000000000010")}),
+        "b": Described(CODE, {OFFSET: symbol("0000000000000020")}),
+    }
+    assert select(both).start == After(32)
+    assert select(annotations({OFFSET: symbol("@latest"), TIMESTAMP: timestamp(9)})).start == Latest()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {OFFSET: symbol("@newest")},
+        {OFFSET: symbol("12")},
+        {OFFSET: symbol("00000000000000FF")},
+        {OFFSET: 12},
+        {OFFSET: None},
+        {TIMESTAMP: "yesterday"},
+        {TIMESTAMP: True},
+        {TIMESTAMP: 1 << 62},
+        {symbol("event-streams-colour"): symbol("red")},
+        symbol("00000000000000ff"),
+        [],
+    ],
+    ids=repr,
+)
+def test_a_bad_filter_is_refused_not_ignored(value: Any) -> None:
+    with pytest.raises(Refused) as refusal:
+        select(annotations(value))
+    assert refusal.value.error.condition == "amqp:invalid-field"
+    assert "my filter" in (refusal.value.error.description or "")
+
+
+def test_a_filter_that_is_not_described_is_refused() -> None:
+    with pytest.raises(Refused, match="amqp:invalid-field"):
+        select({"plain": symbol("@earliest")})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ulong(0x201),
+        symbol("amqp:event-streams-sql-filter"),
+        ulong(0x120),
+        symbol("apache.org:selector-filter:string"),
+        ulong(0x0000468C00000004),
+    ],
+    ids=repr,
+)
+def test_positional_filters_that_are_not_built_are_refused_rather_than_left_out(code: Any) -> None:
+    with pytest.raises(Refused, match="amqp:not-implemented"):
+        select(annotations("d.event-streams-offset > 'a'", code))
+
+
+def test_other_filters_are_left_out_of_the_answer() -> None:
+    selection = select({"colour": Described(symbol("example:colour"), "red")})
+    assert (selection.start, dict(selection.in_force)) == (Latest(), {})
