@@ -129,7 +129,7 @@ async def _leader_known(servers: list[str], deadline: float) -> None:
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             statuses = await asyncio.gather(*(_status_of(server, min(5.0, left_s)) for server in servers))
-            leaders = {status.get("leader") for status in statuses}
+            leaders = {metadata_leader(status) for status in statuses}
             if len(leaders) == 1 and None not in leaders:
                 return
             last = f"the nodes name these leaders: {leaders}"
@@ -139,6 +139,12 @@ async def _leader_known(servers: list[str], deadline: float) -> None:
             last = error
         await asyncio.sleep(ASK_INTERVAL_S)
     raise CliError(f"the cluster elected no leader in time ({last})", exit_code=EXIT_TIMEOUT)
+
+
+def metadata_leader(status: dict[str, Any]) -> int | None:
+    """The leader of the metadata group, as the node that gave this status knows it."""
+    leader = (status.get("metadata") or {}).get("leader")
+    return int(leader) if leader is not None else None
 
 
 async def _status_of(server: str, timeout_s: float) -> dict[str, Any]:
@@ -244,7 +250,11 @@ def status(frame: Frame, directory: Path) -> None:
         ([row["node"], row["amqp"], row["pid"], _state(row, answers)] for row in rows),
     )
     if status_map is not None and not frame.output.as_json:
-        frame.output.say(f"leader of the metadata group: node {status_map.get('leader') or '(none now)'}")
+        frame.output.say(
+            f"leader of the metadata group: node {metadata_leader(status_map) or '(none now)'}; "
+            f"{status_map.get('logs', 0)} logs with {status_map.get('partitions', 0)} partitions, "
+            f"{status_map.get('partitions_without_leader', 0)} of them without a leader"
+        )
     if not all(row["answers"] for row in rows):
         raise CliError("not every node answers", advice=f"start it: holdfast cluster start-node N --dir {directory}")
 

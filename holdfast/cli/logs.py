@@ -191,7 +191,7 @@ def list_nodes(frame: Frame) -> None:
     frame.output.result({"nodes": nodes})
     columns = list(dict.fromkeys(key for entry in nodes for key in entry))
     rows = ([_cell(entry.get(column)) for column in columns] for entry in nodes)
-    frame.output.table("", columns, rows)
+    frame.output.table("", [column.replace("_", " ") for column in columns], rows)
 
 
 def _show_log(output: Output, description: dict[str, Any]) -> None:
@@ -218,6 +218,8 @@ def _show_log(output: Output, description: dict[str, Any]) -> None:
 def _cell(value: Any) -> str | None:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)

@@ -15,9 +15,13 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+
+WIDTH_WITHOUT_TERMINAL = 160
 
 
 class Output:
@@ -25,7 +29,8 @@ class Output:
 
     def __init__(self, *, as_json: bool, progress: bool | None = None) -> None:
         self.as_json = as_json
-        self.console = Console(highlight=False)
+        # Tables in a file or a pipe are not cut to the width of a terminal that is not there.
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
         self.notes = Console(stderr=True, highlight=False)
         self._progress = progress
 
@@ -54,9 +59,13 @@ class Output:
         """A table for a person; columns whose name ends in `>` are aligned to the right."""
         if self.as_json:
             return
-        table = Table(title=title or None, title_justify="left", header_style="bold")
+        if title:
+            self.console.print(f"[bold]{title}[/]")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
         for column in columns:
-            table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+            table.add_column(
+                column.removesuffix(">"), justify="right" if column.endswith(">") else "left", overflow="fold"
+            )
         for row in rows:
             table.add_row(*("-" if cell is None else str(cell) for cell in row))
         self.console.print(table)

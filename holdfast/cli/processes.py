@@ -35,6 +35,7 @@ EXIT_MEANINGS = {
     2: "its configuration is refused",
     3: "its data directory is damaged, belongs to another node, or is full",
     4: "an address it should listen on is in use",
+    5: "it stopped itself to protect its data",
 }
 
 
