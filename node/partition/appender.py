@@ -114,9 +114,7 @@ class Appender:
         now_ms = self._now_ms()
         for call_records, size, done in calls:
             count = len(call_records)
-            if records and (
-                entry_bytes + size > limits.entry_bytes or len(records) + count > limits.entry_records
-            ):
+            if records and (entry_bytes + size > limits.entry_bytes or len(records) + count > limits.entry_records):
                 self._propose(group, records, entry_bytes, told, now_ms)
                 records, told, entry_bytes = [], [], 0
             if size > limits.entry_bytes or count > limits.entry_records:

@@ -27,14 +27,14 @@ _ROW = struct.Struct(">QQIQ")
 
 class Row(NamedTuple):
     base_offset: int
-    index: int
+    entry_index: int
     timestamp_ms: int
-    count: int
+    events: int
     bytes_before: int
 
     @property
     def next_offset(self) -> int:
-        return self.base_offset + self.count
+        return self.base_offset + self.events
 
 
 def group_range(group_id: int) -> tuple[bytes, bytes]:

@@ -22,8 +22,8 @@ class PartitionLimits:
     entry_records: int = 4096
     """The same for tiny records: the head of a batch and its decoding stay within a millisecond."""
     in_flight_bytes: int = 48 * MIB
-    """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit (64 MiB),
-    so that its refusal is never met, and above what the credit of well-behaved links adds up to."""
+    """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit
+    (64 MiB), so that its refusal is never met, and above what the credit of well-behaved links adds up to."""
     cache_bytes: int = 4 * MIB
     """Decoded batches kept for tail readers, so that N of them decode once. Only while somebody reads."""
     rows_ahead: int = 64

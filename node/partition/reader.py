@@ -168,8 +168,9 @@ class LocalReader:
         batch = self._source.load(rows[0])
         if batch is None:
             rows.clear()
-            if self._source.start_offset <= position:
-                raise Damaged(f"the entry of event {position} is gone, though events begin at {self._source.start_offset}")
+            start = self._source.start_offset
+            if start <= position:
+                raise Damaged(f"the entry of event {position} is gone, though events begin at {start}")
         return batch
 
     def _damaged(self, error: Damaged) -> None:

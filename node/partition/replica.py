@@ -28,6 +28,7 @@ from node.partition.api import (
     Latest,
     PartitionInfo,
     ReadError,
+    ReadErrorKind,
     Start,
     StoredBatch,
 )
@@ -36,7 +37,7 @@ from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
 from node.partition.index import OffsetIndex, Row
 from node.partition.limits import PartitionLimits
-from node.partition.machine import Accepted, ForgetBelow, IndexBatch, PartitionMachine, Result, Trimmed
+from node.partition.machine import ForgetBelow, IndexBatch, PartitionMachine, Result, Trimmed
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.retention import plan_trim
 from node.storage.errors import StorageDamaged
@@ -114,14 +115,14 @@ class PartitionReplica:
         what = "was deleted" if deleted else "is being closed on this node"
         self._closed = Failed("deleted" if deleted else "not_leader", not deleted, f"partition {self.partition} {what}")
         self._appender.fail_waiting(self._closed)
-        self._end_readers(ReadError("deleted" if deleted else "not_leader", self._closed.detail, not deleted))
+        self._end_readers(_read_error(self._closed))
 
     def _role_changed(self, _: object) -> None:
         group = self.group
         if not group.is_leader:
             failure = self._appender.not_leader(group.leader)
             self._appender.fail_waiting(failure)
-            self._end_readers(ReadError("not_leader", failure.detail, True, group.leader))
+            self._end_readers(_read_error(failure))
             self._trim_under_way = False
         if self.on_role_change is not None:
             self.on_role_change(self)
@@ -244,12 +245,9 @@ class PartitionReplica:
         after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
         reader = LocalReader(self, self.seek(start), after_ms, wake)
         if self._closed is not None:
-            reader.error = ReadError(
-                "deleted" if self._closed.kind == "deleted" else "not_leader", self._closed.detail, self._closed.retriable
-            )
+            reader.error = _read_error(self._closed)
         elif not self.group.is_leader:
-            failure = self._appender.not_leader(self.group.leader)
-            reader.error = ReadError("not_leader", failure.detail, True, failure.leader)
+            reader.error = _read_error(self._appender.not_leader(self.group.leader))
         else:
             self._readers.add(reader)
         return reader
@@ -276,7 +274,11 @@ class PartitionReplica:
                 return state.next_offset if row is None else row.base_offset
 
     def read(self, offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Committed batches from `offset` on (from the start offset if it lies below); [] at the tail. Raises Damaged."""
+        """Committed batches from `offset` on, or from the start offset if it lies below; [] at the tail.
+
+        Raises:
+            Damaged: a batch cannot be read on this node.
+        """
         reader = LocalReader(self, offset, None, _nobody)
         found = reader.poll(1 << 62, max_bytes)
         if reader.error is not None:
@@ -291,18 +293,22 @@ class PartitionReplica:
         if cached is not None:
             return cached
         try:
-            _, entry = self.group.entry(row.index)
+            _, entry = self.group.entry(row.entry_index)
             records = decode_records(entry)
-            if len(records) != row.count:
-                raise Damaged(f"entry {row.index} holds {len(records)} records, but the index says {row.count}")
+            if len(records) != row.events:
+                raise Damaged(f"entry {row.entry_index} holds {len(records)} records, but the index says {row.events}")
         except KeyError:
             return None
         except (Damaged, StorageDamaged) as error:
-            log.critical("partition %s (group %d), entry %d: %s", self.partition, self.group_id, row.index, error)
+            log.critical("partition %s (group %d), entry %d: %s", self.partition, self.group_id, row.entry_index, error)
             if self.on_damaged is not None:
                 self.on_damaged(self, error)
             raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
-        return StoredBatch(row.base_offset, row.timestamp_ms, records)
+        batch = StoredBatch(row.base_offset, row.timestamp_ms, records)
+        behind = self._machine.state.total_bytes - row.bytes_before
+        if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
+            self.cache.add(batch, len(entry))
+        return batch
 
     # ------------------------------------------------------------ retention
 
@@ -335,8 +341,10 @@ class PartitionReplica:
             log.warning("partition %s: a planned trim had no effect: %s", self.partition, outcome.result)
 
 
+def _read_error(failure: Failed) -> ReadError:
+    kind: ReadErrorKind = "deleted" if failure.kind == "deleted" else "not_leader"
+    return ReadError(kind, failure.detail, failure.retriable, failure.leader)
+
+
 def _nobody() -> None:
     """The reader of a single poll waits for nothing."""
-
-
-__all__ = ["Accepted", "PartitionReplica"]

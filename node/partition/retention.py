@@ -24,7 +24,7 @@ def plan_trim(
     retention_bytes: int | None,
     safe_index: int,
 ) -> Trim | None:
-    """The command that forgets what is too old or too much, as far as entries up to `safe_index` go; None for nothing."""
+    """The command that forgets what is too old or too much, in entries up to `safe_index`; None if nothing is."""
     start, end = state.start_offset, state.next_offset
     keep_after_ms = -1 if retention_ms is None else now_ms - retention_ms
     keep_from_byte = -1 if retention_bytes is None else state.total_bytes - retention_bytes
@@ -35,11 +35,11 @@ def plan_trim(
 
     def kept(row: Row) -> bool:
         wanted = row.timestamp_ms > keep_after_ms and row.bytes_before >= keep_from_byte
-        return wanted or row.index > safe_index
+        return wanted or row.entry_index > safe_index
 
     first = index.first_row(start, end, kept)
     if first is None:
-        return Trim(end, newest.index, state.total_bytes)
+        return Trim(end, newest.entry_index, state.total_bytes)
     if first.base_offset <= start:
         return None
-    return Trim(first.base_offset, first.index - 1, first.bytes_before)
+    return Trim(first.base_offset, first.entry_index - 1, first.bytes_before)

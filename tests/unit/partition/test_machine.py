@@ -1,0 +1,135 @@
+"""The machine decides from state and entry alone, never raises, and can be stopped and continued anywhere."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.partition.batch import Attributes, encode
+from node.partition.commands import Trim, UnknownCommand, decode
+from node.partition.machine import (
+    Accepted,
+    ForgetBelow,
+    IndexBatch,
+    PartitionMachine,
+    Rejected,
+    Trimmed,
+    WrongCheckpoint,
+)
+
+
+def batch_of(count: int, now_ms: int = 1000) -> bytes:
+    return encode([b"r"] * count, now_ms)
+
+
+def test_offsets_count_events_without_gaps_whatever_the_indexes_are() -> None:
+    machine = PartitionMachine()
+    bases = []
+    for index, count in ((3, 2), (4, 1), (9, 5)):
+        result, (effect,) = machine.apply(index, batch_of(count))
+        assert isinstance(result, Accepted)
+        assert isinstance(effect, IndexBatch)
+        assert (effect.base_offset, effect.index, effect.count) == (result.base_offset, index, count)
+        bases.append(result.base_offset)
+    assert bases == [0, 2, 3]
+    assert machine.state.next_offset == 8
+
+
+def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
+    machine = PartitionMachine()
+    stamps = [machine.apply(index, batch_of(1, now_ms))[0] for index, now_ms in enumerate((500, 900, 700, 901), 2)]
+    assert [one.timestamp_ms for one in stamps if isinstance(one, Accepted)] == [500, 900, 900, 901]
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        (b"", "damaged"),
+        (b"\0", "damaged"),
+        (b"\1\1", "damaged"),
+        (b"\0\x63 from the future", "unknown-command"),
+        (b"\0\1\1 not a batch", "damaged"),
+        (Trim(1, 1, 1).encode()[:-1], "damaged"),
+        (b"\0\2\x09" + Trim(1, 1, 1).encode()[3:], "unknown-command"),
+        (encode([b"x"], 1, attributes=Attributes.CONTROL), "invalid-record"),
+        (Trim(0, 1, 1).encode(), "already-trimmed"),
+        (Trim(99, 1, 1).encode(), "invalid-trim"),
+    ],
+)
+def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) -> None:
+    machine = PartitionMachine()
+    machine.apply(2, batch_of(3))
+    result, effects = machine.apply(5, entry)
+    assert isinstance(result, Rejected)
+    assert result.code == code
+    assert "entry 5" in result.detail
+    assert effects == ()
+    state = machine.state
+    assert (state.rejections, state.last_rejection_index, state.next_offset) == (1, 5, 3)
+    assert machine.apply(6, batch_of(1))[0] == Accepted(3, 1000, 1)
+
+
+@given(st.lists(st.binary(max_size=80) | st.binary(max_size=80).map(lambda tail: b"\0\1\1" + tail), max_size=20))
+def test_no_committed_bytes_raise(entries: list[bytes]) -> None:
+    machine = PartitionMachine()
+    for index, entry in enumerate(entries, 2):
+        machine.apply(index, entry)
+    assert machine.state.applied_index == (len(entries) + 1 if entries else 0)
+
+
+def test_the_table_of_commands_raises_on_what_it_does_not_hold() -> None:
+    with pytest.raises(UnknownCommand, match="tag 200"):
+        decode(b"\0\xc8")
+
+
+def test_a_trim_moves_the_start_and_says_what_to_forget() -> None:
+    machine = PartitionMachine()
+    for index in range(2, 6):
+        machine.apply(index, batch_of(10))
+    size = len(batch_of(10))
+    result, effects = machine.apply(6, Trim(20, 3, 2 * size).encode())
+    assert result == Trimmed(20)
+    assert effects == (ForgetBelow(0, 20, 3),)
+    assert machine.state.start_offset == 20
+    assert machine.state.total_bytes - machine.state.trimmed_bytes == 2 * size
+    assert machine.apply(7, batch_of(1))[0] == Accepted(40, 1000, 1)
+
+
+@pytest.mark.parametrize("trim", [Trim(20, 9, 0), Trim(20, 0, 0), Trim(20, 3, 10**9), Trim(41, 3, 1)])
+def test_a_trim_that_does_not_fit_changes_nothing(trim: Trim) -> None:
+    machine = PartitionMachine()
+    for index in range(2, 6):
+        machine.apply(index, batch_of(10))
+    assert isinstance(machine.apply(6, trim.encode())[0], Rejected)
+    assert machine.state.start_offset == 0
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 30))
+def test_stopped_anywhere_and_continued_it_is_the_same(chance: random.Random, stop: int) -> None:
+    entries = []
+    for index in range(2, 32):
+        if chance.random() < 0.2:
+            offset = chance.randrange(60)
+            entries.append((index, Trim(offset, chance.randrange(1, index), offset).encode()))
+        else:
+            entries.append((index, batch_of(chance.randrange(1, 5), chance.randrange(2000))))
+    straight, first = PartitionMachine(), PartitionMachine()
+    expected = [straight.apply(*entry) for entry in entries]
+    found = [first.apply(*entry) for entry in entries[:stop]]
+    second = PartitionMachine()
+    second.restore(first.checkpoint())
+    found += [second.apply(*entry) for entry in entries[stop:]]
+    assert found == expected
+    assert second.checkpoint() == straight.checkpoint()
+
+
+def test_a_checkpoint_of_another_layout_is_refused() -> None:
+    machine = PartitionMachine()
+    machine.state.layout = 9
+    with pytest.raises(WrongCheckpoint, match="layout 9"):
+        PartitionMachine().restore(machine.checkpoint())
+    with pytest.raises(WrongCheckpoint, match="cannot be read"):
+        PartitionMachine().restore(b"\xc1")
