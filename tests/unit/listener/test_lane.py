@@ -8,6 +8,7 @@ from typing import Any
 
 from node.listener.lane import Batch, Lane, State
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed
+from tests.unit.listener.peer import eventually
 
 NOT_LEADER = Failed("not_leader", True, "not here")
 UNKNOWN = Failed("unknown", True, "who knows")
@@ -97,7 +98,8 @@ async def test_a_new_leader_gets_nothing_while_the_old_one_may_still_answer() ->
     lane.submit(batch(1))
     partition.leading = 2
     lane.submit(batch(2))
-    assert len(partition.calls) == 1 and lane.state is State.SWITCHING
+    assert len(partition.calls) == 1
+    assert lane.state is State.SWITCHING
     partition.answer()
     assert [node for node, _, _ in partition.calls] == [2]
     partition.answer()
@@ -120,8 +122,7 @@ async def test_without_a_leader_patience_ends_and_everything_is_turned_away() ->
     partition.leading = None
     partition.answer(NOT_LEADER)
     lane.submit(batch(2))
-    while len(sender.answers) < 2:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: len(sender.answers) == 2)
     assert sender.answers == [("turned away", b"0001"), ("turned away", b"0002")]
     partition.leading = 3
     lane.submit(batch(3))
@@ -135,8 +136,7 @@ async def test_an_overloaded_leader_is_asked_again_by_and_by() -> None:
     lane.submit(batch(1))
     partition.answer(Failed("overloaded", True, "busy"))
     assert not partition.calls
-    while not partition.calls:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: partition.calls)
     partition.answer()
     assert sender.answers == [("accepted", b"0001")]
 

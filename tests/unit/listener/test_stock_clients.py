@@ -49,7 +49,8 @@ async def test_a_blocking_client_sends_and_receives(node: SingleNode) -> None:
     assert offsets == [f"{number:016x}" for number in range(100)]
     assert {message.instructions["event-streams-source-partition"] for message in messages} == {"0"}
     stamp = messages[0].instructions["event-streams-timestamp"]
-    assert isinstance(stamp, timestamp) and stamp > 1_700_000_000_000
+    assert isinstance(stamp, timestamp)
+    assert stamp > 1_700_000_000_000
 
 
 async def test_no_filter_delivers_only_what_comes_after_the_attach(node: SingleNode) -> None:
@@ -225,9 +226,13 @@ async def test_info_describes_every_partition(node: SingleNode) -> None:
     body = (await asyncio.to_thread(client)).body
     entries = {entry["partition"]: entry for entry in body["partitions"]}
     assert list(entries) == ["0", "1", "2", "3"]
-    assert entries["0"]["earliest-offset"] is None and entries["0"]["latest-offset"] is None
-    assert entries["1"]["earliest-offset"] == f"{0:016x}" and entries["1"]["latest-offset"] == f"{2:016x}"
-    assert entries["1"]["events"] == 3 and entries["1"]["leader"] == 1 and entries["1"]["replicas"] == [1]
+    assert entries["0"]["earliest-offset"] is None
+    assert entries["0"]["latest-offset"] is None
+    assert entries["1"]["earliest-offset"] == f"{0:016x}"
+    assert entries["1"]["latest-offset"] == f"{2:016x}"
+    assert entries["1"]["events"] == 3
+    assert entries["1"]["leader"] == 1
+    assert entries["1"]["replicas"] == [1]
 
 
 async def test_management_answers_requests_of_a_stock_client(node: SingleNode) -> None:
@@ -254,12 +259,15 @@ async def test_management_answers_requests_of_a_stock_client(node: SingleNode) -
     assert created.properties["status-code"] == 201
     assert [entry["partition"] for entry in created.body["partitions"]] == ["0", "1"]
     assert again.properties["status-code"] == 409
-    assert again.properties["error-code"] == "already-exists" and again.properties["retriable"] is False
+    assert again.properties["error-code"] == "already-exists"
+    assert again.properties["retriable"] is False
     assert {"name": "orders", "partitions": 2} in listed.body["logs"]
-    assert unknown_key.properties["status-code"] == 400 and "colour" in unknown_key.properties["status-description"]
+    assert unknown_key.properties["status-code"] == 400
+    assert "colour" in unknown_key.properties["status-description"]
     assert no_name.properties["status-code"] == 400
     assert no_such.properties["status-code"] == 501
-    assert unavailable.properties["status-code"] == 503 and unavailable.properties["retriable"] is True
+    assert unavailable.properties["status-code"] == 503
+    assert unavailable.properties["retriable"] is True
 
 
 async def test_a_deleted_log_ends_its_links_with_the_reason(node: SingleNode) -> None:
