@@ -13,7 +13,7 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol
+from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol, timestamp
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.endpoint import Endpoint, Host
@@ -116,6 +116,7 @@ def describe(info: PartitionInfo) -> dict[str, Any]:
         words.INFO_PARTITION: symbol(info.partition),
         words.INFO_EARLIEST_OFFSET: offset(info.earliest_offset),
         words.INFO_LATEST_OFFSET: offset(info.latest_offset),
+        words.INFO_LATEST_TIMESTAMP: None if info.last_timestamp_ms is None else timestamp(info.last_timestamp_ms),
         words.INFO_AVAILABLE: True,
         words.INFO_NEXT_OFFSET: symbol(offset_text(info.next_offset)),
         words.INFO_EVENTS: info.events,

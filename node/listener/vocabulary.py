@@ -94,6 +94,7 @@ INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"
 INFO_EARLIEST_OFFSET: Final = "earliest-offset"
 INFO_LATEST_OFFSET: Final = "latest-offset"
+INFO_LATEST_TIMESTAMP: Final = "latest-timestamp"  # of the event at latest-offset; null when nothing is stored
 INFO_AVAILABLE: Final = "available"  # false: the leader could not be asked, and the offsets are unknown, not empty
 INFO_LEADER: Final = "leader"
 INFO_REPLICAS: Final = "replicas"
