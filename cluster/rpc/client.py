@@ -6,6 +6,7 @@ use and reconnects by itself. Every call carries this node's Hello.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -52,11 +53,7 @@ class GrpcPeerClient:
         return GrpcReader(self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary)
 
     async def info(self, group: int) -> Any:
-        call = info_call(self._open_channel())
-        try:
-            reply = await call(pb.InfoRequest(group=group), timeout=options.INFO_TIMEOUT_S, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise self._unavailable(error) from error
+        reply = await self._ask(info_call, pb.InfoRequest(group=group), options.INFO_TIMEOUT_S)
         if reply.HasField("failure"):
             if reply.failure.kind == "group_unknown":
                 raise GroupUnknown(group, self.node)
@@ -74,11 +71,7 @@ class GrpcPeerClient:
         )
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
-        call = execute_call(self._open_channel())
-        try:
-            reply = await call(pb.AdminRequest(command=command), timeout=timeout_s, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise self._unavailable(error) from error
+        reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)
         if reply.HasField("failure"):
             if reply.failure.kind == "not_leader":
                 raise NotLeaderHere(reply.failure.leader or None)
@@ -102,12 +95,28 @@ class GrpcPeerClient:
             self._channel_address = address
         return self._channel
 
+    async def _ask(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:
+        channel = self._open_channel()
+        await self._connected(channel, timeout_s)
+        try:
+            return await method(channel)(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable(
+                f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
+                sent=error.code() not in NOT_SENT_CODES,
+            ) from error
+
+    async def _connected(self, channel: Any, timeout_s: float) -> None:
+        """Before a question is put: only then is it certain that a failure to connect has sent nothing."""
+        try:
+            async with asyncio.timeout(min(timeout_s, options.HELLO_TIMEOUT_S)):
+                while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise Unavailable(f"node {self.node} at {self._address()} cannot be reached", sent=False)
+                    await channel.wait_for_state_change(state)
+        except TimeoutError as error:
+            raise Unavailable(f"node {self.node} at {self._address()} does not answer", sent=False) from error
+
     def _forget(self, stream: AppendStream) -> None:
         if self._appends.get(stream.group) is stream:
             del self._appends[stream.group]
-
-    def _unavailable(self, error: grpc.aio.AioRpcError) -> Unavailable:
-        return Unavailable(
-            f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
-            sent=error.code() not in NOT_SENT_CODES,
-        )

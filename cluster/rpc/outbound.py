@@ -47,6 +47,7 @@ class OutboundLink:
         self._queue = PartQueue()
         self._flying_bytes = 0
         self._call: Any = None  # accepted and not given up
+        self._over: asyncio.Future[str | None] | None = None  # of the present stream: set when it is to end
         self._waiter: asyncio.Future[None] | None = None
         self._quiet = True  # nothing sent since the last heartbeat check
         self.last_error = "not dialled yet"
@@ -102,75 +103,75 @@ class OutboundLink:
                 await call.initial_metadata()  # the welcome; comes with the status when there is none
             if not call.done():
                 accepted = True
-                self._opened(call)
-                await self._pump(call)
+                reason = await self._serve(call)
+                if reason is not None:
+                    return accepted, reason
             await call  # raises the status of a call that ended badly
             return accepted, "the peer closed the stream (it is stopping)"
         except grpc.aio.AioRpcError as error:
             return accepted, _explain(error)
         except TimeoutError:
             return accepted, f"no welcome within {options.HELLO_TIMEOUT_S} s: the process hangs, or is something else"
-        except asyncio.CancelledError:
-            if not call.cancelled() or asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise
-            return accepted, f"dropped: more than {self._backlog_bytes} bytes waited for a peer that takes nothing"
-        except asyncio.InvalidStateError:  # grpc: a write met the end of the call
-            return accepted, _explain_call(call)
+        except asyncio.InvalidStateError:  # grpc: the Hello met the end of the call
+            return accepted, "the stream ended at once"
         finally:
-            self._closed()
             call.cancel()
             await channel.close(None)
 
-    def _opened(self, call: Any) -> None:
-        self._call = call
-        self.last_error = ""
-        call.add_done_callback(self._ended)
-        self._on_change(True)
-
-    def _ended(self, call: Any) -> None:
-        if self._call is call:
-            self._closed()
-        self._wake()
-
-    def _closed(self) -> None:
+    async def _serve(self, call: Any) -> str | None:
+        """While the stream stands. Returns why this side gave it up, or None when the call has ended."""
+        over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._call, self._over = call, over
         self._queue.clear()
         self._flying_bytes = 0
-        if self._call is not None:
+        self.last_error = ""
+        call.add_done_callback(lambda _: _resolve(over, None))
+        self._on_change(True)
+        # Apart, since a write to a peer that takes nothing does not return, even when its call was cancelled.
+        pumping = asyncio.get_running_loop().create_task(self._pump(call))
+        try:
+            return await over
+        finally:
+            pumping.cancel()
             self._call = None
             self._on_change(False)
 
     async def _pump(self, call: Any) -> None:
         loop = asyncio.get_running_loop()
-        while not call.done():
-            if not self._queue:
-                self._waiter = loop.create_future()
-                await self._waiter  # woken in the loop turn after the first push: the frame takes all pushed by then
-                self._waiter = None
-                continue
-            frame, _ = self._queue.take(options.FRAME_TARGET_BYTES)
-            self._flying_bytes = len(frame)
-            self._quiet = False
-            await call.write(frame)
-            self._flying_bytes = 0
+        try:
+            while True:
+                if not self._queue:
+                    self._waiter = loop.create_future()
+                    await self._waiter  # ends in the loop turn after the first push: what was pushed by then goes along
+                    continue
+                frame, _ = self._queue.take(options.FRAME_TARGET_BYTES)
+                self._flying_bytes = len(frame)
+                self._quiet = False
+                await call.write(frame)
+                self._flying_bytes = 0
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the call has ended; its status says why
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            _resolve(self._waiter, None)
 
     def _check_backlog(self) -> None:
-        if self.backlog > self._backlog_bytes and self._call is not None:
-            call, self._call = self._call, None
+        if self.backlog > self._backlog_bytes:
+            self._call = None  # nothing more is taken; `_serve` ends the stream, outside of the sender's turn
             self._queue.clear()
             self._flying_bytes = 0
-            call.cancel()
-            asyncio.get_running_loop().call_soon(self._on_change, False)  # not from inside the sender's turn
+            if self._over is not None:
+                reason = f"dropped: more than {self._backlog_bytes} bytes waited for a peer that takes nothing"
+                _resolve(self._over, reason)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _explain(error: grpc.aio.AioRpcError) -> str:
     if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
         return f"refused: {error.details()}"
     return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"
-
-
-def _explain_call(call: Any) -> str:
-    return f"the stream ended while it was written to: {call!r}"

@@ -1,0 +1,191 @@
+"""A gateway's appends: pipelined, in order, each answered once, and never a wrong word about what was appended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cluster.rpc import options
+from node.partition.api import Appended, Failed
+from tests.unit.rpc.support import MemoryPartition, TestNode, Wire, cluster_of, free_port, until
+
+GROUP = 17
+
+
+async def test_many_in_flight_are_appended_in_order_and_answered_with_their_offsets() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        answers: list[Any] = []
+        for number in range(5000):
+            records = [b"%d/%d" % (number, i) for i in range(3)]
+            nodes[1].network.client(2).append(GROUP, records, answers.append)
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(answers) == 5000, "all answers")
+        assert answers == [Appended(3 * number, 1001 + number) for number in range(5000)]
+        assert [r for b in partition.batches for r in b.records] == [
+            b"%d/%d" % (number, i) for number in range(5000) for i in range(3)
+        ]
+
+
+@pytest.mark.parametrize("mebibytes", [2, 8, 16])
+async def test_large_records_pass(mebibytes: int) -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        answers: list[Any] = []
+        record = bytes(mebibytes << 20)
+        nodes[1].network.client(2).append(GROUP, [record], answers.append)
+        await until(lambda: answers, "the answer")
+        assert answers == [Appended(0, 1001)]
+        assert partition.batches[0].records == [record]
+
+
+async def test_failures_cross_the_wire_with_their_type() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        for failure in (
+            Failed("not_leader", True, "node 3 leads", 3),
+            Failed("overloaded", True, "slow down"),
+            Failed("unknown", True, "leadership lost"),
+            Failed("too_large", False, "more than an entry holds"),
+        ):
+            partition.failure = failure
+            answers: list[Any] = []
+            nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+            await until(lambda answers=answers: answers, "the failure")
+            assert answers == [failure]
+
+
+async def test_a_group_that_the_node_does_not_host_is_not_led_there() -> None:
+    async with cluster_of(1, 2) as nodes:
+        answers: list[Any] = []
+        nodes[1].network.client(2).append(99, [b"x"], answers.append)
+        await until(lambda: answers, "the answer")
+        assert answers[0].kind == "not_leader"
+        assert answers[0].retriable
+        assert "no replica of group 99" in answers[0].detail
+
+
+async def test_when_the_connection_breaks_what_was_sent_is_unknown() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.held = []
+        answers: list[Any] = []
+        for _ in range(10):
+            nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+        await until(lambda: partition.requests == 10, "the requests")
+        for answer in partition.held[:4]:
+            answer()
+        await until(lambda: len(answers) == 4, "the answers that were given")
+        await nodes[2].network.stop()
+        await until(lambda: len(answers) == 10, "the others")
+        assert [type(answer) for answer in answers] == [Appended] * 4 + [Failed] * 6
+        assert {answer.kind for answer in answers[4:]} == {"unknown"}
+
+
+async def test_what_never_left_was_certainly_not_appended() -> None:
+    addresses = {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"}  # nobody is at the second
+    node = TestNode(1, addresses)
+    await node.network.start()
+    try:
+        answers: list[Any] = []
+        for _ in range(10):
+            node.network.client(2).append(GROUP, [b"x"], answers.append)
+        took_s = await until(lambda: len(answers) == 10, "refusals")
+        assert took_s < 2.0
+        assert {answer.kind for answer in answers} == {"not_leader"}
+        assert all(answer.certainly_not_appended and answer.retriable for answer in answers)
+        assert "not sent" in answers[0].detail
+    finally:
+        await node.network.stop()
+
+
+async def test_a_black_hole_ends_the_wait_within_seconds_and_the_next_append_finds_a_way() -> None:
+    ports = {1: free_port(), 2: free_port()}
+    addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
+    async with Wire(ports[2]) as wire:
+        first, second = TestNode(1, addresses, dial={2: f"127.0.0.1:{wire.port}"}), TestNode(2, addresses)
+        second.groups[GROUP] = MemoryPartition()
+        await first.network.start()
+        await second.network.start()
+        try:
+            answers: list[Any] = []
+            first.network.client(2).append(GROUP, [b"before"], answers.append)
+            await until(lambda: answers, "the answer")
+            wire.freeze()
+            first.network.client(2).append(GROUP, [b"lost?"], answers.append)
+            took_s = await until(lambda: len(answers) == 2, "the end of the wait")
+            assert took_s < 2.5
+            assert answers[1].kind == "unknown"
+            wire.thaw()
+
+            later: list[Any] = []
+
+            def again(_: Any = None) -> None:
+                if not (later and isinstance(later[-1], Appended)):
+                    loop.call_later(0.05, first.network.client(2).append, GROUP, [b"after"], answered)
+
+            def answered(outcome: Any) -> None:
+                later.append(outcome)
+                again()
+
+            loop = asyncio.get_running_loop()
+            again()
+            await until(lambda: later and isinstance(later[-1], Appended), "an append that succeeds")
+        finally:
+            await first.network.stop()
+            await second.network.stop()
+
+
+async def test_a_partition_that_answers_nothing_is_not_flooded() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        other = nodes[2].groups[GROUP + 1] = MemoryPartition()
+        partition.held = []
+        answers: list[Any] = []
+        for _ in range(80):
+            nodes[1].network.client(2).append(GROUP, [bytes(1 << 20)], answers.append)
+            await asyncio.sleep(0)
+        refused = len(answers)
+        assert refused >= 80 - (options.APPEND_UNANSWERED_BYTES >> 20)
+        assert {(answer.kind, answer.retriable) for answer in answers} == {("overloaded", True)}
+        elsewhere: list[Any] = []
+        nodes[1].network.client(2).append(GROUP + 1, [b"x"], elsewhere.append)
+        await until(lambda: elsewhere, "another partition, which is not held up")
+        assert other.requests == 1
+        await until(lambda: partition.requests == 80 - refused, "the accepted ones")
+        held, partition.held = partition.held, None
+        for answer in held:
+            answer()
+        await until(lambda: len(answers) == 80, "the answers")
+        nodes[1].network.client(2).append(GROUP, [bytes(1 << 20)], answers.append)
+        await until(lambda: len(answers) == 81, "room again")
+        assert isinstance(answers[-1], Appended)
+
+
+async def test_an_idle_stream_is_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "STREAM_IDLE_S", 0.2)
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = MemoryPartition()
+        client: Any = nodes[1].network.client(2)
+        answers: list[Any] = []
+        client.append(GROUP, [b"x"], answers.append)
+        await until(lambda: answers and not client._appends, "the stream to be closed")
+        client.append(GROUP, [b"x"], answers.append)
+        await until(lambda: len(answers) == 2, "the second answer")
+        assert answers == [Appended(0, 1001), Appended(1, 1002)]
+
+
+async def test_stopping_answers_everything() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.held = []
+        answers: list[Any] = []
+        nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+        await until(lambda: partition.requests == 1, "the request")
+        await nodes[1].network.stop()
+        assert [answer.kind for answer in answers] == ["unknown"]
+        nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+        assert answers[-1].kind == "not_leader"

@@ -1,0 +1,60 @@
+"""Single questions: how far a partition goes, and commands for the metadata group."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.raft import NotLeader
+from cluster.rpc import GroupUnknown, NotLeaderHere, Unavailable
+from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, free_port
+
+GROUP = 17
+
+
+async def test_info_says_of_an_empty_partition_that_it_has_no_offsets() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        info = await nodes[1].network.client(2).info(GROUP)
+        assert info == await partition.info()
+        assert (info.earliest_offset, info.latest_offset, info.next_offset, info.leader) == (None, None, 0, None)
+        partition.append([b"a", b"b"], lambda _: None)
+        info = await nodes[1].network.client(2).info(GROUP)
+        assert info == await partition.info()
+        assert (info.earliest_offset, info.latest_offset, info.next_offset) == (0, 1, 2)
+
+
+async def test_info_of_an_unknown_group_or_from_a_dead_node_is_typed() -> None:
+    async with cluster_of(1, 2) as nodes:
+        with pytest.raises(GroupUnknown, match="no replica of group 99"):
+            await nodes[1].network.client(2).info(99)
+        await nodes[2].network.stop()
+        with pytest.raises(Unavailable):
+            await nodes[1].network.client(2).info(GROUP)
+
+
+async def test_a_command_is_executed_by_the_leader_and_refused_by_others() -> None:
+    async with cluster_of(1, 2) as nodes:
+        assert await nodes[1].network.client(2).execute(b"create") == b"done:create"
+        assert nodes[2].executed == [b"create"]
+        nodes[2].admin_leader = 3
+        with pytest.raises(NotLeaderHere) as refusal:
+            await nodes[1].network.client(2).execute(b"create")
+        assert refusal.value.leader == 3
+        assert isinstance(refusal.value, NotLeader)
+        nodes[2].admin_leader = None
+        with pytest.raises(NotLeaderHere) as refusal:
+            await nodes[1].network.client(2).execute(b"create")
+        assert refusal.value.leader is None
+
+
+async def test_a_node_that_is_not_there_did_certainly_nothing() -> None:
+    node = TestNode(1, {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"})
+    await node.network.start()
+    try:
+        with pytest.raises(Unavailable) as failure:
+            await node.network.client(2).execute(b"create")
+        assert not failure.value.sent
+    finally:
+        await node.network.stop()
+    with pytest.raises(Unavailable, match="stopping"):
+        await node.network.client(2).execute(b"create")

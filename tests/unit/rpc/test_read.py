@@ -1,0 +1,181 @@
+"""A gateway's readers: every record once and in order, and no more in memory than the window."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cluster.rpc import options
+from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start, StoredBatch
+from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, free_port, until
+
+GROUP = 17
+
+
+class Consumer:
+    """Polls whenever it is woken, as a link with credit does."""
+
+    def __init__(self, node: TestNode, start: Start, *, max_events: int = 1000, max_bytes: int = 1 << 20) -> None:
+        self.batches: list[StoredBatch] = []
+        self.wakes = 0
+        self.limits = (max_events, max_bytes)
+        self.reader: Any = node.network.client(2).open_reader(GROUP, start, self._wake)
+        self._poll()
+
+    def _wake(self) -> None:
+        self.wakes += 1
+        asyncio.get_running_loop().call_soon(self._poll)
+
+    def _poll(self) -> None:
+        while batches := self.reader.poll(*self.limits):
+            self.batches += batches
+
+    @property
+    def events(self) -> list[tuple[int, bytes]]:
+        return [(b.base_offset + i, record) for b in self.batches for i, record in enumerate(b.records)]
+
+
+def filled(count: int, size: int = 10) -> MemoryPartition:
+    partition = MemoryPartition()
+    for number in range(count):
+        partition.append([b"%08d" % number + bytes(size)], lambda _: None)
+    return partition
+
+
+async def test_everything_is_read_from_the_beginning_and_then_what_comes() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(3000)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: len(consumer.events) == 3000, "what is there")
+        for number in range(3000, 4000):
+            partition.append([b"%08d" % number + bytes(10)], lambda _: None)
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(consumer.events) == 4000, "what comes")
+        assert consumer.events == [(number, b"%08d" % number + bytes(10)) for number in range(4000)]
+        assert consumer.reader.position == 4000
+        assert consumer.batches[5].timestamp_ms == partition.batches[5].timestamp_ms
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [(Earliest(), 0), (Latest(), 10), (After(3), 4), (AfterTime(1004), 4), (AfterTime(0), 0)]
+)
+async def test_a_start_means_there_what_it_means_here(start: Start, first: int) -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(10)
+        consumer = Consumer(nodes[1], start)
+        await until(lambda: consumer.reader.resolved, "the position")
+        partition.append([b"last"], lambda _: None)
+        await until(lambda: consumer.events and consumer.events[-1] == (10, b"last"), "the last")
+        assert [offset for offset, _ in consumer.events] == list(range(first, 11))
+
+
+async def test_a_position_is_known_before_anything_is_delivered() -> None:
+    """So that "latest" is not resolved a second time, and later, when the leader changes."""
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(7)
+        consumer = Consumer(nodes[1], Latest())
+        await until(lambda: consumer.reader.resolved, "the position")
+        partition.readers[0].fail(ReadError("not_leader", "node 3 leads", True, 3))
+        await until(lambda: consumer.reader.error, "the error")
+        assert consumer.reader.position == 7
+        assert consumer.reader.error == ReadError("not_leader", "node 3 leads", True, 3)
+
+
+async def test_a_consumer_that_takes_nothing_holds_no_more_than_the_window() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(40_000, size=1000)
+        reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
+        await until(lambda: reader.buffered_bytes > options.READ_WINDOW_BYTES * 0.9, "a full window")
+        await asyncio.sleep(0.1)
+        overhead = options.READ_REPLY_EVENTS * options.EVENT_OVERHEAD_BYTES  # of one reply: it is cut by its bytes
+        assert reader.buffered_bytes <= options.READ_WINDOW_BYTES + overhead
+        assert partition.readers[0].polled_bytes <= options.READ_WINDOW_BYTES
+        seen = 0
+        while seen < 40_000:
+            for batch in reader.poll(700, 1 << 30):
+                assert batch.base_offset == seen
+                seen += len(batch.records)
+            assert reader.buffered_bytes <= options.READ_WINDOW_BYTES + overhead
+            await asyncio.sleep(0)
+
+
+async def test_a_poll_takes_no_more_events_and_bytes_than_asked_for_but_always_one() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.append([b"%d" % number * 100 for number in range(10)], lambda _: None)
+        reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
+        await until(lambda: reader.buffered_bytes, "the batch")
+        assert reader.poll(3, 1 << 20) == [StoredBatch(0, 1001, [b"0" * 100, b"1" * 100, b"2" * 100])]
+        assert reader.poll(1000, 250) == [StoredBatch(3, 1001, [b"3" * 100, b"4" * 100])]
+        assert reader.poll(1000, 1) == [StoredBatch(5, 1001, [b"5" * 100])]
+        assert reader.poll(0, 1000) == []
+        assert len(reader.poll(1000, 1000)[0].records) == 4
+
+
+@pytest.mark.parametrize("mebibytes", [2, 8, 16])
+async def test_records_larger_than_the_window_pass(mebibytes: int) -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        for number in range(3):
+            partition.append([bytes([number]) * (mebibytes << 20)], lambda _: None)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: len(consumer.events) == 3, "large records")
+        assert [(offset, record[0], len(record)) for offset, record in consumer.events] == [
+            (number, number, mebibytes << 20) for number in range(3)
+        ]
+
+
+async def test_losing_the_node_is_an_error_that_wakes_once_and_says_to_retry() -> None:
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = filled(5)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: len(consumer.events) == 5, "the events")
+        wakes = consumer.wakes
+        await nodes[2].network.stop()
+        await until(lambda: consumer.reader.error, "the error")
+        assert consumer.reader.error.kind == "unavailable"
+        assert consumer.reader.error.retriable
+        await asyncio.sleep(0.05)
+        assert consumer.wakes == wakes + 1
+        assert consumer.reader.position == 5
+
+
+async def test_a_node_without_the_group_or_without_life_is_an_error() -> None:
+    async with cluster_of(1, 2) as nodes:
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: consumer.reader.error, "the error")
+        assert "no replica of group 17" in consumer.reader.error.detail
+    lonely = TestNode(1, {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"})
+    await lonely.network.start()
+    try:
+        consumer = Consumer(lonely, Earliest())
+        await until(lambda: consumer.reader.error, "the error")
+        assert consumer.reader.error.kind == "unavailable"
+        assert not consumer.reader.resolved
+    finally:
+        await lonely.network.stop()
+
+
+async def test_a_closed_reader_is_closed_over_there_and_wakes_nobody() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(5)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: len(consumer.events) == 5, "the events")
+        wakes = consumer.wakes
+        consumer.reader.close()
+        consumer.reader.close()
+        await until(lambda: not partition.readers, "the end of the reader over there")
+        await asyncio.sleep(0.05)
+        assert consumer.wakes == wakes
+        assert consumer.reader.error is None
+
+
+async def test_a_hundred_readers_each_get_everything() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(200)
+        consumers = [Consumer(nodes[1], Earliest()) for _ in range(100)]
+        partition.append([b"last"], lambda _: None)
+        await until(lambda: all(len(consumer.events) == 201 for consumer in consumers), "all events for all")

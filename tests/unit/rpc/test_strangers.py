@@ -1,0 +1,143 @@
+"""Whatever connects to the port between nodes, the nodes go on as before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from cluster.raft import RaftMessage
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.frames import FRAME_HELLO, submessage
+from cluster.rpc.identity import METADATA_KEY, hello_to
+from cluster.rpc.methods import append_call, execute_call, info_call, link_call, read_call
+from tests.unit.rpc.support import TestNode, cluster_of, until
+
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+@pytest_asyncio.fixture
+async def pair() -> AsyncIterator[dict[int, TestNode]]:
+    async with cluster_of(1, 2) as nodes:
+        yield nodes
+
+
+async def unharmed(nodes: dict[int, TestNode]) -> None:
+    """Nobody went down, and messages still pass."""
+    assert nodes[1].events == [("up", 2)]
+    assert nodes[2].events == [("up", 1)]
+    before = len(nodes[2].heard)
+    nodes[1].network.send(2, [RaftMessage(group=77)])
+    await until(lambda: len(nodes[2].heard) == before + 1, "a message after the stranger")
+
+
+def client_hello() -> bytes:
+    context = ssl.create_default_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="holdfast.invalid")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+def garbage() -> bytes:
+    seed = random.randrange(1 << 32)
+    print(f"seed of the garbage: {seed}")
+    return random.Random(seed).randbytes(100_000)
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [
+        garbage,
+        client_hello,
+        lambda: b"AMQP\x00\x01\x00\x00",
+        lambda: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        lambda: HTTP2_PREFACE + garbage(),
+        lambda: HTTP2_PREFACE + EMPTY_SETTINGS + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01" + garbage(),
+    ],
+    ids=["garbage", "tls", "amqp", "http1", "preface and garbage", "an enormous frame"],
+)
+async def test_foreign_bytes(pair: dict[int, TestNode], sends: Callable[[], bytes]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", pair[2].network.port)
+    writer.write(sends())
+    try:
+        async with asyncio.timeout(10):
+            while await reader.read(1 << 16):
+                pass
+    except ConnectionError:
+        pass
+    writer.close()
+    await unharmed(pair)
+
+
+async def test_half_open_connections(pair: dict[int, TestNode]) -> None:
+    """Two hundred that say nothing, and one that stops in the middle of its greeting."""
+    opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", pair[2].network.port) for _ in range(201)))
+    opened[0][1].write(HTTP2_PREFACE[:11])
+    await unharmed(pair)
+    for _, writer in opened:
+        writer.close()
+
+
+@pytest_asyncio.fixture
+async def channel(pair: dict[int, TestNode]) -> AsyncIterator[grpc.aio.Channel]:
+    opened = grpc.aio.insecure_channel(f"127.0.0.1:{pair[2].network.port}")
+    yield opened
+    await opened.close(None)
+
+
+def foreign_hello() -> tuple[tuple[str, bytes]]:
+    return ((METADATA_KEY, hello_to(2, cluster="prod", self_id=1).SerializeToString()),)
+
+
+@pytest.mark.parametrize("metadata", [None, foreign_hello(), ((METADATA_KEY, b"\xff\xff"),)])
+async def test_every_call_asks_who_is_there(
+    pair: dict[int, TestNode], channel: grpc.aio.Channel, metadata: tuple[tuple[str, bytes]] | None
+) -> None:
+    refused = "wrong cluster name|not a Holdfast node"
+    with pytest.raises(grpc.aio.AioRpcError, match=refused):
+        await info_call(channel)(pb.InfoRequest(group=1), metadata=metadata)
+    with pytest.raises(grpc.aio.AioRpcError, match=refused):
+        await execute_call(channel)(pb.AdminRequest(command=b"x"), metadata=metadata)
+    for call in (append_call(channel), read_call(channel)):
+        stream = call(metadata=metadata)
+        assert await stream.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert pair[2].executed == []
+    await unharmed(pair)
+
+
+async def test_a_stream_without_a_hello_or_with_garbage_for_one(
+    pair: dict[int, TestNode], channel: grpc.aio.Channel
+) -> None:
+    for first in (b"", b"\xff\xff\xff", submessage(FRAME_HELLO, pb.Hello())):
+        call = link_call(channel)()
+        await call.write(first)
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call
+        assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await unharmed(pair)
+
+
+async def test_an_unknown_method(pair: dict[int, TestNode], channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await channel.unary_unary("/cluster.rpc.Admin/Destroy")(b"")
+    assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    await unharmed(pair)
+
+
+async def test_a_message_beyond_the_limit_ends_its_stream(pair: dict[int, TestNode]) -> None:
+    channel = grpc.aio.insecure_channel(
+        f"127.0.0.1:{pair[2].network.port}", options=[("grpc.max_send_message_length", -1)]
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await execute_call(channel)(pb.AdminRequest(command=bytes(65 << 20)))
+    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await channel.close(None)
+    await unharmed(pair)
