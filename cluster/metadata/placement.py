@@ -28,15 +28,24 @@ def place(
     chosen: list[set[int]] = []
     leaders: list[int] = []
     for _ in range(partitions):
-        members = sorted(nodes, key=lambda node: (held[node], led[node], node))[:replicas]
-        leader = min(members, key=lambda node: (led[node], node))
+        leader, members = _choose(replicas, held, led)
         for node in members:
             held[node] += 1
         led[leader] += 1
-        chosen.append(set(members))
+        chosen.append(members)
         leaders.append(leader)
     _balance_leaders(chosen, leaders, led)
     return [(leader, *_after(leader, members - {leader})) for leader, members in zip(leaders, chosen, strict=True)]
+
+
+def _choose(replicas: int, held: Mapping[int, int], led: Mapping[int, int]) -> tuple[int, set[int]]:
+    """The leader and the members of one partition."""
+    most = sorted(held.values())[replicas - 1]  # what the fullest member holds when the emptiest nodes are taken
+    leader = min((node for node in held if held[node] <= most), key=lambda node: (led[node], -held[node], node))
+    members = {leader} | {node for node in held if held[node] < most}
+    # Of those that hold the same, the ones with many leaderships fill up: those with few stay open for the next.
+    others = sorted((node for node in held if held[node] == most and node != leader), key=lambda n: (-led[n], n))
+    return leader, members | set(others[: replicas - len(members)])
 
 
 def _balance_leaders(chosen: Sequence[set[int]], leaders: list[int], led: dict[int, int]) -> None:

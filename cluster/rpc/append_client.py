@@ -69,6 +69,7 @@ class AppendStream:
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        self._finish("this node is stopping")  # when the task was cancelled before its first step
 
     async def _run(self) -> None:
         reading = None
@@ -85,13 +86,9 @@ class AppendStream:
         except asyncio.InvalidStateError:  # grpc: a write met the end of the call
             reason = "connection lost"
         finally:
-            self.closed = True
-            self._call.cancel()
             if reading is not None:
                 reading.cancel()
-            self._fail_all(reason)
-            if self.on_closed is not None:
-                self.on_closed(self)
+            self._finish(reason)
 
     async def _write(self, reading: asyncio.Future[None]) -> None:
         """Until the stream ends (raises its status) or nothing was asked for a while (returns)."""
@@ -132,7 +129,13 @@ class AppendStream:
         else:
             done(self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms))
 
-    def _fail_all(self, reason: str) -> None:
+    def _finish(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._call.cancel()
+        if self.on_closed is not None:
+            self.on_closed(self)
         unanswered, self._unanswered = self._unanswered, deque()
         self._unanswered_bytes = 0
         self._queue.clear()

@@ -19,7 +19,7 @@ from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
 from cluster.rpc.append_client import AppendStream
 from cluster.rpc.identity import METADATA_KEY
 from cluster.rpc.methods import execute_call, info_call
-from cluster.rpc.read_client import GrpcReader
+from cluster.rpc.read_client import GrpcReader, NoReader
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -35,6 +35,7 @@ class GrpcPeerClient:
         self._vocabulary = vocabulary
         self._channel: Any = None
         self._channel_address = ""
+        self._closing: list[asyncio.Future[None]] = []  # channels to addresses that are not used any more
         self._appends: dict[int, AppendStream] = {}
         self._closed = False
 
@@ -49,7 +50,9 @@ class GrpcPeerClient:
             stream.on_closed = self._forget
         stream.append(records, done)
 
-    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> GrpcReader:
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> GrpcReader | NoReader:
+        if self._closed:
+            return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
         return GrpcReader(self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary)
 
     async def info(self, group: int) -> Any:
@@ -85,12 +88,15 @@ class GrpcPeerClient:
         if self._channel is not None:
             await self._channel.close(None)
             self._channel = None
+        await asyncio.gather(*self._closing)
 
     def _open_channel(self) -> Any:
         if self._closed:
             raise Unavailable("this node is stopping", sent=False)
         address = self._address()
         if self._channel is None or address != self._channel_address:
+            if self._channel is not None:  # what is under way on it ends like any lost connection
+                self._closing.append(asyncio.ensure_future(self._channel.close(None)))
             self._channel = grpc.aio.insecure_channel(address, options=options.channel_options())
             self._channel_address = address
         return self._channel

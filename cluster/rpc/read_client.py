@@ -38,6 +38,23 @@ def encode_start(start: Any, vocabulary: Vocabulary, group: int, window_bytes: i
     raise TypeError(f"not a start of the vocabulary: {start!r}")
 
 
+class NoReader:
+    """Failed from the start: `wake` is called once, soon."""
+
+    resolved = False
+    position = 0
+
+    def __init__(self, error: Any, wake: Callable[[], None]) -> None:
+        self.error = error
+        self._waking = asyncio.get_running_loop().call_soon(wake)
+
+    def poll(self, max_events: int, max_bytes: int) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        self._waking.cancel()
+
+
 class GrpcReader:
     def __init__(
         self,
@@ -97,6 +114,7 @@ class GrpcReader:
     def close(self) -> None:
         self._closed = True
         self._buffer.clear()
+        self._call.cancel()
         self._task.cancel()
 
     def _consume(self, size: int) -> None:

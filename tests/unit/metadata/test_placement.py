@@ -95,3 +95,17 @@ def test_the_order_in_which_nodes_are_given_does_not_matter(data: st.DataObject)
 def test_impossible_placements_are_a_defect_of_the_caller(replicas: int, ids: list[int]) -> None:
     with pytest.raises(ValueError, match="cannot be placed"):
         place(1, replicas, ids, {}, {})
+
+
+@pytest.mark.parametrize("node_count", range(1, 8))
+def test_one_partition_at_a_time_is_as_even_as_many_at_once(node_count: int) -> None:
+    """Placement has no choice left to chance, so this is every sequence there is, until it repeats."""
+    ids = list(range(1, node_count + 1))
+    for replicas in range(1, node_count + 1):
+        placed: list[tuple[int, ...]] = []
+        for _ in range(3 * node_count):
+            placed += place(1, replicas, ids, *loads(placed))
+            held, led = counts(placed, ids)
+            assert spread(held) <= 1
+            assert spread(led) <= 1
+        assert placed == place(len(placed), replicas, ids, {}, {})

@@ -202,6 +202,7 @@ class Wire:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self.connections = 0
 
     async def __aenter__(self) -> Wire:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -235,6 +236,7 @@ class Wire:
             writer.close()
             return
         self._writers |= {writer, far_writer}
+        self.connections += 1
         for source, sink in ((reader, far_writer), (far_reader, writer)):
             task = asyncio.ensure_future(self._pump(source, sink))
             self._tasks.add(task)

@@ -185,7 +185,37 @@ async def test_stopping_answers_everything() -> None:
         answers: list[Any] = []
         nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
         await until(lambda: partition.requests == 1, "the request")
+        nodes[1].network.client(2).append(GROUP + 1, [b"x"], answers.append)  # its stream has not begun yet
         await nodes[1].network.stop()
-        assert [answer.kind for answer in answers] == ["unknown"]
+        assert len(answers) == 2
+        assert answers[0].kind == "unknown"
         nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
         assert answers[-1].kind == "not_leader"
+
+
+async def test_a_new_address_is_used_from_then_on_and_the_old_connection_is_given_up() -> None:
+    ports = {1: free_port(), 2: free_port()}
+    addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
+    async with Wire(ports[2]) as wire:
+        first, second = TestNode(1, addresses), TestNode(2, addresses)
+        partition = second.groups[GROUP] = MemoryPartition()
+        await first.network.start()
+        await second.network.start()
+        try:
+            await first.up(2)
+            answers: list[Any] = []
+            first.network.client(2).append(GROUP, [b"x"], answers.append)
+            await until(lambda: answers, "the answer")
+            partition.held = []
+            first.network.client(2).append(GROUP, [b"x"], answers.append)
+            await until(lambda: partition.requests == 2, "the request")
+            first.network.set_address(2, f"127.0.0.1:{wire.port}")
+            await first.network.client(2).info(GROUP)
+            await until(lambda: len(answers) == 2, "the request on the old connection")
+            assert answers[1].kind == "unknown"
+            assert wire.connections == 1
+            with pytest.raises(KeyError, match="not a configured peer"):
+                first.network.set_address(9, "127.0.0.1:1")
+        finally:
+            await first.network.stop()
+            await second.network.stop()
