@@ -32,12 +32,11 @@ from holdfast.amqp import (
     Rejected,
     Target,
     Transfers,
-    ingest,
     symbol,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.partition_key import partition_index
-from node.listener import errors
+from node.listener import errors, hints
 from node.listener import vocabulary as words
 from node.listener.endpoint import Endpoint, Host
 from node.listener.errors import Refused
@@ -110,7 +109,7 @@ class Ingest(Endpoint):
         for handle, payload in zip(handles, payloads, strict=False):
             own = [handle] if deliveries else []
             try:
-                message = ingest(payload)
+                message = hints.read(payload)
                 partition = self._choose(message.target_partition, message.group_key, partitions)
             except MalformedMessage as problem:
                 text = f"the message cannot be read: {problem}; correct it, do not resend it"

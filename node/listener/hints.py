@@ -1,0 +1,36 @@
+"""Routing hints of messages, remembered by the bytes that carry them.
+
+Problem: a keyed producer puts the same few keys into the message annotations of millions of messages; decoding that
+section each time costs more (6 us) than everything else a node does for the message.
+Rule never broken: a hint that is remembered is the one that decoding the same bytes gave. Only whole sections of
+message annotations at the very start of a message are remembered (in front of them there can be nothing of concern),
+and the memory is bounded in entries and in bytes of each.
+Rejected: decoding only the one annotation out of the map; it needs a second decoder, and is still ten times as slow.
+"""
+
+from __future__ import annotations
+
+from holdfast.amqp import Ingested, ingest
+
+ENTRIES = 8192
+"""Sections remembered. When they are too many all are dropped: annotations that never repeat gain nothing anyway."""
+
+_START = b"\x00Sr\xc1"
+_HEAD_BYTES = 5  # _START and the size of a map8: what lies behind is at most 255 bytes
+
+_known: dict[bytes, str | None] = {}
+
+
+def read(payload: bytes) -> Ingested:
+    """What `holdfast.amqp.ingest` says. Raises MalformedMessage."""
+    if payload[:4] != _START or len(payload) <= _HEAD_BYTES:
+        return ingest(payload)
+    section = payload[: _HEAD_BYTES + payload[4]]
+    try:
+        return Ingested(payload, None, _known[section])
+    except KeyError:
+        message = ingest(payload)
+    if len(_known) >= ENTRIES:
+        _known.clear()
+    _known[section] = message.group_key
+    return message
