@@ -59,9 +59,7 @@ class Measured:
 @click.option("--events", type=click.IntRange(min=1), default=100_000, show_default=True)
 @click.option("--size", type=click.IntRange(min=MIN_SIZE), default=1024, show_default=True, help="Bytes per event.")
 @click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of the new log.")
-@click.option(
-    "--window", type=click.IntRange(min=1), default=2000, show_default=True, help="Unconfirmed, per partition."
-)
+@click.option("--window", type=click.IntRange(min=1), default=2000, show_default=True, help="Unconfirmed events.")
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=None, help="Events per second (default: as fast as it goes)."
 )
@@ -119,7 +117,8 @@ async def _run_load(frame: Frame, load: Load) -> Measured:
 
 async def _produce(frame: Frame, load: Load, measured: Measured) -> None:
     filler = os.urandom(load.size - MIN_SIZE)
-    options = ProducerOptions(window=load.window, delivery_timeout_s=frame.timeout_s)
+    # The buffer is the window, so that latency is the cluster's and not that of a queue in this process.
+    options = ProducerOptions(window=load.window, max_buffered_events=load.window, delivery_timeout_s=frame.timeout_s)
     async with ProducerClient(frame.servers, load.log, options) as producer:
         started_s = time.monotonic()
         with frame.output.progress("publishing", load.events) as bar:

@@ -166,7 +166,7 @@ class _Run:
         self.bar.update(self.confirmed, _rate(self.confirmed, started_s), 0)
         self.failover.resumed.set()  # nothing more will be confirmed
         async with AdminClient(job.local.plan.servers) as admin:
-            infos = await admin.log_info(LOG)
+            infos = await admin.log_info(LOG, complete=True)
         self.ends = {info.partition: info.latest_offset for info in infos if info.latest_offset is not None}
 
     async def read_back(self) -> None:

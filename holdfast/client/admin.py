@@ -23,7 +23,7 @@ from holdfast.amqp.states import ACCEPTED, DeliveryState
 from holdfast.client import wire
 from holdfast.client.connection import Connection
 from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.info import OneMessage, PartitionInfo, read_info
+from holdfast.client.info import OneMessage, PartitionInfo, read_complete_info, read_info
 from holdfast.client.network import Network, NetworkOptions
 
 
@@ -96,9 +96,10 @@ class AdminClient:
         """The cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)
 
-    async def log_info(self, name: str) -> list[PartitionInfo]:
-        """How far each partition reaches."""
-        return await read_info(self._network, name, timeout_s=self._timeout_s)
+    async def log_info(self, name: str, *, complete: bool = False) -> list[PartitionInfo]:
+        """How far each partition reaches. `complete`: wait for partitions that have no leader now."""
+        read = read_complete_info if complete else read_info
+        return await read(self._network, name, timeout_s=self._timeout_s)
 
     # ---------------------------------------------------------------- the protocol
 

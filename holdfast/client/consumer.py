@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from holdfast.client import wire
 from holdfast.client.connection import Receiver
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import DeliveryReader, Event
-from holdfast.client.info import PartitionInfo, read_info
+from holdfast.client.info import PartitionInfo, read_complete_info, read_info
 from holdfast.client.network import Backoff, Network, NetworkOptions
 from holdfast.client.start import Start
 
@@ -78,7 +79,11 @@ class ConsumerClient:
 
     async def start(self) -> None:
         """Learn the partitions and begin to read them all."""
-        infos = await read_info(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
+        # Where a partition ends matters for "from now on" and "until the end"; otherwise its name will do.
+        from_now = not isinstance(self._start, Start) or self._start.is_latest
+        ends_matter = self.options.until_end or from_now
+        read = read_complete_info if ends_matter else read_info
+        infos = await read(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
         by_name = {info.partition: info for info in infos}
         for name in self._wanted if self._wanted is not None else by_name:
             if name not in by_name:
@@ -195,8 +200,7 @@ class PartitionReader:
         elif start.is_latest:
             self._next = Start.earliest()
         self._end = info.latest_offset if self._options.until_end else None
-        if self._options.until_end and (info.latest_offset is None or self._is_past_end(self._next.offset)):
-            self.finished = True
+        self.finished = self._options.until_end and not self._is_due(info)
         self._receiver: Receiver | None = None
         self._buffered = 0
         self._window = min(FIRST_CREDIT, self._options.window)
@@ -297,5 +301,11 @@ class PartitionReader:
         if room >= max(1, self._window // 2):
             receiver.grant(room)
 
-    def _is_past_end(self, offset: str | None) -> bool:
-        return self._end is not None and offset is not None and not offset.startswith("@") and offset >= self._end
+    def _is_due(self, info: PartitionInfo) -> bool:
+        """Whether an event between our start and the end is there."""
+        if info.latest_offset is None:
+            return False
+        start, latest_ms = self._next, info.latest_timestamp_ms
+        if start.timestamp_ms is not None and latest_ms is not None and latest_ms <= start.timestamp_ms:
+            return False
+        return start.offset is None or start.offset == wire.OFFSET_EARLIEST or start.offset < info.latest_offset

@@ -12,7 +12,7 @@ from holdfast.amqp.message import Value, decode_message
 from holdfast.client import wire
 from holdfast.client.connection import Connection
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.network import Network
+from holdfast.client.network import Backoff, Network
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class PartitionInfo:
     partition: str
     earliest_offset: str | None  # None: nothing is stored
     latest_offset: str | None
+    latest_timestamp_ms: int | None  # None: nothing is stored, or the node does not say
+    available: bool  # False: its leader could not be asked, so the offsets are unknown
     details: Mapping[str, Any]
 
 
@@ -47,6 +49,23 @@ class OneMessage:
             raise TimeoutExpiredError(f"{what}: no answer within {bound_s:g} s") from None
 
 
+async def read_complete_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
+    """The same, again until every partition could be asked for its offsets."""
+    loop = asyncio.get_running_loop()
+    deadline_s, backoff = loop.time() + timeout_s, Backoff()
+    while True:
+        infos = await read_info(network, log, timeout_s=deadline_s - loop.time())
+        missing = [info.partition for info in infos if not info.available]
+        if not missing:
+            return infos
+        await backoff.wait()
+        if loop.time() >= deadline_s:
+            raise TimeoutExpiredError(
+                f"log {log!r}: no leader answers for partition {', '.join(missing)}",
+                advice="check that a majority of each partition's replicas is up, then try again",
+            )
+
+
 async def read_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
     """Ask any node; raises `NotFoundError` when there is no such log."""
 
@@ -68,7 +87,13 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
 
 
 def _parse(body: Any) -> list[PartitionInfo]:
-    known = {wire.INFO_PARTITION, wire.INFO_EARLIEST, wire.INFO_LATEST}
+    known = {
+        wire.INFO_PARTITION,
+        wire.INFO_EARLIEST,
+        wire.INFO_LATEST,
+        wire.INFO_LATEST_TIMESTAMP,
+        wire.INFO_AVAILABLE,
+    }
     found = []
     for entry in body[wire.INFO_PARTITIONS]:
         entry = {str(name): value for name, value in entry.items()}
@@ -78,6 +103,8 @@ def _parse(body: Any) -> list[PartitionInfo]:
                 partition=str(entry[wire.INFO_PARTITION]),
                 earliest_offset=None if earliest is None else str(earliest),
                 latest_offset=None if latest is None else str(latest),
+                latest_timestamp_ms=None if (at_ms := entry.get(wire.INFO_LATEST_TIMESTAMP)) is None else int(at_ms),
+                available=bool(entry.get(wire.INFO_AVAILABLE, True)),
                 details={name: value for name, value in entry.items() if name not in known},
             )
         )

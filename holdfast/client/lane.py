@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.amqp.errors import Error
-from holdfast.amqp.states import ACCEPTED, DeliveryState, Rejected
+from holdfast.amqp.states import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from holdfast.client.connection import Sender
 from holdfast.client.errors import ClosedError, HoldfastError, RejectedError, TimeoutExpiredError, UndeliveredError
 from holdfast.client.network import Backoff, Network
@@ -169,10 +169,13 @@ class Lane:
             self._progress_at_s = self._loop.time()
             self._finish(item, RejectedError(f"event refused: {error}", condition=error.condition))
             return
-        if getattr(state, "delivery_failed", True):  # modified with delivery-failed, or anything unheard of: unknown
-            self._stats.resent += 1
-        else:
+        certainly_not_stored = isinstance(state, Released) or (
+            isinstance(state, Modified) and not state.delivery_failed
+        )
+        if certainly_not_stored:
             self._stats.released += 1
+        else:  # modified with delivery-failed, or anything unheard of
+            self._stats.resent += 1
         self._again[number] = item
         self._trouble.set()
 

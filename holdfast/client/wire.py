@@ -31,6 +31,8 @@ INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"
 INFO_EARLIEST: Final = "earliest-offset"
 INFO_LATEST: Final = "latest-offset"
+INFO_LATEST_TIMESTAMP: Final = "latest-timestamp"
+INFO_AVAILABLE: Final = "available"
 
 MANAGEMENT: Final = "$management"
 

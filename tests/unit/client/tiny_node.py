@@ -31,6 +31,7 @@ from holdfast.amqp import (
     ingest,
     splice,
     symbol,
+    timestamp,
     uint,
 )
 from holdfast.amqp.states import DeliveryState, Modified, Rejected
@@ -68,6 +69,8 @@ class TinyNode:
         self.after_transfers: Callable[[_ServerConnection, str, int], bool] | None = None  # True: do not answer them
         self.refuse: Callable[[str, str | None], Error | None] = lambda address, partition: None
         self.silent = False  # attaches are never answered
+        self.unavailable: set[str] = set()  # partitions whose leader cannot be asked for offsets
+        self.most_granted = 0  # the highest credit a receiver ever had
         self.credit = 500
         self.manage: Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]] | None = None
         self._server: asyncio.Server | None = None
@@ -208,6 +211,7 @@ class _ServerConnection(asyncio.Protocol):
             self.sent[link] = -1
         else:
             self.sent[link] = self.start_of(link, str(partition))
+            self.pour(link)
 
     def start_of(self, link: Any, partition: str) -> int:
         stored = self.node.log.partitions[partition]
@@ -224,6 +228,7 @@ class _ServerConnection(asyncio.Protocol):
     def pour(self, link: Any) -> None:
         """Send what there is credit for."""
         position = self.sent.get(link)
+        self.node.most_granted = max(self.node.most_granted, link.credit)
         if position is None or link.credit < 1:
             return
         if position == -1:
@@ -231,9 +236,9 @@ class _ServerConnection(asyncio.Protocol):
             for name, stored in self.node.log.partitions.items():
                 last = symbol(f"{len(stored) - 1:016x}") if stored else None
                 first = symbol(f"{0:016x}") if stored else None
-                entries.append(
-                    {"partition": symbol(name), "earliest-offset": first, "latest-offset": last, "leader": 1}
-                )
+                entry = {"partition": symbol(name), "earliest-offset": first, "latest-offset": last, "leader": 1}
+                entry["latest-timestamp"] = timestamp(stored[-1][0]) if stored else None
+                entries.append(entry | {"available": name not in self.node.unavailable})
             link.send_many([encode_message(Message(body=Value({"partitions": entries})))])
             self.sent.pop(link)
             return
@@ -251,7 +256,7 @@ class _ServerConnection(asyncio.Protocol):
                 self.answer_request(decode_message(payload))
             link.grant(len(event.payloads))
             return
-        partition = self.links.get(link)
+        partition = self.links.get(link) or "0"  # an agnostic link: this node is simple-minded
         if self.node.after_transfers is not None and self.node.after_transfers(
             self, str(partition), len(event.payloads)
         ):

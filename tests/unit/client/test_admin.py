@@ -1,0 +1,89 @@
+"""Administration: answers are typed, and a change is never repeated blindly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.client import AdminClient, AdminError, HoldfastError
+from tests.unit.client.tiny_node import TinyNode
+
+Answer = tuple[dict[str, Any], Any]
+
+
+def done(body: Any) -> Answer:
+    return {"status-code": 200, "status-description": "done"}, body
+
+
+async def test_a_request_and_its_answer(node: TinyNode) -> None:
+    seen: list[tuple[dict[str, Any], Any]] = []
+
+    def manage(properties: dict[str, Any], arguments: Any) -> Answer:
+        seen.append((properties, arguments))
+        return done({"name": "orders", "partitions": [{"partition": "0", "leader": 1, "replicas": [1, 2]}]})
+
+    node.manage = manage
+    async with AdminClient(node.address) as admin:
+        described = await admin.create_log("orders", partitions=1, replicas=2)
+        await admin.alter_log("orders", retention_ms=None)
+    assert described == {"name": "orders", "partitions": [{"partition": "0", "leader": 1, "replicas": [1, 2]}]}
+    assert seen[0] == ({"operation": "create", "type": "log", "name": "orders"}, {"partitions": 1, "replicas": 2})
+    assert seen[1][1] == {"retention_ms": None}, "a bound that is lifted is said so"
+
+
+async def test_a_failure_is_typed(node: TinyNode) -> None:
+    node.manage = lambda properties, arguments: (
+        {"status-code": 409, "status-description": "orders exists", "error-code": "already-exists", "retriable": False},
+        {},
+    )
+    async with AdminClient(node.address) as admin:
+        with pytest.raises(AdminError, match="orders exists") as caught:
+            await admin.create_log("orders")
+    assert (caught.value.code, caught.value.status, caught.value.retriable) == ("already-exists", 409, False)
+    assert caught.value.advice
+
+
+async def test_what_certainly_was_not_done_is_asked_again(node: TinyNode) -> None:
+    answers = iter([503, 503, 200])
+
+    def manage(properties: dict[str, Any], arguments: Any) -> Answer:
+        status = next(answers)
+        if status == 200:
+            return done({"name": "orders"})
+        description = {"status-code": status, "status-description": "no leader"}
+        return description | {"error-code": "unavailable", "retriable": True}, {}
+
+    node.manage = manage
+    async with AdminClient(node.address) as admin:
+        assert await admin.create_log("orders") == {"name": "orders"}
+
+
+async def test_a_change_whose_answer_got_lost_is_not_repeated(pair: tuple[TinyNode, TinyNode]) -> None:
+    first, second = pair
+    requests: list[str] = []
+
+    def die(properties: dict[str, Any], arguments: Any) -> Answer:
+        requests.append(properties["operation"])
+        for connection in first.connections:
+            connection.abort()
+        return done({})
+
+    first.manage = die
+    second.manage = lambda properties, arguments: done({"logs": [{"name": "trades"}]})
+    async with AdminClient([first.address, second.address]) as admin:
+        with pytest.raises(AdminError, match="may or may not have been done") as caught:
+            await admin.delete_log("trades")
+        assert caught.value.code == "unknown"
+        assert not caught.value.retriable
+        assert requests == ["delete"]
+        assert await admin.list_logs() == [{"name": "trades"}]  # a question is put to another node
+
+
+async def test_a_node_that_does_not_answer_is_given_up(node: TinyNode) -> None:
+    node.silent = True
+    async with asyncio.timeout(5):
+        async with AdminClient(node.address, timeout_s=0.3) as admin:
+            with pytest.raises(HoldfastError):
+                await admin.list_nodes()
