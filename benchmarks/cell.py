@@ -4,7 +4,6 @@ backlog.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ import psutil
 
 from benchmarks.driver.load import Load, Plan
 from benchmarks.matrix import Contestant, Row
-from benchmarks.peers.base import Peer, Target
+from benchmarks.peers.base import Peer, PeerFailed, Target
 
 WARMUP_S = 1.0
 CREDIT = 2000
 MICROSECONDS = 1_000_000
+CROWDED_CORES = 0.3  # what else ran on the machine then took more than a share that can be overlooked
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Cell:
     events_per_s: float
     receive_events_per_s: float | None
     latency_ms: Mapping[str, float]
-    cpu_us: Mapping[str, float]  # client, leader, followers (mean of them)
-    bystander_cpu_share: float  # cores that the peers not measured used meanwhile
+    cpu_us: Mapping[str, float]  # client, leader, follower (mean of them), all
+    other_cores: float  # cores that everything else on the machine used meanwhile, idle peers included
     problems: tuple[str, ...]
     driver: Mapping[str, Any]  # all that the driver reported
 
@@ -44,15 +44,22 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
             Load(_fill_plan(row, target)).run()
         plan = _plan(row, target, seconds)
         mine = peer.processes()
-        others = [process for other in peers.values() if other is not peer for process in other.processes().values()]
-        before, others_before = _cpu_s(mine), sum(_cpu_s(dict(enumerate(others))).values())
+        before, machine_before_s = _cpu_s(mine), _machine_cpu_s()
         report = Load(plan).run()
         used = {name: cpu - before[name] for name, cpu in _cpu_s(mine).items()}
-        bystanders_s = sum(_cpu_s(dict(enumerate(others))).values()) - others_before
+        machine_s = _machine_cpu_s() - machine_before_s
     finally:
-        with contextlib.suppress(OSError):
-            peer.delete(target)
-    return _cell(row, contestant, target, report, used, bystanders_s)
+        undeleted = _delete(peer, target)
+    return _cell(row, contestant, target, report, used, machine_s, undeleted)
+
+
+def _delete(peer: Peer, target: Target) -> list[str]:
+    """What went wrong, if anything: a log that stays costs disk, not the figures already taken."""
+    try:
+        peer.delete(target)
+    except (OSError, PeerFailed) as error:
+        return [f"{target.name} was not deleted: {error}"]
+    return []
 
 
 def _plan(row: Row, target: Target, seconds: float) -> Plan:
@@ -84,13 +91,20 @@ def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
     return found
 
 
+def _machine_cpu_s() -> float:
+    """CPU seconds of all processes and the kernel since the machine started."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
 def _cell(
     row: Row,
     contestant: Contestant,
     target: Target,
     report: dict[str, Any],
     used: dict[str, float],
-    bystanders_s: float,
+    machine_s: float,
+    undeleted: list[str],
 ) -> Cell:
     sent, received = report.get("send"), report.get("receive")
     main = sent or received or {}
@@ -99,8 +113,11 @@ def _cell(
     cpu_us = {
         "client": report["client_cpu_s"] * MICROSECONDS / events,
         "leader": used.get(target.leader, 0.0) * MICROSECONDS / events,
-        "followers": sum(followers) / max(len(followers), 1) * MICROSECONDS / events,
+        "follower": sum(followers) / max(len(followers), 1) * MICROSECONDS / events,
+        "all": (report["client_cpu_s"] + sum(used.values())) * MICROSECONDS / events,
     }
+    other_cores = max(machine_s - sum(used.values()) - report["client_cpu_s"], 0.0) / report["elapsed_s"]
+    crowd = [f"other processes used {other_cores:.1f} cores meanwhile"] if other_cores > CROWDED_CORES else []
     return Cell(
         row=row.name,
         contestant=contestant.title,
@@ -108,8 +125,8 @@ def _cell(
         receive_events_per_s=received["events_per_s"] if received and sent else None,
         latency_ms=main.get("latency_ms", {}),
         cpu_us={name: round(value, 2) for name, value in cpu_us.items()},
-        bystander_cpu_share=round(bystanders_s / report["elapsed_s"], 3),
-        problems=tuple(_problems(sent, received)),
+        other_cores=round(other_cores, 2),
+        problems=(*_problems(sent, received), *crowd, *undeleted),
         driver=report,
     )
 

@@ -7,44 +7,58 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cell import measure
-from benchmarks.matrix import FSYNC, MATRIX
-from benchmarks.peers.base import running
+from benchmarks.matrix import FSYNC, Contestant, Row
+from benchmarks.peers.base import PeerFailed, running
 from benchmarks.peers.holdfast import Holdfast
 
 PROFILER = Path(__file__).parent / "profiling"
 SECONDS = 8.0
 SHOWN = 25
-PERCENT = 100
 
 
-def leader(directory: Path, row_name: str = "1KiB") -> list[str]:
-    """Lines of text: the dearest functions of the process that used most CPU, which under load is the leader's."""
-    output = directory / "profile"
+@dataclass(frozen=True)
+class Profile:
+    """The dearest lines and functions of one process, as shares of all the CPU time it used."""
+
+    title: str
+    lines: list[tuple[str, float]]
+    functions: list[tuple[str, float]]
+
+    def markdown(self) -> list[str]:
+        text = ["## Profile", "", self.title, ""]
+        for title, found in (("innermost Python line", self.lines), ("function with all it calls", self.functions)):
+            text += [f"| {title} | share |", "| --- | --- |"]
+            text += [f"| `{name}` | {share:.1%} |" for name, share in found] + [""]
+        return text
+
+
+def leader(directory: Path, row: Row, contestant: Contestant = FSYNC) -> Profile:
+    """The profile of the process that used most CPU, which under load is the leader's."""
+    output = directory / f"profile-{row.name}"
     output.mkdir()
     paths = [str(PROFILER.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"HOLDFAST_PROFILE": str(output), "PYTHONPATH": os.pathsep.join(paths)}
-    row = next(row for row in MATRIX if row.name == row_name)
-    with running(Holdfast("fsync", directory, environment)) as peer:
-        cell = measure(row, FSYNC, {FSYNC.peer: peer}, SECONDS)
+    durability = contestant.peer.removeprefix("holdfast-")
+    with running(Holdfast(durability, directory, environment)) as peer:
+        (output / "begin").touch()
+        cell = measure(row, contestant, {contestant.peer: peer}, SECONDS)
     found = [json.loads(path.read_text()) for path in output.glob("*.json")]
     if not found:
-        return ["profile: the nodes wrote none (they must end by SIGTERM and run Python's exit handlers)"]
-    return _describe(max(found, key=lambda profile: profile["process_s"]), cell.events_per_s)
+        raise PeerFailed("the nodes wrote none (do they run Python's exit handlers when told to end?)")
+    dearest = max(found, key=lambda profile: profile["process_s"])
+    title = (
+        f"The leader in the row \"{row.title}\", {contestant.title}, {cell.events_per_s:,.0f} events/s while profiled: "
+        f"{dearest['process_s']:.1f} s of CPU, of these the loop's thread {dearest['main_thread_s']:.1f} s, "
+        f"other threads {dearest['other_threads_s']:.1f} s."
+    )
+    return Profile(title, _shares(dearest, "self_s"), _shares(dearest, "total_s"))
 
 
-def _describe(profile: dict[str, Any], events_per_s: float) -> list[str]:
-    whole_s = profile["process_s"]
-    lines = [
-        f"profile of the leader (1 KiB, fsync, {events_per_s:,.0f} events/s while profiled): {whole_s:.1f} s of CPU, "
-        f"of these the loop's thread {profile['main_thread_s']:.1f} s, other threads {profile['other_threads_s']:.1f} s"
-    ]
-    views = (("by line of the innermost Python frame", "self_s"), ("by function with all it calls", "total_s"))
-    for title, key in views:
-        top = sorted(profile[key].items(), key=lambda item: -item[1])[:SHOWN]
-        share = ", ".join(f"{name} {seconds * PERCENT / whole_s:.1f}%" for name, seconds in top)
-        lines.append(f"profile {title}, share of the process's CPU: {share}")
-    return lines
+def _shares(profile: dict[str, Any], key: str) -> list[tuple[str, float]]:
+    top = sorted(profile[key].items(), key=lambda item: -item[1])[:SHOWN]
+    return [(name, seconds / profile["process_s"]) for name, seconds in top]

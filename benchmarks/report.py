@@ -15,10 +15,14 @@ from rich.table import Table
 
 from benchmarks.cell import Cell
 from benchmarks.matrix import Contestant, Goal, Row
+from benchmarks.profiles import Profile
 
 COLUMNS = (
     "contestant", "events/s", "MiB/s", "Holdfast is x", "received/s", "ack p50 ms", "p95", "p99", "p99.9",
-    "client us", "leader us", "follower us", "spread",
+    "client us", "leader us", "follower us", "all us", "CPU x", "spread",
+)  # fmt: skip
+IN_TERMINAL = (
+    "contestant", "events/s", "Holdfast is x", "received/s", "ack p50 ms", "p99", "leader us", "all us", "CPU x",
 )  # fmt: skip
 MIB = 1 << 20
 
@@ -52,17 +56,18 @@ class Line:
     def cpu_us(self, part: str) -> float:
         return statistics.median(cell.cpu_us[part] for cell in self.cells)
 
-    def values(self, rival_per_s: float | None) -> list[str]:
+    def values(self, rival: Line | None) -> list[str]:
         """What the table shows, one text per column."""
         rate = self.events_per_s
         return [
             self.contestant.title,
             f"{rate:,.0f}",
             f"{rate * self.row.size / MIB:,.1f}",
-            f"{rival_per_s / rate:.2f}" if rival_per_s and rate else "-",
+            f"{rival.events_per_s / rate:.2f}" if rival and rate else "-",
             _number(self.received_per_s, ",.0f"),
             *(_number(self.latency_ms(name), ".2f") for name in ("p50", "p95", "p99", "p99.9")),
-            *(f"{self.cpu_us(part):.1f}" for part in ("client", "leader", "followers")),
+            *(f"{self.cpu_us(part):.1f}" for part in ("client", "leader", "follower", "all")),
+            f"{self.cpu_us('all') / rival.cpu_us('all'):.2f}" if rival else "-",
             self.spread,
         ]
 
@@ -91,9 +96,14 @@ class Verdict:
 
 class Report:
     def __init__(
-        self, rows: Sequence[Row], cells: Iterable[Cell], facts: Mapping[str, Any], notes: Sequence[str]
+        self,
+        rows: Sequence[Row],
+        cells: Iterable[Cell],
+        facts: Mapping[str, Any],
+        notes: Sequence[str],
+        profiles: Sequence[Profile] = (),
     ) -> None:
-        self.facts, self.notes = facts, notes
+        self.facts, self.notes, self.profiles = facts, notes, profiles
         self.cells = list(cells)
         self.rows: dict[Row, list[Line]] = {}
         for row in rows:
@@ -120,22 +130,27 @@ class Report:
     def print(self, console: Console) -> None:
         for row, lines in self.rows.items():
             table = Table(title=row.title, title_justify="left")
-            for column in COLUMNS:
+            for column in IN_TERMINAL:
                 table.add_column(column, justify="left" if column == "contestant" else "right")
             for line in lines:
-                table.add_row(*line.values(_rival_per_s(line, lines)))
+                values = dict(zip(COLUMNS, line.values(_rival(line, lines)), strict=True))
+                table.add_row(*(values[column] for column in IN_TERMINAL))
             console.print(table)
         for text in [*map(str, self.verdicts), *self.problems, *self.notes]:
             console.print(text, highlight=False)
+        for profile in self.profiles:
+            console.print("\n".join(profile.markdown()), highlight=False, markup=False)
 
     def markdown(self) -> str:
         parts = ["# Benchmark", "", *_fact_lines(self.facts), "", EXPLANATION, ""]
         parts += [f"- {verdict}" for verdict in self.verdicts] + [""]
         for row, lines in self.rows.items():
             parts += [f"## {row.title}", "", _markdown_row(COLUMNS), _markdown_row(["---"] * len(COLUMNS))]
-            parts += [_markdown_row(line.values(_rival_per_s(line, lines))) for line in lines] + [""]
+            parts += [_markdown_row(line.values(_rival(line, lines))) for line in lines] + [""]
         if self.problems or self.notes:
             parts += ["## Notes", "", *(f"- {text}" for text in [*self.problems, *self.notes]), ""]
+        for profile in self.profiles:
+            parts += profile.markdown()
         return "\n".join(parts)
 
     def write(self, directory: Path, name: str) -> list[Path]:
@@ -155,13 +170,14 @@ All contestants ran in this one run on this one machine, each a cluster of three
 driven by the same client over AMQP 1.0 with the same event size and window, in turn. events/s: acknowledged events per
 second (backlog: received), median of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of
 the Holdfast line of the same durability (else of the first one) over this line's. us: CPU microseconds per event of the
-client, of the leader's process, of a follower's process."""
+client, of the leader's process, of a follower's process, of all four together; "CPU x": what this line spends of them,
+over what that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
 
 
-def _rival_per_s(line: Line, lines: Sequence[Line]) -> float | None:
-    """The rate of the Holdfast line that this line is to be held against."""
-    rates = {other.contestant: other.events_per_s for other in lines}
-    return next((rates[rival] for rival in line.contestant.rivals if rival in rates), None)
+def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
+    """The Holdfast line that this line is to be held against."""
+    others = {other.contestant: other for other in lines}
+    return next((others[rival] for rival in line.contestant.rivals if rival in others), None)
 
 
 def _markdown_row(values: Iterable[str]) -> str:

@@ -25,13 +25,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import machine, profiles
+from benchmarks import machine
 from benchmarks.cell import Cell, measure
 from benchmarks.driver.wire import PeerError
-from benchmarks.matrix import CONTESTANTS, MATRIX, Contestant, Row
+from benchmarks.matrix import CONTESTANTS, FSYNC, MATRIX, Contestant, Row
 from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.rabbitmq import RabbitMQ
+from benchmarks.profiles import Profile
+from benchmarks.profiles import leader as leader_profile
 from benchmarks.report import Report
 
 RESULTS = Path(__file__).parent / "results"
@@ -100,6 +102,17 @@ class Bench:
         except (PeerError, PeerFailed, OSError) as error:
             self._note(f"{row.name}, {contestant.title}: no figure: {error}")
 
+    def profile(self, directory: Path) -> list[Profile]:
+        """Of the leader, in each row that Holdfast has a goal in (or in the first)."""
+        found = []
+        for row in [row for row in self.rows if row.goal] or self.rows[:1]:
+            try:
+                with self.console.status(f"profiling the leader: {row.title}"):
+                    found.append(leader_profile(directory, row, row.goal.mine if row.goal else FSYNC))
+            except (PeerError, PeerFailed, OSError) as error:
+                self._note(f"{row.name}: no profile: {error}")
+        return found
+
     def _note(self, text: str) -> None:
         self.notes.append(text)
         self.console.print(text, style="yellow", highlight=False)
@@ -136,7 +149,7 @@ def main(
 ) -> None:  # fmt: skip
     """Measure Holdfast and RabbitMQ side by side and write the table to benchmarks/results/."""
     end_on_signals()  # so that the clusters are taken down
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     rows = _selection(row_names, only)
     bench = Bench(rows, repeats or (1 if quick else REPEATS), seconds or (QUICK_SECONDS if quick else SECONDS), console)
     with scratch() as directory:
@@ -146,10 +159,8 @@ def main(
                 raise click.ClickException("no contestant could be started")
             facts = bench.facts(directory)
             bench.run()
-        if profile:
-            with console.status("profiling the leader"):
-                bench.notes += profiles.leader(directory)
-    report = Report(rows, bench.cells, facts, bench.notes)
+        found = bench.profile(directory) if profile else []
+    report = Report(rows, bench.cells, facts, bench.notes, found)
     report.print(console)
     if not bench.cells:
         raise click.ClickException("nothing could be measured")

@@ -4,7 +4,7 @@ at start.
 Problem: what limits a node under load, without a hook in the node and without a profiler that slows it (cProfile
 doubles the cost of small functions and so lies about them). Put this directory on PYTHONPATH and set
 HOLDFAST_PROFILE to a directory: each process that is named by HOLDFAST_PROFILE_MODULE then writes `<pid>.json`
-there when it ends.
+there when it ends. A file named `begin` in that directory makes it forget what it saw so far (the process's start).
 
 How: the kernel's CPU timer sends SIGPROF every few milliseconds of CPU time; the handler runs in the main thread
 between two bytecodes and notes its stack. A C call is charged to the Python line that made it. The timer counts
@@ -25,6 +25,7 @@ from itertools import pairwise
 from types import FrameType
 
 INTERVAL_S = 0.002
+ASK_EVERY = 10  # samples between two looks for the file `begin`
 DEPTH = 60  # deeper frames are the event loop's own
 
 
@@ -34,7 +35,17 @@ class Sampler:
         self.self_ns: Counter[str] = Counter()
         self.total_ns: Counter[str] = Counter()
         self.other_threads_ns = 0
+        self._begin_path = os.path.join(directory, "begin")
+        self._samples = 0
+        self._begun = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.self_ns.clear()
+        self.total_ns.clear()
+        self.other_threads_ns = 0
         self._main_ns, self._all_ns = time.thread_time_ns(), time.process_time_ns()
+        self._began_main_ns, self._began_all_ns = self._main_ns, self._all_ns
 
     def start(self) -> None:
         signal.signal(signal.SIGPROF, self._sample)
@@ -43,6 +54,10 @@ class Sampler:
         atexit.register(self.write)
 
     def _sample(self, _: int, frame: FrameType | None) -> None:
+        self._samples += 1
+        if not self._begun and self._samples % ASK_EVERY == 0 and os.path.exists(self._begin_path):
+            self._begun = True
+            self._reset()
         main_ns, all_ns = time.thread_time_ns(), time.process_time_ns()
         weight_ns = main_ns - self._main_ns
         self.other_threads_ns += all_ns - self._all_ns - weight_ns
@@ -64,8 +79,8 @@ class Sampler:
         signal.setitimer(signal.ITIMER_PROF, 0)
         found = {
             "command": sys.argv,
-            "process_s": time.process_time(),
-            "main_thread_s": time.thread_time(),
+            "process_s": (time.process_time_ns() - self._began_all_ns) / 1e9,
+            "main_thread_s": (time.thread_time_ns() - self._began_main_ns) / 1e9,
             "other_threads_s": self.other_threads_ns / 1e9,
             "self_s": {name: ns / 1e9 for name, ns in self.self_ns.most_common(200)},
             "total_s": {name: ns / 1e9 for name, ns in self.total_ns.most_common(200)},

@@ -19,7 +19,7 @@ ROW = Row("r", "a row", (FSYNC, QUORUM), goal=Goal(FSYNC, QUORUM, 3.0))
 
 
 def cell(contestant: str, rate: float, problems: tuple[str, ...] = ()) -> Cell:
-    cpu = {"client": 3.0, "leader": 10.0, "followers": 4.0}
+    cpu = {"client": 3.0, "leader": 10.0, "follower": 4.0, "all": 21.0}
     latency = {"p50": 1.0, "p95": 2.0, "p99": 3.0, "p99.9": 4.0}
     return Cell("r", contestant, rate, None, latency, cpu, 0.01, problems, {})
 
