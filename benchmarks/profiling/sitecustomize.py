@@ -15,6 +15,7 @@ other threads used is one line of its own.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from types import FrameType
 
 INTERVAL_S = 0.002
 ASK_EVERY = 10  # samples between two looks for the file `begin`
+CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/"
 DEPTH = 60  # deeper frames are the event loop's own
 
 
@@ -67,7 +69,7 @@ class Sampler:
             if frame is None:
                 return
             code = frame.f_code
-            name = f"{'/'.join(code.co_filename.rsplit('/', 3)[1:])}:{code.co_qualname}"
+            name = f"{_short(code.co_filename)}:{code.co_qualname}"
             if depth == 0:
                 self.self_ns[f"{name}:{frame.f_lineno}"] += weight_ns
             if name not in seen:  # recursion counts once
@@ -87,6 +89,16 @@ class Sampler:
         }
         with open(self._path, "w", encoding="utf-8") as file:
             json.dump(found, file)
+
+
+@functools.cache
+def _short(path: str) -> str:
+    """From the root of the package tree on: nobody needs to know where a checkout lies."""
+    for root in (CHECKOUT, "site-packages/", f"python3.{sys.version_info.minor}/"):
+        _, found, after = path.partition(root)
+        if found:
+            return after
+    return path.rpartition("/")[2]
 
 
 def wanted() -> str | None:
