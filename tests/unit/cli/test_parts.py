@@ -1,0 +1,218 @@
+"""The parts of the command line that need no cluster: settings, ports, lines, places, output, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import ports, settings
+from holdfast.cli.app import main
+from holdfast.cli.bench import percentiles
+from holdfast.cli.consume import parse_start, parse_time_ms
+from holdfast.cli.errors import CliError
+from holdfast.cli.lines import KeyColumn, lines, open_input
+from holdfast.cli.output import bytes_text, duration_text
+from holdfast.client.start import Start
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The settings of whoever runs the tests are none of the tests' business."""
+    monkeypatch.delenv("HOLDFAST_SERVER", raising=False)
+    monkeypatch.delenv("HOLDFAST_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def refused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_the_nearest_source_of_servers_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[client]\nservers = ["file:1"]\n')
+    loaded = settings.load(file)
+    assert settings.servers_from((), settings.Settings()) == ["127.0.0.1:5672"]
+    assert settings.servers_from((), loaded) == ["file:1"]
+    monkeypatch.setenv("HOLDFAST_SERVER", "env:1, env:2")
+    assert settings.servers_from((), loaded) == ["env:1", "env:2"]
+    assert settings.servers_from(("option:1",), loaded) == ["option:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[client]\nserver = 1\n", "unknown field `server`"),
+        ("[client]\ntimeout_s = -1\n", "timeout_s"),
+        ("[client\n", "not valid TOML"),
+    ],
+)
+def test_settings_that_are_wrong_stop_the_command(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["log", "list", "--config", str(file)])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_settings_file_that_was_named_must_exist(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["log", "list", "--config", str(tmp_path / "none.toml")])
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_an_unreachable_server_is_told_with_its_own_exit_status() -> None:
+    server = f"127.0.0.1:{refused_port()}"
+    result = CliRunner().invoke(main, ["log", "list", "--server", server, "--timeout-s", "0.2"])
+    assert result.exit_code == 4
+    assert "cannot be reached" in result.output
+    assert "what to do" in result.output
+
+
+def test_errors_are_json_when_asked_for() -> None:
+    server = f"127.0.0.1:{refused_port()}"
+    result = CliRunner().invoke(main, ["node", "list", "--server", server, "--timeout-s", "0.2", "--json"])
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    told = json.loads(result.stderr)
+    assert told["retriable"] is True
+    assert told["exit_status"] == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["log", "list", "--server", "not-a-port:x"],
+        ["log", "alter", "trades"],
+        ["log", "create", "trades", "--retention", "soon"],
+        ["consume", "trades", "--from", "nowhere"],
+        ["consume", "trades", "--from", "offset:00"],
+        ["produce", "trades", "--key", "a", "--key-column", "b"],
+        ["cluster", "up", "--nodes", "9"],
+    ],
+)
+def test_wrong_usage_has_exit_status_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize("command", [[], ["cluster"], ["log"], ["node"], ["produce"], ["consume"], ["bench"], ["demo"]])
+def test_everything_explains_itself(command: list[str]) -> None:
+    result = CliRunner().invoke(main, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+# ---------------------------------------------------------------- ports
+
+
+def test_a_port_that_is_taken_is_refused_when_it_was_asked_for() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        with pytest.raises(CliError, match=f"AMQP port {taken} is in use"):
+            ports.consecutive(taken, 1, 5672, "AMQP")
+        chosen = ports.consecutive(0, 3, taken, "AMQP")
+    assert taken not in chosen
+    assert chosen == list(range(chosen[0], chosen[0] + 3))
+    assert all(20_000 <= port < 32_768 for port in chosen), "outside the range of outgoing connections"
+
+
+def test_ports_above_the_last_one_are_refused() -> None:
+    with pytest.raises(CliError, match="the last port"):
+        ports.consecutive(65535, 3, 5672, "AMQP")
+
+
+# ---------------------------------------------------------------- lines and keys
+
+
+async def collect(data: bytes) -> list[bytes]:
+    return [line async for batch in lines(io.BufferedReader(io.BytesIO(data)), "test") for line in batch]  # type: ignore[arg-type]
+
+
+async def test_lines_come_without_their_ends_and_the_last_need_not_have_one() -> None:
+    assert await collect(b"") == []
+    assert await collect(b"one\ntwo\r\n\nlast") == [b"one", b"two", b"", b"last"]
+    big = [b"%d" % number * 100 for number in range(20_000)]
+    assert await collect(b"\n".join(big) + b"\n") == big
+
+
+async def test_a_line_is_handed_on_before_the_next_one_is_there() -> None:
+    reading, writing = os.pipe()
+    stream = open(reading, "rb")  # noqa: SIM115 ASYNC230  closed below, opens nothing
+    found = lines(stream, "pipe")
+    os.write(writing, b"now\n")
+    assert await asyncio.wait_for(anext(found), 5) == [b"now"]
+    os.close(writing)
+    assert [batch async for batch in found] == []
+    stream.close()
+
+
+async def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "lines.csv.gz"
+    path.write_bytes(gzip.compress(b"a\nb\n"))
+    with open_input(str(path)) as stream:
+        assert [batch async for batch in lines(stream, "file")] == [[b"a", b"b"]]
+    with pytest.raises(CliError, match="cannot be read"):
+        open_input(str(tmp_path / "none.csv"))
+
+
+def test_keys_come_from_a_column_by_number_or_name() -> None:
+    assert KeyColumn("2", ",").key_of(b"a,b,c") == "b"
+    named = KeyColumn("symbol", ";")
+    named.read_header(b"ms;symbol;price")
+    assert named.key_of(b'1;"x;y";2') == "x;y"
+    with pytest.raises(CliError, match="no column 'colour'"):
+        KeyColumn("colour", ",").read_header(b"ms,symbol")
+    with pytest.raises(CliError, match="no column 4"):
+        KeyColumn("4", ",").key_of(b"a,b,c")
+    with pytest.raises(CliError):
+        KeyColumn("0", ",")
+    with pytest.raises(CliError):
+        KeyColumn("1", "::")
+
+
+# ---------------------------------------------------------------- small things
+
+
+def test_places_to_start_from() -> None:
+    assert parse_start("earliest") == Start.earliest()
+    assert parse_start("latest") == Start.latest()
+    assert parse_start("offset:00ff") == Start.after("00ff")
+    assert parse_start("time:1000") == Start.from_time(1000)
+    assert parse_time_ms("1970-01-01T00:00:01Z") == 1000
+    assert parse_time_ms("1970-01-01T01:00:01+01:00") == 1000
+    with pytest.raises(CliError, match="not a time"):
+        parse_start("time:yesterday")
+
+
+def test_quantities_for_people() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
+    assert [duration_text(n) for n in (None, 7 * 86_400_000, 90_000, 1500)] == ["for ever", "7 d", "90 s", "1500 ms"]
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentiles([]) == {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
+    assert percentiles([3.0]) == {"p50": 3.0, "p95": 3.0, "p99": 3.0, "max": 3.0}
+    assert percentiles([float(n) for n in range(100)]) == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 99.0}
+
+
+def test_the_version_is_told() -> None:
+    assert re.search(r"\d+\.\d+", CliRunner().invoke(main, ["--version"]).output)

@@ -1,0 +1,115 @@
+"""A node process is never mistaken for a stranger, and a node that does not start says why."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.errors import CliError
+from holdfast.cli.processes import ClusterPlan, LocalCluster, NodePlan, ProcessId
+from node.config import parse
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of ours that does nothing."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield child
+    child.kill()
+    child.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> LocalCluster:
+    nodes = [NodePlan(id=n, amqp=f"127.0.0.1:{5000 + n}", rpc=f"127.0.0.1:{7000 + n}") for n in (1, 2, 3)]
+    local = LocalCluster(tmp_path / "cluster", ClusterPlan(name="dev", durability="fsync", nodes=nodes))
+    local.write()
+    return local
+
+
+def record(cluster: LocalCluster, node_id: int, pid: int, started: str) -> None:
+    path = cluster.node_directory(node_id) / "node.pid"
+    path.write_text(json.dumps({"pid": pid, "started": started}))
+
+
+def test_a_recorded_process_is_found_and_ended(cluster: LocalCluster, sleeper: subprocess.Popen[bytes]) -> None:
+    process = ProcessId.of(sleeper.pid)
+    assert process is not None
+    record(cluster, 2, process.pid, process.started)
+    assert list(cluster.running()) == [2]
+    assert cluster.kill(2)
+    assert sleeper.wait(5) == -signal.SIGKILL
+    assert cluster.process(2) is None
+    assert not cluster.kill(2)
+
+
+def test_a_stranger_with_the_same_number_is_left_alone(cluster: LocalCluster, sleeper: subprocess.Popen[bytes]) -> None:
+    record(cluster, 1, sleeper.pid, "12345")
+    assert cluster.process(1) is None
+    assert not cluster.kill(1)
+    assert cluster.stop()[1] == "was not running"
+    assert sleeper.poll() is None
+
+
+def test_a_process_that_ended_but_was_not_waited_for_counts_as_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.read()  # until the end: then it exits
+    deadline = time.monotonic() + 5
+    while (process := ProcessId.of(child.pid)) is not None:
+        assert process.wait(deadline - time.monotonic()), "a zombie is not alive"
+    child.wait()
+
+
+def test_waiting_for_a_process_is_bounded(sleeper: subprocess.Popen[bytes]) -> None:
+    process = ProcessId.of(sleeper.pid)
+    assert process is not None
+    assert not process.wait(0.05)
+    assert process.signal(signal.SIGTERM)
+    assert process.wait(5)
+    assert not process.signal(signal.SIGTERM)
+
+
+def test_the_configuration_written_is_one_a_node_accepts(cluster: LocalCluster) -> None:
+    text = cluster.config_path(2).read_text()
+    config = parse(text)
+    assert config.node.id == 2
+    assert config.rpc_addresses == {1: "127.0.0.1:7001", 2: "127.0.0.1:7002", 3: "127.0.0.1:7003"}
+    assert config.listener[0].bind == "127.0.0.1:5002"
+    assert config.storage.durability == "fsync"
+    assert Path(tomllib.loads(text)["node"]["data_dir"]).is_absolute()
+
+
+def test_a_plan_is_read_as_it_was_written(cluster: LocalCluster) -> None:
+    assert LocalCluster.load(cluster.directory).plan == cluster.plan
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"name": "x"}', '{"name": "x", "nodes": [], "durability": "y", "odd": 1}'])
+def test_a_plan_that_cannot_be_read_is_said_so(cluster: LocalCluster, text: str) -> None:
+    (cluster.directory / "cluster.json").write_text(text)
+    with pytest.raises(CliError, match="cannot be read"):
+        LocalCluster.load(cluster.directory)
+
+
+def test_a_directory_without_a_cluster_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="holds no cluster") as caught:
+        LocalCluster.load(tmp_path)
+    assert "cluster up" in caught.value.advice
+
+
+def test_a_node_that_refuses_its_configuration_is_reported_with_its_words(cluster: LocalCluster) -> None:
+    config = cluster.config_path(1)
+    config.write_text(config.read_text() + "\n[surprise]\nkey = 1\n")
+    with pytest.raises(CliError, match="exit status 2: its configuration is refused") as caught:
+        cluster.spawn(1).wait(time.monotonic() + 30)
+    assert "surprise" in str(caught.value)
+    assert str(cluster.log_path(1)) in caught.value.advice
+    assert cluster.process(1) is None
