@@ -22,33 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
-from holdfast.amqp.codec import encode_symbol_map, encode_value
-from holdfast.amqp.errors import ILLEGAL_STATE, Error, MalformedMessage, UsageError
-from holdfast.amqp.states import (
-    ACCEPTED,
-    ACCEPTED_CODE,
-    MODIFIED_CODE,
-    REJECTED_CODE,
-    RELEASED,
-    RELEASED_CODE,
-    DeliveryState,
-    Modified,
-    OtherState,
-    Rejected,
-)
-from holdfast.amqp.terminus import (
-    Coordinator,
-    Source,
-    Target,
-    read_map,
-    read_terminus,
-    text,
-    write_data,
-    write_terminus,
-)
+from holdfast.amqp.codec import encode_symbol_map, symbols_of
+from holdfast.amqp.dispositions import text, write_condition, write_data, write_state
+from holdfast.amqp.errors import ILLEGAL_STATE, Error, UsageError
+from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RELEASED, RELEASED_CODE, DeliveryState
+from holdfast.amqp.tap import Frame
+from holdfast.amqp.terminus import Coordinator, Source, Target, map_of, terminus_of, write_terminus
 
 if TYPE_CHECKING:
-    from holdfast.amqp.engine import Engine
+    from holdfast.amqp.pump import EventPump
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2
 """Sender settle modes."""
@@ -64,36 +46,19 @@ _update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
 _delivery, _send, _advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
 
 
-def read_condition(condition: Any) -> Error | None:
-    """What a pn_condition_t holds, copied out of C."""
-    if condition == ffi.NULL or not lib.pn_condition_is_set(condition):
-        return None
-    try:
-        info = read_map(lib.pn_condition_info(condition))
-    except MalformedMessage:
-        info = {}
-    name = text(lib.pn_condition_get_name(condition)) or ""
-    return Error(name, text(lib.pn_condition_get_description(condition)), info)
-
-
-def write_condition(condition: Any, error: Error) -> None:
-    lib.pn_condition_clear(condition)
-    lib.pn_condition_set_name(condition, error.condition.encode())
-    if error.description is not None:
-        lib.pn_condition_set_description(condition, error.description.encode())
-    if error.info:
-        write_data(lib.pn_condition_info(condition), encode_symbol_map(error.info))
-
-
 class Session:
     """A session. A server's engine opens its side by itself; a client gets one with Engine.open_session()."""
 
-    __slots__ = ("_engine", "_impl", "context", "links")
+    __slots__ = ("_channel", "_engine", "_handles", "_impl", "context", "links")
 
-    def __init__(self, engine: Engine, impl: Any) -> None:
+    def __init__(self, engine: EventPump, impl: Any) -> None:
         self._engine = engine
         self._impl: Any = impl
+        lib.pn_incref(impl)
+        self._channel: int | None = None
+        self._handles: dict[int, Link] = {}
         self.links: set[Link] = set()
+        """The links that are not gone."""
         self.context: Any = None
         """Free for the owner."""
 
@@ -108,6 +73,13 @@ class Session:
         if error is not None:
             write_condition(lib.pn_session_condition(self._impl), error)
         lib.pn_session_close(self._impl)
+        for link in self.links:
+            link._state = _CLOSED
+
+    def _drop(self) -> None:
+        if self._impl is not None:
+            self._engine._ended_sessions.append(self._impl)
+            self._impl = None
 
 
 class Link:
@@ -116,12 +88,16 @@ class Link:
     __slots__ = (
         "_address_is_source",
         "_engine",
+        "_handle",
         "_impl",
+        "_reported",
         "_state",
         "context",
         "max_message_size",
         "name",
+        "remote_desired_capabilities",
         "remote_max_message_size",
+        "remote_offered_capabilities",
         "remote_properties",
         "remote_rcv_settle_mode",
         "remote_snd_settle_mode",
@@ -135,7 +111,10 @@ class Link:
     def __init__(self, session: Session, impl: Any, *, ours: bool) -> None:
         self._engine = session._engine
         self._impl: Any = impl
+        lib.pn_incref(impl)
         self._state = _OPENING if ours else _REQUESTED
+        self._handle: int | None = None
+        self._reported = False
         self._address_is_source = (self.role == "sender") != ours
         self.session = session
         self.name = text(lib.pn_link_name(impl)) or ""
@@ -148,6 +127,8 @@ class Link:
         self.remote_properties: Mapping[str, Any] = {}
         self.remote_snd_settle_mode = MIXED
         self.remote_rcv_settle_mode = FIRST
+        self.remote_offered_capabilities: tuple[str, ...] = ()
+        self.remote_desired_capabilities: tuple[str, ...] = ()
         self.remote_max_message_size = 0
         """Largest message the peer takes, in bytes; 0 = no limit stated."""
         session.links.add(self)
@@ -176,15 +157,17 @@ class Link:
         """The peer attached to the transaction coordinator (refuse with amqp:not-implemented if there is none)."""
         return isinstance(self.remote_target, Coordinator)
 
-    def read_remote(self) -> None:
+    def read_attach(self, attach: Frame) -> None:
         """Takes over what the peer's attach said. Raises MalformedMessage. For the engine."""
-        impl = self._impl
-        self.remote_snd_settle_mode = int(lib.pn_link_remote_snd_settle_mode(impl))
-        self.remote_rcv_settle_mode = int(lib.pn_link_remote_rcv_settle_mode(impl))
-        self.remote_max_message_size = int(lib.pn_link_remote_max_message_size(impl))
-        self.remote_source = read_terminus(lib.pn_link_remote_source(impl))
-        self.remote_target = read_terminus(lib.pn_link_remote_target(impl))
-        self.remote_properties = read_map(lib.pn_link_remote_properties(impl))
+        snd, rcv, size = attach.field(3), attach.field(4), attach.field(10)
+        self.remote_snd_settle_mode = snd if snd in (UNSETTLED, SETTLED) else MIXED
+        self.remote_rcv_settle_mode = SECOND if rcv == SECOND else FIRST
+        self.remote_max_message_size = int(size) if isinstance(size, int) else 0
+        self.remote_offered_capabilities = symbols_of(attach.field(11))
+        self.remote_desired_capabilities = symbols_of(attach.field(12))
+        self.remote_source = terminus_of(attach.field(5))
+        self.remote_target = terminus_of(attach.field(6))
+        self.remote_properties = map_of(attach.field(13), "link properties")
 
     def accept(
         self,
@@ -224,6 +207,7 @@ class Link:
             FIRST,
         )
         self._shut(error, closed=True)
+        self._reported = True
 
     def close(self, error: Error | None = None) -> None:
         """Detaches with closed=true. LinkDetached follows when the peer has answered."""
@@ -245,6 +229,7 @@ class Link:
             return
         if self._state == _REQUESTED:
             self.refuse(error if error is not None else Error(ILLEGAL_STATE, "the link was not accepted"))
+            self._reported = False
             return
         self._shut(error, closed=closed)
 
@@ -273,13 +258,22 @@ class Link:
         lib.pn_link_set_max_message_size(impl, self.max_message_size)
         if properties:
             write_data(lib.pn_link_properties(impl), encode_symbol_map(properties))
+        self._engine._expect_output()
         lib.pn_link_open(impl)
 
     def _drop(self) -> None:
-        """The C object is about to go, or has gone."""
+        """Lets go of the C object; the engine gives back our reference when no queued event can mention it."""
         self._state = _CLOSED
-        self._impl = None
+        if self._impl is not None:
+            self._engine._graveyard.append(self._impl)
+            self._impl = None
         self.session.links.discard(self)
+        self._release_handle()
+
+    def _release_handle(self) -> None:
+        if self._handle is not None:
+            self.session._handles.pop(self._handle, None)
+            self._handle = None
 
 
 class ReceiverLink(Link):
@@ -333,7 +327,7 @@ class ReceiverLink(Link):
                 _settle(delivery)
         else:
             for delivery in deliveries:
-                code = _write_state(delivery, state)
+                code = write_state(delivery, state)
                 if code:
                     _update(delivery, code)
                 _settle(delivery)
@@ -341,25 +335,6 @@ class ReceiverLink(Link):
         assert self._unsettled >= 0, "a delivery was settled twice"
         if self._gone and self._unsettled == 0:
             self._engine._free_link(self)
-
-
-def _write_state(delivery: Any, state: DeliveryState) -> int:
-    """Prepares a local disposition; returns its descriptor code (0 = no state)."""
-    local = lib.pn_delivery_local(delivery)
-    if isinstance(state, Rejected):
-        if state.error is not None:
-            write_condition(lib.pn_disposition_condition(local), state.error)
-        return REJECTED_CODE
-    if isinstance(state, Modified):
-        lib.pn_disposition_set_failed(local, state.delivery_failed)
-        lib.pn_disposition_set_undeliverable(local, state.undeliverable_here)
-        if state.annotations:
-            write_data(lib.pn_disposition_annotations(local), encode_symbol_map(state.annotations))
-        return MODIFIED_CODE
-    if isinstance(state, OtherState):
-        write_data(lib.pn_disposition_data(local), encode_value(list(state.fields)))
-        return state.code
-    return {ACCEPTED: ACCEPTED_CODE, RELEASED: RELEASED_CODE}.get(state, 0)
 
 
 class SenderLink(Link):

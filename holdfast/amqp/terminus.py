@@ -1,9 +1,9 @@
 """Sources and targets: the two ends of a link, as values.
 
-A terminus of ours is a frozen dataclass. It is written to and read from proton's C structure in one place
-(here), through encoded bytes and our own codec, so a filter arrives as {symbol: Described(descriptor, value)}
-and an answer can echo exactly what the peer asked. A null terminus (the AMQP way to say "refused", or "none")
-is None.
+A terminus is a frozen dataclass. The peer's comes from its attach frame (tap.py), so a filter arrives as
+{symbol: Described(descriptor, value)}; ours is written to proton's C structure through bytes encoded by our own
+codec, so that an answer can echo exactly what the peer asked. A null terminus (the AMQP way to say "refused",
+or "none") is None.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cproton import ffi, lib
+from cproton import lib
 
-from holdfast.amqp.codec import decode_value, encode_symbol_map, symbol_array, symbols_of
+from holdfast.amqp.codec import Described, encode_symbol_map, symbol_array, symbols_of
+from holdfast.amqp.dispositions import write_data
 from holdfast.amqp.errors import MalformedMessage
 
 NONDURABLE, CONFIGURATION, UNSETTLED_STATE = 0, 1, 2
@@ -25,9 +26,7 @@ _EXPIRY_CODES = {
     "connection-close": lib.PN_EXPIRE_WITH_CONNECTION,
     "never": lib.PN_EXPIRE_NEVER,
 }
-_EXPIRY_NAMES = {code: name for name, code in _EXPIRY_CODES.items()}
 _MODE_CODES = {None: lib.PN_DIST_MODE_UNSPECIFIED, "copy": lib.PN_DIST_MODE_COPY, "move": lib.PN_DIST_MODE_MOVE}
-_MODE_NAMES = {code: name for name, code in _MODE_CODES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,67 +63,72 @@ class Coordinator:
     capabilities: tuple[str, ...] = ()
 
 
-def read_data(data: Any) -> Any:
-    """The single value in a pn_data_t (None if it is empty), copied out of C. Raises MalformedMessage."""
-    if data == ffi.NULL:
-        return None
-    lib.pn_data_rewind(data)
-    size = lib.pn_data_encoded_size(data)
-    if size <= 0:
-        return None
-    buffer = ffi.new("char[]", size)
-    written = lib.pn_data_encode(data, buffer, size)
-    if written < 0:
-        raise MalformedMessage("a field of the peer's frame is not valid AMQP")
-    return decode_value(ffi.buffer(buffer, written)[:])[0]
+def _text_or_none(value: Any, what: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise MalformedMessage(f"{what} is a {type(value).__name__}, not a text")
+    return None if value is None else str(value)
 
 
-def write_data(data: Any, encoded: bytes) -> None:
-    """Replaces the contents of a pn_data_t by one encoded value."""
-    lib.pn_data_clear(data)
-    if lib.pn_data_decode(data, encoded, len(encoded)) != len(encoded):
-        raise AssertionError(f"proton refused a value that our codec wrote: {encoded!r}")
+def _number(value: Any, what: str) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int):
+        raise MalformedMessage(f"{what} is a {type(value).__name__}, not a number")
+    return int(value)
 
 
-def read_map(data: Any) -> dict[str, Any]:
-    """A map with symbol keys; null counts as empty."""
-    value = read_data(data)
+def map_of(value: Any, what: str) -> dict[str, Any]:
+    """A map with symbols as keys out of a decoded value; null counts as empty."""
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise MalformedMessage("expected a map with symbols as keys")
+        raise MalformedMessage(f"{what} is not a map with symbols as keys")
     return value
 
 
-def text(raw: Any) -> str | None:
-    """A C string from the peer; bytes that are not UTF-8 are replaced, never an error."""
-    return None if raw == ffi.NULL else ffi.string(raw).decode("utf-8", "replace")
+_KINDS: dict[Any, type] = {
+    0x28: Source,
+    "amqp:source:list": Source,
+    0x29: Target,
+    "amqp:target:list": Target,
+    0x30: Coordinator,
+    "amqp:coordinator:list": Coordinator,
+}
 
 
-def read_terminus(impl: Any) -> Source | Target | Coordinator | None:
-    """What a pn_terminus_t holds. Raises MalformedMessage if the peer's filter or properties are not maps."""
-    kind = lib.pn_terminus_get_type(impl)
-    if kind == lib.PN_UNSPECIFIED:
+def terminus_of(value: Any) -> Source | Target | Coordinator | None:
+    """A terminus out of a decoded attach field. Raises MalformedMessage."""
+    if value is None:
         return None
-    capabilities = symbols_of(read_data(lib.pn_terminus_capabilities(impl)))
-    if kind == lib.PN_COORDINATOR:
-        return Coordinator(capabilities)
+    known = isinstance(value, Described) and isinstance(value.descriptor, (int, str))
+    kind = _KINDS.get(value.descriptor) if known else None
+    if kind is None or not isinstance(value.value, list):
+        raise MalformedMessage("a terminus is neither source, target nor coordinator")
+    fields = value.value + [None] * 11
+    if kind is Coordinator:
+        return Coordinator(symbols_of(fields[0]))
     common: dict[str, Any] = {
-        "address": text(lib.pn_terminus_get_address(impl)),
-        "durable": int(lib.pn_terminus_get_durability(impl)),
-        "expiry_policy": _EXPIRY_NAMES.get(lib.pn_terminus_get_expiry_policy(impl), "session-end"),
-        "timeout_s": int(lib.pn_terminus_get_timeout(impl)),
-        "dynamic": bool(lib.pn_terminus_is_dynamic(impl)),
-        "capabilities": capabilities,
-        "properties": read_map(lib.pn_terminus_properties(impl)),
+        "address": _text_or_none(fields[0], "address"),
+        "durable": _number(fields[1], "durable"),
+        "expiry_policy": _text_or_none(fields[2], "expiry-policy") or "session-end",
+        "timeout_s": _number(fields[3], "timeout"),
+        "dynamic": fields[4] is True,
     }
-    if kind == lib.PN_TARGET:
-        return Target(**common)
+    if common["expiry_policy"] not in _EXPIRY_CODES or common["durable"] not in (0, 1, 2):
+        raise MalformedMessage("a terminus has an unknown expiry-policy or durability")
+    properties = map_of(fields[5], "dynamic-node-properties")
+    if kind is Target:
+        return Target(**common, properties=properties, capabilities=symbols_of(fields[6]))
+    mode = _text_or_none(fields[6], "distribution-mode")
+    if mode not in _MODE_CODES:
+        raise MalformedMessage("a source has an unknown distribution-mode")
     return Source(
         **common,
-        distribution_mode=_MODE_NAMES.get(lib.pn_terminus_get_distribution_mode(impl)),
-        filter=read_map(lib.pn_terminus_filter(impl)),
-        outcomes=symbols_of(read_data(lib.pn_terminus_outcomes(impl))),
+        properties=properties,
+        distribution_mode=mode,
+        filter=map_of(fields[7], "filter"),
+        outcomes=symbols_of(fields[9]),
+        capabilities=symbols_of(fields[10]),
     )
 
 
