@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.amqp import Link, ReceiverLink, SenderLink
+from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from node.listener import errors, routing
 from node.listener.broker import Broker
 from node.listener.egress import Egress
@@ -122,7 +122,10 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
                 starts = dict(zip(wanted, found, strict=True))
         if link.alive:
-            host.serve(link, _events(host, link, plan, starts))
+            endpoint = _events(host, link, plan, starts)
+            host.serve(link, endpoint)
+            if isinstance(link, SenderLink) and link.credit > 0:
+                endpoint.on_credit(Credit(link))  # it came with the attach, before there was anybody to take it
     except TimeoutError:
         link.refuse(errors.no_leader(plan.log, plan.partition or "any", wait_s))
     except (Refused, KeyError) as problem:  # KeyError: the log was deleted meanwhile

@@ -68,6 +68,7 @@ class Ingest(Endpoint):
         self._unanswered = 0
         self._mean_size = 0.0
         self._turn = 0  # of the round robin
+        self._known_partitions: Sequence[str] | None = None  # until something changes
         self._redirects = plan.bound and host.redirects
 
     def open(self) -> None:
@@ -149,8 +150,11 @@ class Ingest(Endpoint):
         return partitions[hashed(key, len(partitions))]
 
     def _partitions(self) -> Sequence[str]:
-        view = self.host.broker.describe(self.plan.log)
-        return () if view is None else view.partitions
+        known = self._known_partitions
+        if known is None:
+            view = self.host.broker.describe(self.plan.log)
+            known = self._known_partitions = () if view is None else view.partitions
+        return known
 
     def _next(self, partitions: Sequence[str]) -> str:
         self._turn += 1
@@ -225,6 +229,7 @@ class Ingest(Endpoint):
 
     def on_change(self) -> None:
         super().on_change()
+        self._known_partitions = None
         broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
         if self.leaving:
             return
