@@ -73,7 +73,7 @@ class AppendStream:
 
     async def _run(self) -> None:
         reading = None
-        reason = "this node is stopping"
+        reason = "the connection was given up"
         try:
             await self._call.wait_for_connection()  # the other node's welcome: only now is anything sent
             reading = asyncio.ensure_future(self._read())
