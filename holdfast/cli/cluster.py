@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli import ports
 from holdfast.cli.errors import EXIT_NOT_FOUND, EXIT_TIMEOUT, CliError
-from holdfast.cli.frame import Frame, command_frame, run
+from holdfast.cli.frame import Frame, command_frame, run, terminate_like_interrupt
 from holdfast.cli.output import Output
 from holdfast.cli.processes import ClusterPlan, LocalCluster, NodePlan
 from holdfast.client.admin import AdminClient
@@ -67,15 +67,18 @@ def up(
     wait_s: float,
 ) -> None:
     """Create a cluster, or start one that was stopped."""
+    terminate_like_interrupt()
     if LocalCluster.exists(directory):
         local = LocalCluster.load(directory)
         _refuse_change(local, nodes, amqp_port, durability)
     else:
         local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync")
     start(local, frame.output, wait_s)
-    _describe(local, frame.output, detach)
-    if not detach:
-        hold(local, frame.output)
+    try:
+        _describe(local, frame.output, detach)
+    finally:
+        if not detach:
+            hold(local, frame.output)
 
 
 def create(
@@ -197,9 +200,10 @@ def _process_rows(local: LocalCluster) -> list[dict[str, Any]]:
 
 def hold(local: LocalCluster, output: Output) -> None:
     """Keep the cluster up until Ctrl-C (or SIGTERM), tell of nodes that die, then stop it."""
-    output.say("the cluster stays up until Ctrl-C")
     try:
         run(_watch(local, output))
+    except KeyboardInterrupt:
+        output.note("interrupted")  # before the watch had begun to listen; the same thing is meant
     finally:
         for node_id, outcome in local.stop().items():
             output.say(f"node {node_id}: {outcome}")
@@ -208,9 +212,10 @@ def hold(local: LocalCluster, output: Output) -> None:
 async def _watch(local: LocalCluster, output: Output) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
     known = set(local.running())
+    output.say("the cluster stays up until Ctrl-C")
     while not ended.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), WATCH_INTERVAL_S)

@@ -25,7 +25,7 @@ import click
 from holdfast.amqp.partition_key import partition_index
 from holdfast.cli.cluster import create, hold, start
 from holdfast.cli.errors import EXIT_TIMEOUT, CliError
-from holdfast.cli.frame import Frame, command_frame, run
+from holdfast.cli.frame import Frame, command_frame, run, terminate_like_interrupt
 from holdfast.cli.mainjob import LOG, PARTITIONS, Job, run_job
 from holdfast.cli.output import Output
 from holdfast.cli.processes import LocalCluster
@@ -63,11 +63,12 @@ def demo(
 ) -> None:
     """Run the main job: publish, kill a leader, read back, compare. Exit status 0 only if all of it is proven."""
     output = frame.output
+    terminate_like_interrupt()
     _clear(directory, output)
     local = create(directory, nodes, amqp_port, 0, "demo", durability)
     output.say(f"starting {nodes} nodes in {local.directory} (AMQP {', '.join(local.plan.servers)})")
-    start(local, output, wait_s=60.0)
     try:
+        start(local, output, wait_s=60.0)
         job = Job(uuid.uuid4().hex[:12], local, file)
         run(_bounded(job, output, bound_s))
         problems = _problems(job)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -146,6 +147,16 @@ def exit_status(error: CliError | HoldfastError) -> int:
             return errors.EXIT_TIMEOUT
         case _:
             return errors.EXIT_FAILED
+
+
+def terminate_like_interrupt() -> None:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, for commands that own processes: they must not be left behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

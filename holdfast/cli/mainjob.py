@@ -37,8 +37,9 @@ ASK_INTERVAL_S = 0.05
 class Failover:
     """The kill, and the silence it causes on the partitions that the dead node led."""
 
-    def __init__(self, victim: int, partitions: list[str]) -> None:
-        self.victim, self.partitions = victim, partitions
+    def __init__(self, victim: int) -> None:
+        self.victim = victim
+        self.partitions: list[str] = []  # those that it leads when it is killed
         self.killed_s = self.dead_s = 0.0
         self.restarted_after_s: float | None = None
         self.resumed = asyncio.Event()  # every partition flows again
@@ -48,13 +49,15 @@ class Failover:
 
     def on_confirmed(self, partition: str | None, events: int) -> None:
         """Events were confirmed just now."""
-        if partition is None or partition not in self.partitions:
+        if partition is None:
             return
         now_s = time.monotonic()
-        if self.killed_s and not self.resumed.is_set():
-            silence_s = now_s - self._last_s.get(partition, self.killed_s)
-            self._gap_s[partition] = max(silence_s, self._gap_s.get(partition, 0.0))
+        silence_s = now_s - self._last_s.get(partition, self.killed_s)
         self._last_s[partition] = now_s
+        if partition not in self.partitions:
+            return
+        if not self.resumed.is_set():
+            self._gap_s[partition] = max(silence_s, self._gap_s.get(partition, 0.0))
         if self.dead_s and now_s > self.dead_s + STALE_ANSWER_S:
             self._after[partition] += events
             if all(self._after[name] >= RESUMED_EVENTS for name in self.partitions):
@@ -100,14 +103,14 @@ async def run_job(job: Job, output: Output) -> None:
         leaders = await _leaders(admin)
     busiest = _load_by_partition(counts).most_common(1)[0][0]
     victim = leaders[busiest]
-    job.failover = Failover(victim, sorted(p for p, leader in leaders.items() if leader == victim))
+    job.failover = Failover(victim)
     job.entry_node, job.exit_node = [node.id for node in job.local.plan.nodes if node.id != victim][:2]
     output.say(
         f"log {LOG}: {PARTITIONS} partitions led by nodes {', '.join(str(leaders[p]) for p in sorted(leaders))}\n"
         f"publishing {counts.total():,} trades through node {job.entry_node}, "
         f"reading them back through node {job.exit_node}"
     )
-    await _Run(job, job.failover, output, counts.total()).run()
+    await _Run(job, job.failover, output, busiest, counts.total()).run()
 
 
 async def _leaders(admin: AdminClient) -> dict[str, int]:
@@ -130,8 +133,8 @@ def _load_by_partition(counts: Counter[str]) -> Counter[str]:
 class _Run:
     """The three things that happen at once."""
 
-    def __init__(self, job: Job, failover: Failover, output: Output, total: int) -> None:
-        self.job, self.failover, self.output, self.total = job, failover, output, total
+    def __init__(self, job: Job, failover: Failover, output: Output, busiest: str, total: int) -> None:
+        self.job, self.failover, self.output, self.busiest, self.total = job, failover, output, busiest, total
         self.confirmed = 0
         self.kill_due = asyncio.Event()
         self.ends: dict[str, str] | None = None  # the last offset of each partition, once publishing is over
@@ -185,6 +188,11 @@ class _Run:
         """kill -9 in the middle; the node comes back when the others have taken over."""
         failover, local = self.failover, self.job.local
         await self.kill_due.wait()
+        async with AdminClient(local.plan.servers) as admin:
+            leaders = await _leaders(admin)
+        if failover.victim not in leaders.values():
+            failover.victim = leaders[self.busiest]  # leadership has moved meanwhile
+        failover.partitions = sorted(p for p, leader in leaders.items() if leader == failover.victim)
         failover.killed_s = time.monotonic()
         await asyncio.to_thread(local.kill, failover.victim)
         failover.dead_s = time.monotonic()

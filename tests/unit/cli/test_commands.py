@@ -1,0 +1,112 @@
+"""The commands against real nodes: a cluster's life, and the main job in small."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.demo import DEFAULT_FILE
+from holdfast.cli.processes import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+
+def holdfast(*arguments: str, status: int = 0, text: bytes = b"") -> bytes:
+    """Run a command as a user does; returns its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *arguments], input=text, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout.decode()}\n{done.stderr.decode()}"
+    return done.stdout
+
+
+def asked(*arguments: str, status: int = 0) -> Any:
+    return json.loads(holdfast(*arguments, "--json", status=status))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A place for a cluster, which is stopped whatever happens."""
+    path = tmp_path / "cluster"
+    yield path
+    if LocalCluster.exists(path):
+        LocalCluster.load(path).stop()
+
+
+def test_the_life_of_a_cluster(directory: Path) -> None:
+    at = ("--dir", str(directory))
+    up = asked("cluster", "up", *at, "--detach")
+    servers = [node["amqp"] for node in up["nodes"]]
+    assert len(servers) == 3
+    first, second, third = (("--server", server) for server in servers)
+
+    asked("log", "create", "greetings", "--partitions", "4", "--replicas", "3", *first)
+    described = asked("log", "describe", "greetings", *second)
+    assert described["name"] == "greetings"
+    assert [entry["partition"] for entry in described["partitions"]] == ["0", "1", "2", "3"]
+    assert all(sorted(entry["replicas"]) == [1, 2, 3] for entry in described["partitions"])
+    holdfast("log", "create", "greetings", *first, status=1)
+    holdfast("log", "describe", "nothing", *first, status=3)
+
+    text = b"".join(b"%d,key-%d\n" % (number, number % 7) for number in range(5000))
+    holdfast("produce", "greetings", "--key-column", "2", *first, text=text)
+    victim = described["partitions"][0]["leader"]
+    assert asked("cluster", "kill-node", str(victim), *at)["outcome"] == "killed"
+    holdfast("cluster", "kill-node", str(victim), *at, status=3)
+    holdfast("cluster", "status", *at, status=1)
+    alive = next(option for number, option in enumerate((first, second, third), 1) if number != victim)
+    read = holdfast("consume", "greetings", "--from", "earliest", "--until-end", *alive)
+    assert sorted(read.splitlines()) == sorted(text.splitlines())
+
+    asked("cluster", "start-node", str(victim), *at)
+    status = asked("cluster", "status", *at)
+    assert [node["answers"] for node in status["nodes"]] == [True] * 3
+    through = servers[victim - 1]
+    last = holdfast("consume", "greetings", "--from", "earliest", "--max", "3", "--json", "--server", through)
+    assert [set(json.loads(line)) for line in last.splitlines()] == [
+        {"partition", "offset", "timestamp_ms", "key", "body"}
+    ] * 3
+    holdfast("log", "delete", "greetings", "--yes", *first)
+
+    stopped = asked("cluster", "down", *at)
+    assert [node["outcome"] for node in stopped["nodes"]] == ["stopped"] * 3
+    assert not LocalCluster.load(directory).running()
+    holdfast("cluster", "up", *at, "--nodes", "5", "--detach", status=1)
+
+
+def test_the_main_job_in_small(directory: Path, tmp_path: Path) -> None:
+    small = tmp_path / "trades.csv.gz"
+    with gzip.open(DEFAULT_FILE, "rb") as whole:
+        small.write_bytes(gzip.compress(b"".join(islice(whole, 60_001))))
+    summary = asked("demo", "--dir", str(directory), "--file", str(small), "--once")
+    assert summary["ok"] is True
+    assert summary["problems"] == []
+    assert summary["publish"]["confirmed"] == summary["read_back"]["distinct"] == 60_000
+    assert summary["publish"]["through_node"] != summary["read_back"]["through_node"]
+    assert summary["failover"]["gap_ms"] > 0
+    assert summary["failover"]["restarted_after_s"] > 0
+    assert not LocalCluster.load(directory).running()
+
+
+def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> None:
+    command = [sys.executable, "-m", "holdfast.cli", "cluster", "up", "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            if b"until Ctrl-C" in line:
+                break
+        assert list(LocalCluster.load(directory).running()) == [1, 2, 3]
+        os.kill(up.pid, signal.SIGTERM)
+        assert up.stdout.read().count(b": stopped") == 3
+        assert up.wait(30) == 0
+    assert not LocalCluster.load(directory).running()
