@@ -18,7 +18,6 @@ from benchmarks.peers.base import Peer, PeerFailed, Target
 WARMUP_S = 1.0
 CREDIT = 2000
 MICROSECONDS = 1_000_000
-CROWDED_CORES = 0.3  # what else ran on the machine then took more than a share that can be overlooked
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ def _cell(
         "all": (report["client_cpu_s"] + sum(used.values())) * MICROSECONDS / events,
     }
     other_cores = max(machine_s - sum(used.values()) - report["client_cpu_s"], 0.0) / report["elapsed_s"]
-    crowd = [f"other processes used {other_cores:.1f} cores meanwhile"] if other_cores > CROWDED_CORES else []
     return Cell(
         row=row.name,
         contestant=contestant.title,
@@ -126,7 +124,7 @@ def _cell(
         latency_ms=main.get("latency_ms", {}),
         cpu_us={name: round(value, 2) for name, value in cpu_us.items()},
         other_cores=round(other_cores, 2),
-        problems=(*_problems(sent, received), *crowd, *undeleted),
+        problems=(*_problems(sent, received), *undeleted),
         driver=report,
     )
 

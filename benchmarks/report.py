@@ -24,6 +24,7 @@ COLUMNS = (
 IN_TERMINAL = (
     "contestant", "events/s", "Holdfast is x", "received/s", "ack p50 ms", "p99", "leader us", "all us", "CPU x",
 )  # fmt: skip
+CROWDED_CORES = 0.3  # other processes then took more than a share that can be overlooked
 MIB = 1 << 20
 
 
@@ -125,7 +126,14 @@ class Report:
     @property
     def problems(self) -> list[str]:
         """What the driver or the peers had to complain about, each kind once per contestant and row."""
-        return list(dict.fromkeys(f"{c.row}, {c.contestant}: {problem}" for c in self.cells for problem in c.problems))
+        found = [f"{cell.row}, {cell.contestant}: {problem}" for cell in self.cells for problem in cell.problems]
+        crowded = [cell.other_cores for cell in self.cells if cell.other_cores > CROWDED_CORES]
+        if crowded:
+            found.append(
+                f"the machine was not quiet: in {len(crowded)} of {len(self.cells)} runs other processes used "
+                f"{min(crowded):.1f} to {max(crowded):.1f} cores; the rates are too low, and not evenly so"
+            )
+        return list(dict.fromkeys(found))
 
     def print(self, console: Console) -> None:
         for row, lines in self.rows.items():
