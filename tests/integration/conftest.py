@@ -95,9 +95,8 @@ def own_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture(autouse=True)
-def _forget_clusters() -> Iterator[None]:
+def _forget_clusters() -> None:
     _serving.clear()
-    yield
 
 
 @pytest.fixture
