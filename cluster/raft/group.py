@@ -78,6 +78,7 @@ class Group:
         journal: Journal,
         host: GroupHost,
         emit: Emit,
+        append_emit: Emit,
         options: RaftOptions,
         randomness: random.Random,
         version: int,
@@ -102,10 +103,12 @@ class Group:
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
         self.scheduled_at = inf
         self.closed = False
-        self._build_core(version, emit, randomness, preferred)
+        self._build_core(version, emit, append_emit, randomness, preferred)
         self._restore()
 
-    def _build_core(self, version: int, emit: Emit, randomness: random.Random, preferred: NodeId | None) -> None:
+    def _build_core(
+        self, version: int, emit: Emit, append_emit: Emit, randomness: random.Random, preferred: NodeId | None
+    ) -> None:
         journal, options = self._journal, self._options
         by_id = {node: Member(node) for node in self.members}
         peers = {node: member for node, member in by_id.items() if node != self._self_id}
@@ -115,7 +118,7 @@ class Group:
         self._guard = Guard(self.name, peers, version, stamp, journal, self._election, emit)
         self._core = Core(by_id[self._self_id], peers.values(), journal, self._guard, self, options)
         self._guard.core = self._election.core = self._core
-        self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, emit)
+        self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, append_emit)
         self._handover = Handover(self._core, journal, peers, options, preferred)
         eager = preferred in (None, self._self_id)
         self._election.first_wait(self._host.now, eager=eager, new=journal.term == 0)

@@ -79,6 +79,7 @@ class Host:
         self._up: set[NodeId] = set()
         self._batch: Batch | None = None
         self._outbox: dict[NodeId, list[RaftMessage]] = {}
+        self._early: dict[NodeId, list[RaftMessage]] = {}
         # What an earlier process of this node wrote may not have been synced: the first turn does it.
         self._votes_changed = True
         self._entries_changed = False
@@ -109,8 +110,9 @@ class Host:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
         journal = Journal(group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries)
+        append_emit = self._emit_early if self.options.eager_appends else self._emit
         group = Group(
-            group_id, self.node_id, members, machine, journal, self, self._emit, self.options,
+            group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
             random.Random(self._random.getrandbits(64)), version, preferred,
         )  # fmt: skip
         self._groups[group_id] = group
@@ -212,6 +214,8 @@ class Host:
             group.tick(now)
             self._schedule(group)
         self._write()
+        early, self._early = self._early, {}
+        self._send_all(early)
         durable = [(group, group.journal.mark_written()) for group in ticked]
         self._cache.shrink()
         needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
@@ -227,8 +231,7 @@ class Host:
         for group, index in turn.durable:
             if not group.closed:
                 group.after_sync(index)
-        for node, messages in turn.messages.items():
-            self._send(node, messages)
+        self._send_all(turn.messages)
         if self.has_work:
             self._wake()
 
@@ -285,3 +288,11 @@ class Host:
 
     def _emit(self, node: NodeId, message: RaftMessage) -> None:
         self._outbox.setdefault(node, []).append(message)
+
+    def _emit_early(self, node: NodeId, message: RaftMessage) -> None:
+        """A leader's append promises nothing: followers write while the leader syncs (`eager_appends`)."""
+        self._early.setdefault(node, []).append(message)
+
+    def _send_all(self, messages_by_peer: dict[NodeId, list[RaftMessage]]) -> None:
+        for node, messages in messages_by_peer.items():
+            self._send(node, messages)

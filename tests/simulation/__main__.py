@@ -1,4 +1,5 @@
-"""`python -m tests.simulation --seeds A:B` runs schedules A..B-1; the first failing one is run again with a trace."""
+"""`python -m tests.simulation --seeds A:B` runs schedules A..B-1; the first failing one is run again with a
+trace."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """What must hold at every moment of a schedule, judged from outside by one who sees all nodes.
 
 * Election safety: at most one leader per term.
-* Committed entries never change: whatever index a node commits or applies, every node that ever does so sees the same term and
-  data there.
+* Committed entries never change: whatever index a node commits or applies, every node that ever does so sees
+  the same term and data there.
 * Leader completeness: whoever becomes leader holds every entry committed before.
-* Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered with Discarded is
-  nowhere; nobody is answered twice.
-* State machines agree: a running digest over applied entries is the same on all nodes at the same index, also after restarts.
+* Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered
+  with Discarded is nowhere; nobody is answered twice.
+* State machines agree: a running digest over applied entries is the same on all nodes at the same index, also
+  after restarts.
 
 A violation is an exception at the step that causes it, so the trace ends where the damage was done.
 """
@@ -77,7 +78,8 @@ class Checker:
             self.unknown += 1
 
     def finish(self, logs: Iterable[tuple[int, Callable[[int], tuple[int, bytes] | None], int]]) -> None:
-        """All nodes are healthy again and have applied everything: nothing acknowledged may be missing anywhere."""
+        """All nodes are healthy again and have applied everything: nothing acknowledged may be missing
+        anywhere."""
         for node, entry_at, base in logs:
             for index, wanted in self.acknowledged.items():
                 if index > base and entry_at(index) != wanted:

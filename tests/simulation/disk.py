@@ -1,8 +1,8 @@
 """A disk that forgets what was not synced.
 
-Writes are visible at once, as in RocksDB. `crash(lose_unsynced=True)` is the loss of power: of what was written after the last
-sync a prefix survives (the write-ahead log is sequential), chosen by the schedule's randomness. `crash(lose_unsynced=False)` is
-kill -9: everything written survives, but is still not durable.
+Writes are visible at once, as in RocksDB. `crash(lose_unsynced=True)` is the loss of power: of what was
+written after the last sync a prefix survives (the write-ahead log is sequential), chosen by the schedule's
+randomness. `crash(lose_unsynced=False)` is kill -9: everything written survives, but is still not durable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Links between simulated nodes: FIFO per connection, and everything a reconnect can do to what was under way.
+"""Links between simulated nodes: FIFO per connection, and everything a reconnect can do to what was under
+way.
 
-One link per ordered pair, as in production. A frame is bytes. Faults: latency and stalls (order kept), a reset (frames in
-flight are lost, or arrive late, after newer ones of the next connection, or twice), a cut (frames vanish; the sender notices
-after a while or never), the replay of old frames. The sender of a link is told when its connection breaks and returns.
+One link per ordered pair, as in production. A frame is bytes. Faults: latency and stalls (order kept), a
+reset (frames in flight are lost, or arrive late, after newer ones of the next connection, or twice), a cut
+(frames vanish; the sender notices after a while or never), the replay of old frames. The sender of a link is
+told when its connection breaks and returns.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class World(Protocol):
 
     now: float
     randomness: random.Random
+    latency_s: float
 
     def at(self, time: float, action: Callable[[], None]) -> None: ...
     def trace(self, text: str) -> None: ...
@@ -37,6 +40,7 @@ class Link:
         self._in_flight: deque[tuple[float, bytes]] = deque()
         self._remembered: deque[bytes] = deque(maxlen=REMEMBERED_FRAMES)
         self._stalled_until = 0.0
+        self._stutters_until = 0.0
         self._epoch = 0
         self._pump_at = 0.0
 
@@ -46,7 +50,9 @@ class Link:
         self._remembered.append(frame)
         if self.is_cut:
             return
-        latency = self._world.randomness.uniform(0.0002, 0.002)
+        latency = self._world.randomness.uniform(0.0002, self._world.latency_s)
+        if self._world.now < self._stutters_until:
+            self._arrive_later(frame, mean_s=self._world.latency_s)
         earliest = self._in_flight[-1][0] if self._in_flight else 0.0
         self._in_flight.append((max(earliest, self._world.now + latency, self._stalled_until), frame))
         if len(self._in_flight) == 1:
@@ -96,8 +102,12 @@ class Link:
             for frame in list(self._remembered)[start : start + count]:
                 self._arrive_later(frame)
 
-    def _arrive_later(self, frame: bytes) -> None:
-        delay = self._world.randomness.expovariate(1 / 0.15)
+    def stutter(self, seconds: float) -> None:
+        """For a while every frame arrives twice."""
+        self._stutters_until = self._world.now + seconds
+
+    def _arrive_later(self, frame: bytes, mean_s: float = 0.15) -> None:
+        delay = self._world.randomness.expovariate(1 / mean_s)
         self._world.at(self._world.now + delay, lambda: self._world.arrive(self.sender, self.receiver, frame))
 
     def cut(self, *, noticed_after: float | None) -> None:

@@ -1,7 +1,7 @@
 """A simulated node: the real Host, groups, journals and guards on a simulated disk, clock and network.
 
-The loop is the production loop in small: woken by `on_wake`, by deadlines and by frames; one turn, a sync that takes time, then
-`release`; client input and frames go on arriving while the sync runs.
+The loop is the production loop in small: woken by `on_wake`, by deadlines and by frames; one turn, a sync
+that takes time, then `release`; client input and frames go on arriving while the sync runs.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ class DigestMachine:
     def restore(self, index: int, data: bytes | None) -> None:
         if data is not None:
             self.index, self.digest = int.from_bytes(data[:8]), data[8:]
-            assert self._node.disk.get(self._key(self.index)) == self.digest, "checkpoint without its effects"
+            effect = self._node.disk.get(self._key(self.index)) or b""
+            assert effect == self.digest, "checkpoint without its effects"
 
     def _key(self, index: int) -> bytes:
         return b"o" + self._group_id.to_bytes(8) + index.to_bytes(8)
 
 
 class SimNode:
+    answers_everything = True
+
     def __init__(self, schedule: Schedule, node_id: int, options: RaftOptions) -> None:
         self.schedule = schedule
         self.id = node_id
@@ -190,6 +193,8 @@ class SimNode:
             if self.schedule.tracing:
                 self.schedule.trace(f"{self.id} -> {peer}: {describe(message)}")
             self.schedule.links[self.id, peer].send(message.SerializeToString())
+            if message.HasField("vote_reply") and not message.vote_reply.pre:
+                self.schedule.voted(self)
 
     def arrive(self, sender: int, frame: bytes) -> None:
         if self.schedule.now < self._paused_until:

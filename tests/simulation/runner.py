@@ -8,7 +8,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tests.simulation import mutations
 from tests.simulation.nodes import SimNode
+from tests.simulation.raw import RawNode
 from tests.simulation.schedule import Plan, Schedule
 
 Kind = tuple[Callable[..., Any], Callable[[Plan], Plan], Callable[[], contextlib.AbstractContextManager[None]]]
@@ -18,7 +20,19 @@ def as_drawn(plan: Plan) -> Plan:
     return plan
 
 
-KINDS: dict[str, Kind] = {"guarded": (SimNode, as_drawn, contextlib.nullcontext)}
+KINDS: dict[str, Kind] = {
+    "guarded": (SimNode, as_drawn, contextlib.nullcontext),
+    "contested": (SimNode, mutations.contested, contextlib.nullcontext),
+    "bare-library": (RawNode, mutations.bare, mutations.library_random),
+    "bare-library-fifo": (RawNode, mutations.bare_fifo, mutations.library_random),
+    "no-append-rewrite": (SimNode, as_drawn, mutations.no_append_rewrite),
+    "no-vote-dedup": (SimNode, mutations.contested_by_five, mutations.no_vote_dedup),
+    "no-sync": (SimNode, mutations.crashing, mutations.no_sync),
+    "forgotten-vote": (SimNode, mutations.contested, mutations.forgotten_vote),
+    "forgotten-term": (SimNode, mutations.contested, mutations.forgotten_term),
+    "no-commit-clamp": (SimNode, mutations.replaying, mutations.no_commit_clamp),
+    "every-reset-counts": (SimNode, mutations.replaying, mutations.every_reset_counts),
+}
 
 
 @contextlib.contextmanager
@@ -37,7 +51,7 @@ def run_schedule(kind: str, seed: int, *, tracing: bool = False) -> tuple[Schedu
     with quiet(), mutation():
         try:
             schedule.run()
-        except Exception as error:  # whatever breaks inside a node is a finding
+        except Exception as error:  # noqa: BLE001 - whatever breaks inside a node is a finding
             return schedule, error
     return schedule, None
 

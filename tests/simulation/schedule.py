@@ -1,9 +1,9 @@
 """One random schedule: a cluster, a while of faults and client input, then healing and a verdict.
 
-Everything random comes from one generator seeded by the schedule's number, and time is a heap of events, so the number replays
-the schedule exactly. A schedule picks its own cluster size, options and mix of faults first; then it breaks things until
-`chaos_s` of virtual time are over; then it heals everything and demands that the cluster elects, commits and agrees within
-`HEALING_S`.
+Everything random comes from one generator seeded by the schedule's number, and time is a heap of events, so
+the number replays the schedule exactly. A schedule picks its own cluster size, options and mix of faults
+first; then it breaks things until `chaos_s` of virtual time are over; then it heals everything and demands
+that the cluster elects, commits and agrees within `HEALING_S`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Plan:
     chaos_s: float
     fault_every_s: float
     burst_every_s: float
+    latency_s: float
+    bounce_voters: float
     weights: dict[str, float]
     wild: bool
     power_loss: bool
@@ -60,11 +62,14 @@ class Plan:
             "start": 3.0,
             "pause": randomness.choice((0.0, 1.0, 2.0)),
             "replay": randomness.choice((1.0, 4.0)) if wild else 0.0,
+            "stutter": randomness.choice((0.0, 1.0)) if wild else 0.0,
+            "bounce": randomness.choice((0.0, 1.0)),
             "trim": randomness.choice((0.0, 1.0)),
             "transfer": randomness.choice((0.0, 1.0)),
         }
         options = RaftOptions(
             durability="replicated" if replicated else "fsync",
+            eager_appends=randomness.random() < 0.5,
             max_append_entries=randomness.choice((1, 3, 8, 1024)),
             window_messages=randomness.choice((1, 2, 64)),
             apply_entries_per_tick=randomness.choice((1, 4, 1024)),
@@ -77,6 +82,8 @@ class Plan:
             chaos_s=randomness.uniform(4.0, 8.0),
             fault_every_s=randomness.choice((0.05, 0.1, 0.25)),
             burst_every_s=randomness.choice((0.05, 0.1, 0.2)),
+            latency_s=randomness.choice((0.002, 0.002, 0.01, 0.05)),
+            bounce_voters=randomness.choice((0.0, 0.0, 0.3)),
             weights=weights,
             wild=wild,
             power_loss=not replicated,
@@ -102,6 +109,7 @@ class Schedule:
         self.randomness = random.Random(seed)
         self.plan = plan(Plan.draw(self.randomness))
         self.now = 0.0
+        self.latency_s = self.plan.latency_s
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = 0
         self._unique = 0
@@ -195,6 +203,11 @@ class Schedule:
         return self.links[self.randomness.choice(list(self.links))]
 
     def _some_node(self) -> Any:
+        """Leaders suffer more often than others."""
+        if self.randomness.random() < 0.4:
+            leaders = [node for node in self.nodes.values() if node.is_leader(1)]
+            if leaders:
+                return self.randomness.choice(leaders)
         return self.nodes[self.randomness.choice(self.node_ids)]
 
     def _fault_stall(self) -> None:
@@ -212,6 +225,11 @@ class Schedule:
         link = self._some_link()
         self.trace(f"FAULT replay {link.sender} -> {link.receiver}")
         link.replay()
+
+    def _fault_stutter(self) -> None:
+        link = self._some_link()
+        self.trace(f"FAULT stutter {link.sender} -> {link.receiver}")
+        link.stutter(self.randomness.uniform(0.05, 1.0))
 
     def _fault_cut(self) -> None:
         link = self._some_link()
@@ -238,6 +256,19 @@ class Schedule:
         for node in self.nodes.values():
             self._crash(node)
 
+    def _fault_bounce(self) -> None:
+        """A supervisor restarts the process at once."""
+        self._bounce(self._some_node(), down_s=self.randomness.uniform(0.002, 0.1))
+
+    def _bounce(self, node: Any, down_s: float) -> None:
+        self._crash(node)
+        self.at(self.now + down_s, lambda: self._start(node))
+
+    def voted(self, node: Any) -> None:
+        """A node has just given its vote away: the moment at which forgetting it hurts most."""
+        if not self._chaos_over and self.randomness.random() < self.plan.bounce_voters:
+            self.at(self.now + self.randomness.uniform(0.0, 0.02), lambda: self._bounce(node, down_s=0.001))
+
     def _crash(self, node: Any) -> None:
         if not node.is_running:
             return
@@ -253,7 +284,10 @@ class Schedule:
     def _fault_start(self) -> None:
         down = [node for node in self.nodes.values() if not node.is_running]
         if down:
-            node = self.randomness.choice(down)
+            self._start(self.randomness.choice(down))
+
+    def _start(self, node: Any) -> None:
+        if not node.is_running:
             self.trace(f"start {node.id}")
             node.start()
 
@@ -283,13 +317,12 @@ class Schedule:
         for link in self.links.values():
             link.heal()
         for node in self.nodes.values():
-            if not node.is_running:
-                node.start()
+            self._start(node)
         self._final: dict[int, bytes] = {}
 
     def _is_healthy(self) -> bool:
         """Every group has one leader that is ready, and everybody applied an entry proposed after healing."""
-        return all([self._group_is_healthy(group_id) for group_id in self.checkers])
+        return all(self._group_is_healthy(group_id) for group_id in self.checkers)
 
     def _group_is_healthy(self, group_id: int) -> bool:
         checker = self.checkers[group_id]
@@ -302,4 +335,7 @@ class Schedule:
                         if node.propose(group_id, marker):
                             self._final[group_id] = marker
             return False
-        return all(node.applied(group_id) >= checker.highest for node in self.nodes.values()) and not checker.unanswered
+        return all(
+            node.applied(group_id) >= checker.highest and not (node.answers_everything and checker.unanswered)
+            for node in self.nodes.values()
+        )
