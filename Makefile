@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
 RUN_DIR ?= var/run
 AMQP_PORT ?= 0
-# Simulation schedules of `make soak`, per cluster size.
+# Simulation schedules of `make soak`: how many, or first:last+1.
 SEEDS ?= 20000
 # Parallel test processes.
 JOBS ?= 2
@@ -53,7 +53,7 @@ bench: $(INSTALLED)
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
 
 soak: $(INSTALLED)
-	HOLDFAST_SOAK_SEEDS=$(SEEDS) $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/simulation --timeout 0 $(ARGS)
+	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 
 # Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the
 # file declares a service.

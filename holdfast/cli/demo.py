@@ -24,7 +24,7 @@ import click
 
 from holdfast.amqp.partition_key import partition_index
 from holdfast.cli.cluster import create, hold, start
-from holdfast.cli.errors import EXIT_TIMEOUT, CliError
+from holdfast.cli.errors import CliError
 from holdfast.cli.frame import Frame, command_frame, run, terminate_like_interrupt
 from holdfast.cli.mainjob import LOG, PARTITIONS, Job, run_job
 from holdfast.cli.output import Output
@@ -94,7 +94,6 @@ async def _bounded(job: Job, output: Output, bound_s: float) -> None:
         raise CliError(
             f"the main job did not end within {bound_s:g} s: {job.stats.accepted:,} events confirmed, "
             f"{job.read_back.distinct:,} read back",
-            exit_code=EXIT_TIMEOUT,
         ) from None
     except BaseExceptionGroup as group:
         raise _first(group) from None
