@@ -266,9 +266,9 @@ class Engine(EventPump):
             self._prelude = None
             self._die(Error(FRAMING_ERROR, "the peer went away before it opened the connection"), b"")
             return
+        self._at_eof = True
         lib.pn_transport_close_tail(self._transport)
         self._pump()
-        self._finish(Error(FRAMING_ERROR, "connection aborted"))
 
     def events(self) -> list[Event]:
         """What has happened since the last call."""

@@ -16,6 +16,7 @@ which doubles the cost.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from itertools import repeat
@@ -24,9 +25,10 @@ from typing import Any, Final
 from cproton import ffi, lib
 
 from holdfast.amqp.codec import Described, symbol, symbols_of, ulong
-from holdfast.amqp.dispositions import read_condition, read_state
+from holdfast.amqp.dispositions import read_condition, read_state, text
 from holdfast.amqp.errors import (
     DECODE_ERROR,
+    FRAMING_ERROR,
     HANDLE_IN_USE,
     ILLEGAL_STATE,
     INVALID_FIELD,
@@ -52,7 +54,7 @@ from holdfast.amqp.events import (
 )
 from holdfast.amqp.link import SETTLED, Link, ReceiverLink, SenderLink, Session
 from holdfast.amqp.prelude import AMQP_HEADER, frame, performative
-from holdfast.amqp.states import RECEIVED_CODE, RELEASED_CODE
+from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RECEIVED_CODE, RELEASED_CODE
 from holdfast.amqp.tap import ATTACH, BEGIN, OPEN, Frame, Tap
 from holdfast.amqp.terminus import map_of
 
@@ -76,6 +78,14 @@ class _ReadBuffer(threading.local):
 
 
 read_buffer = _ReadBuffer()
+
+_log = logging.getLogger("holdfast.amqp")
+
+
+@ffi.callback("void(pn_transport_t *, const char *)")
+def _on_log_line(transport: Any, line: Any) -> None:
+    """proton remarks on what peers do; left alone it writes to stderr, where any peer could fill the disk."""
+    _log.debug("proton: %s", text(line))
 
 
 class EventPump:
@@ -105,12 +115,14 @@ class EventPump:
         self._due: int | None = None
         self._held = 0
         self._spoke = False
+        self._at_eof = False
         self._last_words = b""
         self._output_ended = False
         self._connection = lib.pn_connection()
         self._transport = lib.pn_transport()
         self._collector = lib.pn_collector()
         lib.pn_connection_collect(self._connection, self._collector)
+        lib.pn_transport_set_tracer(self._transport, _on_log_line)
         self._tap = Tap(self._transport)
 
     def _pump(self) -> None:
@@ -132,7 +144,8 @@ class EventPump:
                             continue
                     popped += 1
                 elif isinstance(link, SenderLink):
-                    self._on_disposition(link, _event_delivery(event))
+                    self._settle_run(link, event)
+                    continue
             elif kind != _TRANSPORT:
                 handler = _HANDLERS.get(kind)
                 if handler is not None:
@@ -240,20 +253,35 @@ class EventPump:
             event.link._reported = True
             self._events.append(event)
 
-    def _on_disposition(self, link: SenderLink, delivery: Any) -> None:
-        code = _remote_state(delivery)
-        if (code == 0 or code == RECEIVED_CODE) and not lib.pn_delivery_settled(delivery):
-            return
-        number = link._outstanding.pop(delivery, None)
-        if number is None:
-            return
-        state = read_state(delivery, code, trusted=self.role == "client")
-        _settle(delivery)
+    def _settle_run(self, link: SenderLink, event: Any) -> None:
+        """Takes the outcomes of one link's sends off the queue until something else comes up. An event that is not of a
+        delivery has no delivery in the table, so its type need not be asked."""
+        collector, outstanding = self._collector, link._outstanding
         if link._pumped != self._pump_number:
             link._pumped = self._pump_number
             link._outcomes = []
-            self._events.append(Settlements(link, link._outcomes))
-        link._outcomes.append((number, state))
+        outcomes = link._outcomes
+        known = len(outcomes)
+        while event:
+            delivery = _event_delivery(event)
+            number = outstanding.pop(delivery, None)
+            if number is None:
+                if link._impl is not None and _event_link(event) == link._impl and _event_type(event) == _DELIVERY:
+                    _pop(collector)  # a state after the final one
+                break
+            code = _remote_state(delivery)
+            if code == ACCEPTED_CODE:
+                outcomes.append((number, ACCEPTED))
+                _settle(delivery)
+            elif (code == 0 or code == RECEIVED_CODE) and not lib.pn_delivery_settled(delivery):
+                outstanding[delivery] = number  # not final yet
+            else:
+                outcomes.append((number, read_state(delivery, code, trusted=self.role == "client")))
+                _settle(delivery)
+            _pop(collector)
+            event = _peek(collector)
+        if not known and outcomes:
+            self._events.append(Settlements(link, outcomes))
 
     def _on_link_flow(self, event: Any) -> None:
         link = self._links.get(_event_link(event))
@@ -310,7 +338,9 @@ class EventPump:
         """proton reads no more. If it has no word for why, the frame had no meaning that it knows."""
         if self.closed or lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED:
             return
-        if not lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
+        if self._at_eof:
+            self._fail(Error(FRAMING_ERROR, "connection aborted"))
+        elif not lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
             self._fail(Error(DECODE_ERROR, "a frame is not an AMQP 1.0 performative"))
 
     def _on_session_open(self, event: Any) -> None:

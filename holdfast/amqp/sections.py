@@ -57,6 +57,12 @@ _CONSTRUCTORS: dict[int, tuple[int, ...]] = {
 _FIXED_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 _U32, _I64 = Struct(">I"), Struct(">q")
 
+REMEMBERED_MAPS, REMEMBERED_BYTES = 4096, 256
+"""Annotation maps repeat: one per key, partition or producer. The last ones are not decoded again; at most a few MiB."""
+
+_target_hints: dict[bytes, str | None] = {}
+_group_hints: dict[bytes, str | None] = {}
+
 
 class Section(NamedTuple):
     """payload[start:end] is the section, payload[value:end] its value; canonical: its descriptor is 00 53 xx."""
@@ -158,13 +164,57 @@ def _after_header(payload: bytes) -> int:
 def ingest(payload: bytes) -> Ingested:
     """What to store of a message that arrived, and where its producer wants it."""
     if payload[:2] == b"\x00S" and len(payload) > 8:
-        code = payload[2]
+        code, pos = payload[2], 0
         if code == HEADER:
-            after = _after_header(payload)
-            code = payload[after + 2] if 0 < after < len(payload) - 3 and payload[after : after + 2] == b"\x00S" else 0
+            pos = _after_header(payload)
+            code = payload[pos + 2] if 0 < pos < len(payload) - 3 and payload[pos : pos + 2] == b"\x00S" else 0
         if PROPERTIES <= code <= VALUE:
             return Ingested(payload, None, None)
+        if code == DELIVERY_ANNOTATIONS or code == MESSAGE_ANNOTATIONS:
+            return _ingest_annotated(payload, pos, code)
     return _ingest_slowly(payload)
+
+
+def _ingest_annotated(payload: bytes, header_end: int, code: int) -> Ingested:
+    """A message whose annotations directly follow its header (or begin it), all with canonical descriptors."""
+    pos, target_partition, group_key = header_end, None, None
+    if code == DELIVERY_ANNOTATIONS:
+        target_partition, pos = _hint(payload, pos + 3, TARGET_PARTITION, _target_hints)
+        code = payload[pos + 2] if payload[pos : pos + 2] == b"\x00S" and pos + 2 < len(payload) else 0
+    end = pos
+    if code == MESSAGE_ANNOTATIONS:
+        group_key, end = _hint(payload, pos + 3, GROUP_KEY, _group_hints)
+        code = payload[end + 2] if payload[end : end + 2] == b"\x00S" and end + 2 < len(payload) else 0
+    if not PROPERTIES <= code <= VALUE:
+        return _ingest_slowly(payload)
+    stored = payload if pos == header_end else payload[:header_end] + payload[pos:]
+    return Ingested(stored, target_partition, group_key)
+
+
+def _hint(payload: bytes, pos: int, name: str, seen: dict[bytes, str | None]) -> tuple[str | None, int]:
+    """A text out of the annotations map at `pos`, and the position after the map. seen: maps read before."""
+    kind = payload[pos : pos + 1]
+    if kind == b"\xc1" and pos + 2 <= len(payload):
+        end = pos + 2 + payload[pos + 1]
+    elif kind == b"\xd1" and pos + 5 <= len(payload):
+        end = pos + 5 + int(_U32.unpack_from(payload, pos + 1)[0])
+    else:
+        raise MalformedMessage("annotations are not a map")
+    if end > len(payload):
+        raise MalformedMessage("annotations are cut off")
+    encoded = payload[pos:end]
+    try:
+        return seen[encoded], end
+    except KeyError:
+        hint = decode_value(encoded)[0].get(name)
+    if hint is not None and not isinstance(hint, str):
+        raise MalformedMessage(f"annotation {name} is not a text")
+    hint = None if hint is None else str(hint)
+    if len(encoded) <= REMEMBERED_BYTES:
+        if len(seen) >= REMEMBERED_MAPS:
+            seen.clear()
+        seen[encoded] = hint
+    return hint, end
 
 
 def _ingest_slowly(payload: bytes) -> Ingested:
@@ -172,24 +222,14 @@ def _ingest_slowly(payload: bytes) -> Ingested:
     target_partition = group_key = None
     for code, start, value, end, canonical in split(payload):
         if code == DELIVERY_ANNOTATIONS:
-            target_partition = _hint(payload, value, TARGET_PARTITION)
+            target_partition, _ = _hint(payload, value, TARGET_PARTITION, _target_hints)
             continue
         if code == MESSAGE_ANNOTATIONS:
-            group_key = _hint(payload, value, GROUP_KEY)
+            group_key, _ = _hint(payload, value, GROUP_KEY, _group_hints)
         kept.append(payload[start:end] if canonical else bytes((0, 0x53, code)) + payload[value:end])
     if not kept:
         raise MalformedMessage("a message of delivery annotations only")
     return Ingested(b"".join(kept), target_partition, group_key)
-
-
-def _hint(payload: bytes, value: int, name: str) -> str | None:
-    annotations, _ = decode_value(payload, value)
-    if not isinstance(annotations, dict):
-        raise MalformedMessage("annotations are not a map")
-    hint = annotations.get(name)
-    if hint is not None and not isinstance(hint, str):
-        raise MalformedMessage(f"annotation {name} is not a text")
-    return None if hint is None else str(hint)
 
 
 def splice(stored: bytes, delivery_annotations: bytes) -> bytes:
