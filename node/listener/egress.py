@@ -19,7 +19,6 @@ it would have to break the order that consumers of a log rely on.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -41,18 +40,21 @@ POLL_BYTES = 256 * 1024
 REOPEN_DELAY_S = 0.05
 """Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
 
+DRAIN_QUESTION_S = 2.0
+"""A draining peer waits for an answer; a leader that does not tell its end by then has nothing at hand for it."""
+
 
 class Cursor:
     """One partition under one link: where it is, and what it waits for."""
 
-    __slots__ = ("_above_offset", "_above_time_ms", "partition", "prefix", "reader", "ready", "start")
+    __slots__ = ("_above_offset", "_above_time_ms", "drain_to", "partition", "prefix", "reader", "start")
 
     def __init__(self, partition: str, selection: Selection) -> None:
         self.partition = partition
         self.prefix = DeliveryPrefix(partition)
         self.start: Start = selection.start  # of the reader, or of the one that replaces it
         self.reader: Reader | None = None
-        self.ready = False  # polling it may yield something
+        self.drain_to = 0  # a drain is answered no sooner than the reader stands here
         self._above_offset = selection.above_offset
         self._above_time_ms = selection.above_time_ms
 
@@ -72,7 +74,7 @@ class Cursor:
 
     def drop_reader(self) -> None:
         """Remember the position, so that the next reader goes on behind it."""
-        reader, self.reader, self.ready = self.reader, None, False
+        reader, self.reader = self.reader, None
         if reader is None:
             return
         if getattr(reader, "resolved", True):  # a remote one may not have learned where it stands
@@ -88,7 +90,9 @@ class Egress(Endpoint):
         super().__init__(host, link, plan)
         assert plan.selection is not None
         self._selection = plan.selection
-        self._cursors: deque[Cursor] = deque()
+        self._cursors: list[Cursor] = []
+        self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
+        self._asking_ends = False
         self._redirects = plan.bound and host.redirects
         self._reopening: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
@@ -116,6 +120,11 @@ class Egress(Endpoint):
     # ------------------------------------------------------------------------------------------------- sending
 
     def on_credit(self, event: Credit) -> None:
+        if self.link.drain and not self._asking_ends:
+            remote = [cursor for cursor in self._cursors if self._is_remote(cursor)]
+            if remote:
+                self._asking_ends = True
+                self.host.spawn(self._ask_ends(remote))
         self.host.pump_soon(self)
 
     def on_settlements(self, event: Settlements) -> None:
@@ -127,15 +136,16 @@ class Egress(Endpoint):
     def pump(self) -> bool:
         """One share for every partition that has something."""
         more = False
-        for _ in range(len(self._cursors)):
+        for cursor in list(self._ready):
             room = self._room()
             if room <= 0:
                 break
-            cursor = self._cursors[0]
-            self._cursors.rotate(-1)
-            if cursor.ready:
-                more = self._send_from(cursor, room) or more
-        if self.link.drain and (self.link.credit <= 0 or not any(cursor.ready for cursor in self._cursors)):
+            if cursor in self._ready:
+                del self._ready[cursor]
+                if self._send_from(cursor, room):
+                    self._ready[cursor] = None  # behind the others
+                    more = True
+        if self.link.drain and self._has_drained():
             self.link.drained()
         return more
 
@@ -157,7 +167,6 @@ class Egress(Endpoint):
         assert reader is not None
         batches = reader.poll(min(room, POLL_EVENTS), POLL_BYTES)
         if not batches:
-            cursor.ready = False
             if reader.error is not None:
                 self._reader_failed(cursor, reader.error)
             return False
@@ -191,19 +200,48 @@ class Egress(Endpoint):
         )
         self.leave(Error(RESOURCE_LIMIT_EXCEEDED, text))
 
+    # --------------------------------------------------------------------------------------------- draining
+
+    def _is_remote(self, cursor: Cursor) -> bool:
+        return cursor.reader is not None and not self.host.broker.is_local(self.plan.log, cursor.partition)
+
+    def _has_drained(self) -> bool:
+        """Everything that was there when the peer asked has been sent, or its credit is used up."""
+        if self.link.credit <= 0:
+            return True
+        if self._ready or self._asking_ends:
+            return False
+        return all(cursor.reader is None or cursor.reader.position >= cursor.drain_to for cursor in self._cursors)
+
+    async def _ask_ends(self, cursors: list[Cursor]) -> None:
+        """A reader on another node that has nothing yet may still be fetching; its leader knows how far to go."""
+
+        async def ask(cursor: Cursor) -> None:
+            try:
+                async with asyncio.timeout(DRAIN_QUESTION_S):
+                    info = await self.host.broker.handle(self.plan.log, cursor.partition).info()
+                cursor.drain_to = info.next_offset
+            except (ConnectionError, LookupError, TimeoutError):
+                cursor.drain_to = 0  # what cannot be had now is not at hand
+
+        await asyncio.gather(*map(ask, cursors))
+        self._asking_ends = False
+        self.host.pump_soon(self)
+
     # --------------------------------------------------------------------------------------- readers and leaders
 
     def _open_reader(self, cursor: Cursor) -> None:
         def wake() -> None:
-            cursor.ready = True
+            self._ready[cursor] = None
             self.host.pump_soon(self)
 
         handle = self.host.broker.handle(self.plan.log, cursor.partition)
         cursor.reader = handle.open_reader(cursor.start, wake)
-        cursor.ready = True
+        self._ready[cursor] = None
 
     def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
         cursor.drop_reader()
+        self._ready.pop(cursor, None)
         if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
         elif not why.retriable or why.kind == "damaged":  # here it stays damaged; another leader may have it whole
@@ -227,11 +265,10 @@ class Egress(Endpoint):
         super().on_change()
         if self.leaving:
             return
-        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
-        if broker.describe(log) is None:
-            self.leave(errors.log_deleted(log))
+        if self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
             return
-        if self._redirects and bound is not None and broker.leader(log, bound) not in (None, broker.node_id):
+        if self.belongs_elsewhere():
             self.move()
             return
         known = {cursor.partition for cursor in self._cursors}
@@ -249,6 +286,7 @@ class Egress(Endpoint):
             if timer is not None:
                 timer.cancel()
         self._reopening = self._stalled = None
+        self._ready.clear()
         for cursor in self._cursors:
             cursor.drop_reader()
 

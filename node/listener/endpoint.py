@@ -113,6 +113,14 @@ class Endpoint:
             self.quiesce()
         self.maybe_close()
 
+    def belongs_elsewhere(self) -> bool:
+        """The peer follows redirects, and there is one to give it."""
+        broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
+        if partition is None or not self.host.redirects:
+            return False
+        leader = broker.leader(log, partition)
+        return leader not in (None, broker.node_id) and routing.redirect(broker, leader, log) is not None
+
     def move(self) -> None:
         """The partition has another leader, or none yet: redirect the peer there when it is known."""
         if self._leaving:

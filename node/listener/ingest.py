@@ -230,12 +230,11 @@ class Ingest(Endpoint):
     def on_change(self) -> None:
         super().on_change()
         self._known_partitions = None
-        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
         if self.leaving:
             return
-        if broker.describe(log) is None:
-            self.leave(errors.log_deleted(log))
-        elif self._redirects and bound is not None and broker.leader(log, bound) not in (None, broker.node_id):
+        if self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+        elif self.belongs_elsewhere():
             self.move()
         else:
             for lane in self._lanes.values():

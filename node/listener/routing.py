@@ -121,9 +121,9 @@ def follows_streams(desired_capabilities: Collection[str]) -> bool:
     return words.EVENT_STREAMS_CAPABILITY in desired_capabilities
 
 
-def redirect(broker: Broker, node: int, address: str) -> Error | None:
+def redirect(broker: Broker, node: int | None, address: str) -> Error | None:
     """The redirect of a link to another node; None when that node has told no address for this listener's clients."""
-    where = broker.address_of(node)
+    where = None if node is None else broker.address_of(node)
     if where is None:
         return None
     info: Mapping[str, Any] = {

@@ -17,10 +17,11 @@ def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callab
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[SingleNode]:
-    """One node with a log `trades` of one partition and a log `wide` of four."""
+async def node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[SingleNode]:
+    """One node with a log `trades` of one partition and a log `wide` of four. No test may have met a bug."""
     single = await SingleNode(tmp_path / "data").start()
     await single.create("trades", 1)
     await single.create("wide", 4)
     yield single
     await single.stop()
+    assert not [record.getMessage() for record in caplog.records if "a bug" in record.getMessage()]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.amqp import ConnectionClosed, LinkDetached, Source, Transfers, encode_message, uint
+from holdfast.amqp import (
+    ConnectionClosed,
+    Engine,
+    LinkDetached,
+    LinkRequested,
+    ReceiverLink,
+    Source,
+    Transfers,
+    encode_message,
+    uint,
+)
 from holdfast.amqp import Message as Encoded
 from holdfast.amqp.prelude import AMQP_HEADER, SASL_HEADER, frame, performative
 from tests.unit.listener.peer import Peer, eventually, message
@@ -298,3 +309,63 @@ async def test_an_event_larger_than_the_receiver_takes_ends_that_receiver(node: 
         assert (await peer.refused(link)).condition == "amqp:link:message-size-exceeded"
         assert len(peer.received[link]) == 1
         assert isinstance(link.remote_source, Source)
+
+
+async def test_a_connection_that_dies_under_load_takes_nothing_with_it(node: SingleNode, witness: Any) -> None:
+    for _ in range(10):
+        async with Peer(node.port) as peer:
+            sender = await peer.sender("trades")
+            await peer.receiver(start_at("trades", "@earliest"), credit=1000)
+            await peer.send(sender, [message(bytes(1000))] * 500)
+            await eventually(lambda: node.listener.unanswered_bytes or peer.outcomes)
+    await eventually(lambda: node.listener.counters.connections_open == 1)
+    await eventually(lambda: node.listener.unanswered_bytes == 0)
+    assert node.listener.output_bytes == 0
+    assert not node.logs["trades"]["0"]._readers
+
+
+def session_bytes() -> bytes:
+    """What a well-behaved client says from its first byte to its close, with transfers, flows and filters in it."""
+    server, client = Engine("server", container_id="s"), Engine("client", container_id="c")
+    said = b""
+
+    def exchange() -> None:
+        nonlocal said
+        for _ in range(6):
+            while data := client.data_to_send():
+                said += data
+                server.receive(data)
+            for event in server.events():
+                if isinstance(event, LinkRequested):
+                    event.link.accept()
+                    if isinstance(event.link, ReceiverLink):
+                        event.link.grant(100)
+            while data := server.data_to_send():
+                client.receive(data)
+            client.events()
+
+    client.open()
+    exchange()
+    sender = client.open_sender("trades")
+    client.open_receiver(start_at("trades", "@earliest")).grant(10)
+    exchange()
+    sender.send_many([message(b"%d" % number) for number in range(20)])
+    sender.send_many([encode_message(Encoded(body=b"k", message_annotations={"event-streams-group-key": "k"}))])
+    exchange()
+    client.close()
+    exchange()
+    return said
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_good_session_with_bad_bytes_in_it_ends_somehow_and_alone(
+    node: SingleNode, witness: Any, seed: int
+) -> None:
+    rng = random.Random(seed)
+    data = bytearray(session_bytes())
+    for _ in range(rng.choice([1, 2, 5, 20])):
+        data[rng.randrange(8, len(data))] = rng.randrange(256)
+    cut = rng.randrange(len(data)) if rng.random() < 0.3 else len(data)
+    await raw(node.port, bytes(data[:cut]), eof=True)
+    await eventually(lambda: node.listener.counters.connections_open == 1)
+    assert not node.errors, f"seed {seed}"

@@ -156,7 +156,10 @@ async def test_info_and_management_are_never_redirected(tmp_path: Path) -> None:
 async def test_a_leader_without_an_address_for_our_clients_is_served_through_the_gateway(node: SingleNode) -> None:
     node.lead_elsewhere("wide", "1", 2)
     async with Peer(node.port, desired=(REDIRECT,)) as peer:
-        await peer.sender("wide", "1")
+        sender = await peer.sender("wide", "1")
+        node.ring()  # nor does any later change close it
+        await peer.receiver("wide/$info", credit=1)
+        assert sender.is_open
 
 
 # ------------------------------------------------------------------------------------------------- elections

@@ -13,7 +13,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
-from holdfast.amqp import ACCEPTED, Modified, decode_message, symbol
+from holdfast.amqp import ACCEPTED, Drained, Modified, decode_message, symbol
 from tests.unit.listener.cluster import Cluster
 from tests.unit.listener.peer import Peer, eventually, message
 from tests.unit.listener.test_filtered_reading import place, start_at
@@ -195,3 +195,17 @@ async def test_info_is_the_leaders_word_on_every_node(cluster: Cluster) -> None:
             (entry,) = body.value["partitions"]
             assert entry["latest-offset"] == f"{number - 1:016x}"
             assert (entry["leader"], sorted(entry["replicas"])) == (leader, [1, 2, 3])
+
+
+async def test_drain_through_a_gateway_waits_for_what_is_on_its_way(cluster: Cluster) -> None:
+    leader = cluster.leader("trades")
+    async with Peer(cluster.ports[cluster.other_than(leader)]) as peer:
+        sender = await peer.sender("trades")
+        await peer.send(sender, [message(b"%d" % number) for number in range(500)])
+        await peer.states(sender, 500)
+        for _ in range(5):
+            link = await peer.receiver(start_at("trades", "@earliest"))
+            link.drain(1000)
+            await peer.flush()
+            await peer.wait(Drained, lambda event, link=link: event.link is link)
+            assert len(peer.received[link]) == 500
