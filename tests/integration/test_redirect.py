@@ -42,7 +42,9 @@ def test_a_client_that_can_follow_is_told_a_usable_address(
             assert told["hostname"]
             address = told["where"]
             assert address == cluster.address(leader)
-            connection.create_sender(log_name, name="2").send(Message(body="by the way"))  # the connection is none the worse
+            connection.create_sender(log_name, name="2").send(
+                Message(body="by the way")
+            )  # the connection is none the worse
         with connected(address, desired_capabilities=[symbol(capability)]) as connection:
             if way == "produce":
                 connection.create_sender(log_name, options=[Bound("0")]).send(Message(body="followed"))

@@ -1,0 +1,203 @@
+"""kill -9 under load: of leaders, of all nodes at once, and a node that merely stands still for a while.
+
+Three kinds of clients produce at the same time, each into its own partition: stock proton following redirects, stock
+proton through gateways, and our own client. What they saw is then held against what the log holds (`history.check`).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import Cluster, wait_until
+from tests.integration.conftest import number_from
+from tests.integration.history import check
+from tests.integration.holdfast_producer import HoldfastProducer
+from tests.integration.plain import Collector, Received
+from tests.integration.producers import OrderedProducer
+
+pytestmark = pytest.mark.cluster
+
+KILLS = number_from("HOLDFAST_KILLS", 3)
+RESUME_WITHIN_S = 60.0
+"""No measurement: beyond it we call it hung."""
+
+PAUSE_S = 3.0
+
+Producer = OrderedProducer | HoldfastProducer
+KINDS = ("proton, redirected", "proton, through gateways", "holdfast client")
+
+
+def start_producers(cluster: Cluster, log: str) -> list[Producer]:
+    default = [cluster.address(node) for node in cluster.nodes]
+    gateways = [cluster.address(node, "never") for node in cluster.nodes]
+    producers: list[Producer] = [
+        OrderedProducer(default, log, "0", "redirected"),
+        OrderedProducer(gateways, log, "1", "gateway"),
+        HoldfastProducer(default, log, "2", "holdfast"),
+    ]
+    for producer in producers:
+        producer.begin()
+    for producer in producers:
+        producer.wait_for(100)
+    return producers
+
+
+def read_partition(cluster: Cluster, log: str, partition: str) -> list[Received]:
+    """Everything that is in it, by a stock client through some node."""
+    entry = cluster.info(log)[partition]
+    assert entry.earliest_offset is not None, f"partition {partition} is empty"
+    count = int(entry.details["events"])
+    node = cluster.running[int(partition) % len(cluster.running)]
+    collector = Collector(cluster.address(node), log, count, partition=partition, start={"offset": "@earliest"})
+    collector.begin().join(60 + count / 2000)
+    return collector.events
+
+
+def judge(cluster: Cluster, log: str, producers: Iterable[Producer]) -> None:
+    for number, producer in enumerate(producers):
+        sent = producer.finish()
+        events = read_partition(cluster, log, str(number))
+        bodies = [event.body if isinstance(event.body, str) else event.body.decode() for event in events]
+        if isinstance(producer, HoldfastProducer):
+            copies = check(sent, bodies, copies_allowed=range(sent.numbers) if producer.resent else ())
+            assert copies <= producer.resent
+        else:
+            copies = check(sent, bodies)
+        offsets = [event.offset for event in events]
+        assert offsets == sorted(set(offsets))
+        print(f"{KINDS[number]}: {len(sent.acknowledged)} acknowledged, {copies} copies")
+
+
+def report(name: str, gaps_s: dict[str, list[float]]) -> None:
+    """For the reader of the test's output; nothing is asserted about it."""
+    for kind, values in gaps_s.items():
+        ordered = sorted(values)
+        p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+        print(f"{name}, {kind}: p50 {statistics.median(ordered):.2f} s, p95 {p95:.2f} s over {len(ordered)}")
+
+
+@pytest.mark.timeout(120 + 30 * KILLS)
+def test_killing_leaders_loses_nothing(own_cluster: Cluster, log_name: str, capsys: Any) -> None:
+    cluster = own_cluster
+    cluster.create(log_name, len(KINDS))
+    producers = start_producers(cluster, log_name)
+    gaps_s: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for kill in range(KILLS):
+        aimed_at = kill % len(KINDS)
+        leaders = cluster.leaders(log_name)
+        victim = leaders[str(aimed_at)]
+        killing_s = time.monotonic()
+        cluster.kill(victim)
+        killed_s = time.monotonic()
+        for number, producer in enumerate(producers):
+            gap_s = wait_resumed(producer, killed_s) + killed_s - killing_s
+            if leaders[str(number)] == victim:
+                gaps_s[KINDS[number]].append(gap_s)
+        cluster.start(victim)
+        for producer in producers:
+            producer.wait_for(200)
+    with capsys.disabled():
+        print()
+        judge(cluster, log_name, producers)
+        report("kill -9 to next acknowledgement", {kind: gaps for kind, gaps in gaps_s.items() if gaps})
+
+
+def wait_resumed(producer: Producer, moment_s: float) -> float:
+    deadline = time.monotonic() + RESUME_WITHIN_S
+    while (gap_s := producer.resumed_after(moment_s)) is None:
+        assert producer.failure is None, f"{producer.sent.producer} failed: {producer.failure!r}"
+        assert time.monotonic() < deadline, f"{producer.sent.producer} hangs since a node was killed"
+        time.sleep(0.005)
+    return gap_s
+
+
+def test_killing_all_nodes_at_once_loses_nothing(own_cluster: Cluster, log_name: str) -> None:
+    cluster = own_cluster
+    cluster.create(log_name, len(KINDS))
+    producers = start_producers(cluster, log_name)
+    for _ in range(2):
+        cluster.kill(*cluster.nodes)
+        killed_s = time.monotonic()
+        cluster.start()
+        for producer in producers:
+            wait_resumed(producer, killed_s)
+            producer.wait_for(200)
+    judge(cluster, log_name, producers)
+
+
+def test_a_cluster_that_was_killed_and_left_alone_has_every_event(own_cluster: Cluster, log_name: str) -> None:
+    """No producer comes back to mend anything: what was acknowledged is on the disks."""
+    cluster = own_cluster
+    cluster.create(log_name, len(KINDS))
+    producers = start_producers(cluster, log_name)
+    for producer in producers:
+        producer.wait_for(500)
+    acknowledged = [set(producer.sent.acknowledged) for producer in producers]
+    sent = [producer.sent for producer in producers]
+    cluster.kill(*cluster.nodes)
+    abandon(producers)
+    cluster.start()
+    cluster.wait_led(log_name)
+    for number, before in enumerate(acknowledged):
+        bodies = [_text(event) for event in read_partition(cluster, log_name, str(number))]
+        sent[number].acknowledged = before | sent[number].acknowledged
+        check(sent[number], bodies)
+
+
+def abandon(producers: Iterable[Producer]) -> None:
+    """They never come back."""
+    for producer in producers:
+        producer.abandon()
+
+
+def _text(event: Received) -> str:
+    return event.body if isinstance(event.body, str) else event.body.decode()
+
+
+def test_a_leader_that_stands_still_is_replaced_and_comes_back(own_cluster: Cluster, log_name: str) -> None:
+    cluster = own_cluster
+    cluster.create(log_name, len(KINDS))
+    producers = start_producers(cluster, log_name)
+    for partition in ("0", "1"):
+        victim = cluster.leaders(log_name)[partition]
+        with cluster.paused(victim):
+            paused_at_s = time.monotonic()
+            elsewhere = [cluster.address(node) for node in cluster.nodes if node != victim]
+            wait_new_leader(cluster, log_name, partition, victim, elsewhere)
+            for producer in producers:
+                wait_resumed(producer, paused_at_s)
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - paused_at_s)))
+        continued_at_s = time.monotonic()
+        for producer in producers:
+            wait_resumed(producer, continued_at_s)
+            producer.wait_for(200)
+    judge(cluster, log_name, producers)
+
+
+def wait_new_leader(cluster: Cluster, log: str, partition: str, old: int, servers: list[str]) -> None:
+    def found() -> bool:
+        described = cluster.call(lambda admin: admin.describe_log(log), servers)
+        leader = {entry["partition"]: entry["leader"] for entry in described["partitions"]}[partition]
+        return leader not in (None, old)
+
+    wait_until(found, f"a leader of partition {partition} other than node {old}, which stands still")
+
+
+def test_a_follower_that_stands_still_is_not_missed(own_cluster: Cluster, log_name: str) -> None:
+    cluster = own_cluster
+    cluster.create(log_name, len(KINDS))
+    leaders = cluster.leaders(log_name)
+    follower = next(node for node in cluster.nodes if node != leaders["0"])
+    producers = start_producers(cluster, log_name)
+    with cluster.paused(follower):
+        paused_at_s = time.monotonic()
+        while time.monotonic() < paused_at_s + PAUSE_S:
+            producers[0].wait_for(20)
+    for producer in producers:
+        producer.wait_for(200)
+    judge(cluster, log_name, producers)
