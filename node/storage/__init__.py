@@ -2,7 +2,8 @@
 
 from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
 from node.storage.identity import NodeIdentity
-from node.storage.rocks import Reclaimed, RocksBatch, RocksDisk
+from node.storage.reclaim import Reclaimed
+from node.storage.rocks import JournalBatch, RocksDisk
 from node.storage.tuning import DiskOptions
 
 __all__ = [
@@ -10,9 +11,9 @@ __all__ = [
     "DiskFull",
     "DiskOptions",
     "ForeignData",
+    "JournalBatch",
     "NodeIdentity",
     "Reclaimed",
-    "RocksBatch",
     "RocksDisk",
     "StorageDamaged",
     "StorageError",

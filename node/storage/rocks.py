@@ -1,152 +1,138 @@
-"""The one store of a node: a RocksDB with the Raft entries, hard states, checkpoints and indexes of all its groups.
+"""The one store of a node: the Raft entries, hard states, checkpoints and indexes of all its groups.
 
 The problem: every turn of the node must write what all groups changed, atomically, and make it durable once, without
-stopping the event loop. The rules never broken:
- - `write` runs on the loop, without a sync; `sync` runs in a worker thread. rocksdict keeps the GIL during a synced
-   write, and releases it in `flush_wal`: so the loop goes on reading sockets while the disk works.
- - a store that is not whole is not opened, and an error while reading is never "there is nothing": the library's own
-   iterators (`items()`) end *silently* at a damaged block, so `scan` asks for the status after the last row.
- - nothing outside this file knows that it is RocksDB.
+stopping the event loop, and without moving the bytes of events more often than they must be. So a batch is appended to
+the journal (journal.py) as one record, and goes into RocksDB's memory without a log of its own; an entry of some size
+stands in the journal alone, and RocksDB remembers where.
 
-Layout of the directory: `format` (written last when a directory is made), `lock`, `synced` (see watermark.py), `db/`.
+The rules never broken:
+ - RocksDB never makes durable what the journal has not made durable before: it is flushed by this file only, right
+   after a sync, with writers held off. What it lacks after a crash is applied again from the journal, from the position
+   that it holds itself (it changes in the same atomic batch as everything else).
+ - `write` runs on the loop, `sync` in a worker thread, where it waits without the GIL.
+ - a store that is not whole is not opened, and an error while reading is never "there is nothing": the library's own
+   `items()` ends *silently* at a damaged block, so `scan` asks for the status after the last row.
+ - nothing outside this package knows any of this.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, ReadOptions, WriteBatch
+from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError, translate
+from node.storage import directory
+from node.storage.errors import StorageDamaged, StorageError, translate
 from node.storage.identity import IDENTITY_KEY, NodeIdentity
-from node.storage.tuning import MIB, DiskOptions, rocks_options
-from node.storage.watermark import Watermark, check_files, check_sequence
+from node.storage.journal import DELETE, DELETE_RANGE, PUT, Journal, Op, Place, Position
+from node.storage.reclaim import Reclaimed, Reclaimer
+from node.storage.rows import POSITION_KEY, ROWS_START, decode_position, encode_position, is_entry, pointer, value_of
+from node.storage.tuning import DiskOptions, rocks_options
+from node.storage.watermark import Watermark
 
-FORMAT = b"holdfast-storage 1\n"
+_NO_WAL = WriteOptions()
+setattr(_NO_WAL, "disable_wal", True)  # noqa: B010  the library's stub calls it a method
 
-OWNER_BYTES = 9
-"""Kind and group: the head of every key. Deleted ranges are remembered per owner until their space is given back."""
+ROW_OVERHEAD_BYTES = 64
+"""Of a key in RocksDB's memory, roughly: to know when to flush without asking."""
 
-GARBAGE_SHARE = 0.5
-"""Blob files are rewritten when more than this share of them is dead: each live byte is then moved at most about once
-per byte that comes free ..."""
-GARBAGE_FLOOR_BYTES = 128 * MIB
-"""... and not for less than this: it is not worth the disk's time."""
-GARBAGE_STEP_SHARE = 0.25
-"""One `reclaim` rewrites the oldest quarter of the blob files at most: bounded work, and room needed, per step."""
+FLUSH_WAIT_S = 10.0
+"""`reclaim` waits so long for a table of some MiB; a disk that takes longer gets its space back the next time."""
+FLUSH_POLL_S = 0.005
 
 
-class RocksBatch:
-    """What one turn writes. `put` and `delete` are the library's own methods: no Python between them and the caller."""
+class JournalBatch:
+    """What one turn writes. Consumed by `write`."""
 
-    __slots__ = ("delete", "deleted", "inner", "put")
+    __slots__ = ("ops",)
 
     def __init__(self) -> None:
-        self.inner = WriteBatch(raw_mode=True)
-        self.put = self.inner.put
-        self.delete = self.inner.delete
-        self.deleted: list[tuple[bytes, bytes]] | None = None
+        self.ops: list[Op] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.ops.append((PUT, key, value))
+
+    def delete(self, key: bytes) -> None:
+        self.ops.append((DELETE, key, b""))
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        if start >= end:  # the library takes it for an error of the whole batch
-            return
-        self.inner.delete_range(start, end)
-        if self.deleted is None:
-            self.deleted = []
-        self.deleted.append((start, end))
-
-
-@dataclass(frozen=True, slots=True)
-class Reclaimed:
-    ranges: int  # deleted ranges whose tables were compacted
-    rewrote_blobs: bool
-    more: bool  # another call would find work
+        if start < end:
+            self.ops.append((DELETE_RANGE, start, end))
 
 
 class RocksDisk:
-    """`cluster.raft.Disk` on RocksDB. Open it with the identity of the node; close it, or use it in a `with`."""
+    """`cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
 
     def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
         self.path = Path(path)
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
-        self._failed: StorageError | None = None  # why it takes no more writes
+        self._journal: Journal | None = None
         self._watermark: Watermark | None = None
-        self._maintenance = threading.Lock()  # one `reclaim` at a time, none during `close`
-        self._deleted: dict[bytes, tuple[bytes, bytes]] = {}
+        self._failed: StorageError | None = None  # why it takes no more writes
+        self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
+        self._syncing = ThreadPoolExecutor(1, thread_name_prefix="store-sync")
+        self._synced = Position(0, 0)
+        self._sync_asked = False
+        self._memory_bytes = 0
+        self._switched: Position = Position(0, 0)  # up to where RocksDB was flushed, or is being
+        self._since_switch = 0
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
+            self._owner = directory.take_lock(self.path)
         except OSError as error:
             raise translate(error, self.path) from error
         try:
             self._open(identity)
-        except BaseException:
+        except StorageError:
             self.close()
             raise
+        except Exception as error:  # the library raises plain Exception
+            self.close()
+            raise translate(error, self.path) from error
 
     # ------------------------------------------------------------ opening
 
-    def _take_lock(self) -> int:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise AlreadyOpen(f"{self.path} is in use by another process; stop that one first") from error
-        return lock
-
     def _open(self, identity: NodeIdentity) -> None:
-        complete = self._check_format()
-        directory = self.path / "db"
-        try:
-            self._watermark = Watermark(self.path / "synced", directory)
-            mark = self._watermark.read()
-            if complete and mark is None:
-                raise StorageDamaged(self.path / "synced", "it is empty or was removed")
-            if mark is not None:
-                check_files(mark, directory)
-            self._db = Rdict(str(directory), rocks_options(self._options))
-        except StorageError:
-            raise
-        except Exception as error:  # the library raises plain Exception
-            raise translate(error, self.path) from error
-        if mark is not None:
-            check_sequence(mark, self._db.latest_sequence_number(), directory)
+        complete = directory.is_complete(self.path)
+        self._watermark = Watermark(self.path / "synced")
+        durable = self._watermark.read()
+        if complete and durable is None:
+            raise StorageDamaged(self.path / "synced", "it is empty")
+        self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
+        self._journal = Journal(self.path / "journal")
+        self._reclaimer = Reclaimer(self._journal, self._options)
+        self._recover(self._db, self._journal, durable or Position(0, 0))
+        self._journal.begin()
         self._verify()
         self._check_identity(identity, complete)
-        self.sync()  # the first mark of this process: the library has just replaced files
+        self.sync()
         if not complete:
-            self._finish_creation()
+            directory.finish(self.path)
 
-    def _check_format(self) -> bool:
-        """Whether the directory was made completely before; refuses one that is not ours or lacks its main file."""
-        marker, directory = self.path / "format", self.path / "db"
-        if marker.exists():
-            if marker.read_bytes() != FORMAT:
-                raise ForeignData(f"{marker} names a format that this version does not know; use the version it names")
-            if not (directory / "CURRENT").exists():
-                raise StorageDamaged(directory, "its file CURRENT is missing")
-            return True
-        strange = [entry.name for entry in self.path.iterdir() if entry.name not in ("lock", "synced", "db")]
-        if strange:
-            raise ForeignData(f"{self.path} is not empty and no data directory of a node: it holds {strange[0]!r}")
-        if directory.exists() and not (directory / "CURRENT").exists():
-            data = [entry.name for entry in directory.iterdir() if entry.suffix in (".sst", ".blob")]
-            if data:
-                raise StorageDamaged(directory, f"it holds {data[0]} but neither `format` nor CURRENT")
-        return False
+    def _recover(self, db: Rdict, journal: Journal, durable: Position) -> None:
+        """Apply to RocksDB what it had only in memory; the journal is the truth."""
+        stored = db.get(POSITION_KEY)
+        start = decode_position(stored) if stored is not None else Position(0, 0)
+        self._switched = start
+        self._reclaimer.load(db, start)
+        for record in journal.scan(start, durable):
+            self._reclaimer.note_all(record.start.segment, record.ops, record.places)
+            if record.start >= start:
+                self._apply(record.ops, record.places, record.end)
+                self._since_switch += record.end.offset - record.start.offset
+        self._reclaimer.seal_all()
 
     def _verify(self) -> None:
-        """Read the store through, up to a bound: checksums of blocks and blobs are checked on the way."""
+        """Read the store through, up to a bound: checksums of blocks and values are checked on the way."""
         left = self._options.verify_at_open_bytes
-        for key, value in self.scan(b"", b"\xff" * (OWNER_BYTES + 1)):
+        for key, value in self.scan(b"", b"\xff" * 10):
             left -= len(key) + len(value)
             if left < 0:
                 return
@@ -162,46 +148,36 @@ class RocksDisk:
             batch.put(IDENTITY_KEY, identity.encode())
             self.write(batch)
 
-    def _finish_creation(self) -> None:
-        try:
-            with open(self.path / "format", "xb") as marker:
-                marker.write(FORMAT)
-                marker.flush()
-                os.fsync(marker.fileno())
-            for directory in (self.path, self.path.parent):
-                handle = os.open(directory, os.O_RDONLY)
-                os.fsync(handle)
-                os.close(handle)
-        except OSError as error:
-            raise translate(error, self.path) from error
-
-    # ------------------------------------------------------------ Disk
-
     def _failure(self, error: Exception) -> StorageError:
-        """A write failed: the library takes none any more, and every later error text hides the first reason."""
+        """A write failed: none is taken any more, since nobody knows what the file holds now."""
         if self._failed is None:
             self._failed = translate(error, self.path)
         return self._failed
 
-    @property
-    def _store(self) -> Rdict:
-        if self._db is None:
+    def _parts(self) -> tuple[Rdict, Journal]:
+        if self._db is None or self._journal is None:
             raise StorageError(f"the store in {self.path} is closed")
-        return self._db
+        return self._db, self._journal
+
+    # ------------------------------------------------------------ reading
 
     def get(self, key: bytes) -> bytes | None:
-        store = self._store
+        db, journal = self._parts()
         try:
-            value: bytes | None = store.get(key)
+            row: bytes | None = db.get(key)
+            return row if row is None or not is_entry(key) else value_of(row, journal)
+        except StorageError:
+            raise
         except Exception as error:
             raise translate(error, self.path) from error
-        return value
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        db, journal = self._parts()
+        start = max(start, ROWS_START)
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(end)
         try:
-            rows = self._store.iter(bounds)
+            rows = db.iter(bounds)
             step = rows.prev if reverse else rows.next
             if reverse:
                 rows.seek_to_last()
@@ -211,7 +187,7 @@ class RocksDisk:
                 key = rows.key()
                 if reverse and key < start:  # the library's lower bound does not bind
                     return
-                yield key, rows.value()
+                yield key, value_of(rows.value(), journal) if is_entry(key) else rows.value()
                 step()
             rows.status()
         except StorageError:
@@ -219,29 +195,118 @@ class RocksDisk:
         except Exception as error:
             raise translate(error, self.path) from error
 
-    def batch(self) -> RocksBatch:
-        return RocksBatch()
+    # ------------------------------------------------------------ writing
 
-    def write(self, batch: RocksBatch) -> None:
-        """Consumes the batch. Raises DiskFull: then the store takes no more writes until it was opened again."""
-        store = self._store
-        try:
-            store.write(batch.inner)
-        except Exception as error:
-            raise self._failure(error) from error
-        if batch.deleted is not None:
-            self._remember_deleted(batch.deleted)
+    def batch(self) -> JournalBatch:
+        return JournalBatch()
+
+    def write(self, batch: JournalBatch) -> None:
+        """Consumes the batch. After a DiskFull the store takes no more writes until it was opened again."""
+        db, journal = self._parts()
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            try:
+                ops = batch.ops
+                if self._reclaimer.has_ops():
+                    ops = self._reclaimer.ops_before(db) + ops
+                if not ops:
+                    return
+                if journal.end.offset >= self._options.segment_bytes:
+                    ops = self._change_segment(journal) + ops
+                begin = journal.end
+                places = journal.append(ops)
+                self._reclaimer.note_all(begin.segment, ops, places)
+                self._apply(ops, places, journal.end)
+                self._since_switch += journal.end.offset - begin.offset
+                self._keep_bounds(journal.end)
+            except StorageError:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
+
+    def _change_segment(self, journal: Journal) -> list[Op]:
+        sealed = journal.end.segment
+        journal.begin()
+        return self._reclaimer.seal(sealed)
+
+    def _apply(self, ops: list[Op], places: list[Place], end: Position) -> None:
+        """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
+        rows = WriteBatch(raw_mode=True)
+        separate = self._options.separate_bytes
+        size = 0
+        for (kind, key, value), place in zip(ops, places, strict=True):
+            if kind == PUT:
+                if is_entry(key):
+                    value = pointer(value, place, separate)
+                rows.put(key, value)
+                size += len(value)
+            elif kind == DELETE:
+                rows.delete(key)
+            else:
+                rows.delete_range(key, value)
+        rows.put(POSITION_KEY, encode_position(end))
+        assert self._db is not None
+        self._db.write(rows, _NO_WAL)
+        self._memory_bytes += size + ROW_OVERHEAD_BYTES * (len(ops) + 1)
 
     def sync(self) -> None:
-        store, watermark = self._store, self._watermark
-        assert watermark is not None
+        _, journal = self._parts()
+        if self._failed is not None:
+            raise self._failed
+        reached = journal.end
         try:
-            generation = store.property_int_value("rocksdb.current-super-version-number") or 0
-            mark = watermark.before_sync(store.latest_sequence_number(), generation)
-            store.flush_wal(True)
-            watermark.after_sync(mark)
+            journal.sync()
+            self._note_synced(reached)
+            if self._flush_is_due(1):
+                self._flush(journal)
         except Exception as error:
             raise self._failure(error) from error
+
+    def _note_synced(self, reached: Position) -> None:
+        with self._lock:
+            if reached > self._synced:
+                self._synced = reached
+                assert self._watermark is not None
+                self._watermark.write(reached)
+
+    # ------------------------------------------------------------ bounds
+
+    def _flush_is_due(self, factor: int) -> bool:
+        limits = self._options
+        return self._memory_bytes > factor * limits.memtable_bytes or self._since_switch > factor * limits.replay_bytes
+
+    def _flush(self, journal: Journal) -> None:
+        """RocksDB begins to write its memory into a table. Everything in it must be durable in the journal."""
+        with self._lock:
+            reached = journal.end
+            journal.sync()  # what came since the last one; nearly nothing
+            self._note_synced(reached)
+            assert self._db is not None
+            self._db.flush(False)
+            self._switched = reached
+            self._memory_bytes = self._since_switch = 0
+
+    def _keep_bounds(self, end: Position) -> None:
+        """For a node that never asks for a sync: the page cache and RocksDB's memory stay bounded anyway."""
+        if self._flush_is_due(4):
+            assert self._journal is not None
+            self._flush(self._journal)
+        elif not self._sync_asked and self._unsynced(end) > self._options.unsynced_bytes:
+            self._sync_asked = True
+            self._syncing.submit(self._sync_in_background)
+
+    def _unsynced(self, end: Position) -> int:
+        same = self._synced.segment == end.segment
+        return end.offset - (self._synced.offset if same else 0)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except StorageError:
+            return  # it is remembered: the next write raises it
+        finally:
+            self._sync_asked = False
 
     # ------------------------------------------------------------ space
 
@@ -256,78 +321,90 @@ class RocksDisk:
     def used_bytes(self) -> int:
         """What the files of the store take."""
         total = 0
-        with os.scandir(self.path / "db") as entries:
-            for entry in entries:
-                try:
-                    total += entry.stat().st_size
-                except FileNotFoundError:  # removed by a compaction meanwhile
-                    continue
+        for part in ("db", "journal"):
+            with os.scandir(self.path / part) as entries:
+                for entry in entries:
+                    try:
+                        total += entry.stat().st_size
+                    except FileNotFoundError:  # removed meanwhile
+                        continue
         return total
 
-    def _remember_deleted(self, ranges: list[tuple[bytes, bytes]]) -> None:
-        for start, end in ranges:
-            owner = start[:OWNER_BYTES]
-            known = self._deleted.get(owner)
-            self._deleted[owner] = (min(start, known[0]), max(end, known[1])) if known else (start, end)
-
     def reclaim(self) -> Reclaimed:
-        """Give the space of deleted ranges back to the file system. Blocks: call it from a worker thread, now and then.
+        """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
 
-        Under a steady load of writes compactions do it anyway; this is for the log that was trimmed and then rests, and
-        for blob files in which a long-lived group keeps a few entries alive among the dead ones of others.
+        Removes segments that nobody needs. When too much of the rest is dead, it also picks thin segments; their live
+        entries then move along with the writes that follow, and the next call removes them.
         """
-        with self._maintenance:
-            store = self._store
-            deleted, self._deleted = self._deleted, {}
-            try:
-                for start, end in deleted.values():
-                    store.compact_range(start, end, _compaction(force=False))
-                rewrite = self._garbage_is_due(store)
-                if rewrite:
-                    _rewrite_oldest_blobs(store)
-                return Reclaimed(len(deleted), rewrite, rewrite and self._garbage_is_due(store))
-            except Exception as error:
-                raise translate(error, self.path) from error
+        db, journal = self._parts()
+        try:
+            needed = self._reclaimer.first_needed(db)
+            with self._lock:
+                unneeded = self._reclaimer.unneeded(needed)
+            self.sync()  # a trim or move that is not durable must not cost what it made unneeded
+            if unneeded and unneeded[-1] >= self._switched.segment:
+                self._flush(journal)
+            flushed = self._switched
+            if self._tables_written(db):
+                self._reclaimer.flushed(flushed)
+            with self._lock:
+                return self._reclaimer.remove(unneeded)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise translate(error, self.path) from error
 
     @staticmethod
-    def _garbage_is_due(store: Rdict) -> bool:
-        garbage = store.property_int_value("rocksdb.live-blob-file-garbage-size") or 0
-        total = store.property_int_value("rocksdb.live-blob-file-size") or 0
-        return garbage > max(GARBAGE_FLOOR_BYTES, GARBAGE_SHARE * total)
+    def _tables_written(db: Rdict) -> bool:
+        """Wait, within a bound, until the flushes that were begun are done. The library has nothing to wait on."""
+        deadline = time.monotonic() + FLUSH_WAIT_S
+        while db.property_int_value("rocksdb.num-immutable-mem-table"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(FLUSH_POLL_S)
+        return True
 
     def stats(self) -> dict[str, int]:
         """Numbers for the node's status."""
-        store = self._store
-        names = {
-            "memtable_bytes": "rocksdb.cur-size-all-mem-tables",
-            "table_bytes": "rocksdb.live-sst-files-size",
-            "blob_bytes": "rocksdb.live-blob-file-size",
-            "blob_garbage_bytes": "rocksdb.live-blob-file-garbage-size",
-            "background_errors": "rocksdb.background-errors",
-            "write_stopped": "rocksdb.is-write-stopped",
+        db, journal = self._parts()
+        segments = journal.segments
+        with self._lock:
+            live = self._reclaimer.live_bytes()
+        return {
+            "journal_bytes": sum(segments.values()),
+            "journal_segments": len(segments),
+            "journal_live_bytes": live,
+            "table_bytes": int(db.property_int_value("rocksdb.live-sst-files-size") or 0),
+            "memory_bytes": int(db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0),
+            "background_errors": int(db.property_int_value("rocksdb.background-errors") or 0),
+            "free_bytes": self.free_bytes(),
         }
-        numbers = {name: int(store.property_int_value(key) or 0) for name, key in names.items()}
-        return numbers | {"free_bytes": self.free_bytes()}
 
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Idempotent. What was written is flushed, unless a write has failed: that was reported then."""
-        with self._maintenance:
+        """Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that was reported."""
+        self._syncing.shutdown(wait=True)
+        with self._lock:
             db, self._db = self._db, None
+            journal, self._journal = self._journal, None
             try:
+                if journal is not None and journal.end.segment and self._failed is None:
+                    journal.sync()  # before RocksDB, which flushes its memory when it closes
                 if db is not None:
                     db.close()
             except Exception as error:
                 if self._failed is None:
                     raise translate(error, self.path) from error
             finally:
+                if journal is not None:
+                    journal.close()
                 if self._watermark is not None:
                     self._watermark.close()
                     self._watermark = None
-                if self._lock >= 0:
-                    os.close(self._lock)
-                    self._lock = -1
+                if self._owner >= 0:
+                    os.close(self._owner)
+                    self._owner = -1
 
     def __enter__(self) -> RocksDisk:
         return self
@@ -336,27 +413,3 @@ class RocksDisk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _compaction(*, force: bool) -> CompactOptions:
-    options = CompactOptions()
-    options.set_exclusive_manual_compaction(False)  # flushes and other compactions go on
-    if force:
-        options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
-    return options
-
-
-def _rewrite_oldest_blobs(store: Rdict) -> None:
-    store.set_options(
-        {
-            "enable_blob_garbage_collection": "true",
-            "blob_garbage_collection_age_cutoff": str(GARBAGE_STEP_SHARE),
-        }
-    )
-    try:
-        store.compact_range(None, None, _compaction(force=True))
-    finally:
-        store.set_options({"enable_blob_garbage_collection": "false"})
-
-
-__all__ = ["DiskFull", "Reclaimed", "RocksBatch", "RocksDisk"]

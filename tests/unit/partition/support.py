@@ -13,7 +13,7 @@ from node.partition.replica import PartitionReplica
 from node.storage import DiskOptions, NodeIdentity, RocksDisk
 
 GROUP = 7
-SMALL_DISK = DiskOptions(memtable_bytes=1 << 20, wal_bytes=4 << 20)
+SMALL_DISK = DiskOptions(segment_bytes=1 << 20, memtable_bytes=64 << 10, replay_bytes=1 << 20)
 START_MS = 1_700_000_000_000
 
 

@@ -200,9 +200,7 @@ def test_readers_end_when_the_log_is_deleted(node: Node) -> None:
     assert (reader.error.kind, reader.error.retriable) == ("deleted", False)
 
 
-def test_a_damaged_entry_ends_the_reader_and_is_never_passed_over(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_entry_ends_the_reader_and_is_never_passed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         node.append(b"%d" % number)
     told: list[Exception] = []

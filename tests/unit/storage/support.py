@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 from node.storage import DiskOptions, NodeIdentity, RocksDisk
 
 WHO = NodeIdentity("test", 1)
-SMALL = DiskOptions(memtable_bytes=1 << 20, wal_bytes=4 << 20)
+SMALL = DiskOptions(segment_bytes=1 << 20, memtable_bytes=64 << 10, replay_bytes=1 << 20, garbage_floor_bytes=1 << 20)
 
 
 def entry_key(group: int, index: int) -> bytes:
@@ -39,16 +40,36 @@ def rows(disk: RocksDisk) -> dict[bytes, bytes]:
     return {**dict(disk.scan(b"e", b"f")), **dict(disk.scan(b"o", b"p"))}
 
 
-def copy_as_killed(source: Path, target: Path) -> Path:
-    """Copy a live directory; retried while a background job of the store replaces files."""
-    for _ in range(50):
-        try:
-            shutil.copytree(source, target)
-            return target
-        except (shutil.Error, FileNotFoundError):
-            shutil.rmtree(target, ignore_errors=True)
-            time.sleep(0.02)
-    raise AssertionError(f"{source} never stood still")
+def copy_as_killed(disk: RocksDisk, target: Path) -> Path:
+    """What a kill -9 would leave now. Background jobs must not run while the files are copied one after the other: a
+    real kill stops them all at once (test_recovery.py has one of those too)."""
+    db = disk._db
+    assert db is not None
+    jobs = ("num-immutable-mem-table", "num-running-flushes", "num-running-compactions", "compaction-pending")
+    for _ in range(2000):
+        if not any(db.property_int_value(f"rocksdb.{job}") for job in jobs):
+            before = _listing(disk.path)
+            shutil.copytree(disk.path, target, ignore_dangling_symlinks=True, copy_function=_copy_if_there)
+            if _listing(disk.path) == before:
+                return target
+            shutil.rmtree(target)
+        time.sleep(0.005)
+    raise AssertionError(f"{disk.path} never stood still")
+
+
+def _listing(path: Path) -> list[tuple[str, int]]:
+    return sorted((str(file), file.stat().st_size) for file in path.rglob("*") if file.exists())
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(source, target)
+
+
+def copy_files(source: Path, target: Path) -> Path:
+    """Of a store that nobody has open."""
+    shutil.copytree(source, target)
+    return target
 
 
 def newest(directory: Path, pattern: str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.storage import AlreadyOpen, ForeignData, NodeIdentity, RocksDisk, StorageError
-from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
+from tests.unit.storage.support import SMALL, WHO, copy_as_killed, fill, rows
 
 
 @pytest.fixture
@@ -89,11 +89,11 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 
 def test_what_was_synced_is_there_after_a_kill(tmp_path: Path) -> None:
-    """Also across memtable flushes: 6 MB through memtables of 1 MiB."""
+    """Also across segments and flushes: 6 MB through segments of 1 MiB."""
     with RocksDisk(tmp_path / "data", WHO, SMALL) as disk:
         written = fill(disk, 0, 300)
         disk.sync()
-        killed = copy_as_killed(tmp_path / "data", tmp_path / "killed")
+        killed = copy_as_killed(disk, tmp_path / "killed")
     with RocksDisk(killed, WHO, SMALL) as again:
         assert rows(again) == written
 
@@ -112,20 +112,6 @@ def test_a_real_kill_loses_nothing_even_without_a_sync(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == -9
     with RocksDisk(tmp_path, WHO, SMALL) as disk:
         assert sum(1 for _ in disk.scan(b"e", b"f")) == 100
-
-
-def test_a_torn_last_write_is_forgotten_and_the_rest_kept(tmp_path: Path) -> None:
-    """The write was never synced, so nobody was told of it."""
-    with RocksDisk(tmp_path / "data", WHO, SMALL) as disk:
-        written = fill(disk, 0, 10)
-        disk.sync()
-        fill(disk, 10, 1)
-        killed = copy_as_killed(tmp_path / "data", tmp_path / "killed")
-    log = max((killed / "db").glob("*.log"))
-    with open(log, "r+b") as file:
-        file.truncate(log.stat().st_size - 5_000)
-    with RocksDisk(killed, WHO, SMALL) as again:
-        assert rows(again) == written
 
 
 def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
@@ -164,55 +150,18 @@ def test_a_creation_that_was_killed_half_way_starts_over(tmp_path: Path) -> None
     (tmp_path / "synced").touch()
     (tmp_path / "db").mkdir()
     (tmp_path / "db" / "LOG").touch()
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "00000001.seg").write_bytes(b"HFjou")
     with RocksDisk(tmp_path, WHO, SMALL) as disk:
         put(disk, xa=b"1")
     with RocksDisk(tmp_path, WHO, SMALL) as disk:
         assert disk.get(b"xa") == b"1"
 
 
-def test_a_deleted_range_gives_its_space_back(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
-        fill(disk, 0, 1000, size=16_000)
-        kept = fill(disk, 1000, 50, size=16_000)
-        batch = disk.batch()
-        batch.delete_range(entry_key(1, 0), entry_key(1, 1000))
-        batch.delete_range(b"o" + entry_key(1, 0)[1:], b"o" + entry_key(1, 1000)[1:])
-        disk.write(batch)
-        before = disk.used_bytes()
-        done = disk.reclaim()
-        assert done.ranges == 2
-        assert before > 15_000_000
-        assert disk.used_bytes() < 7_000_000  # the rest, and files of the write-ahead log still open
-        assert rows(disk) == kept
-        assert disk.reclaim() == type(done)(0, False, False)
-
-
-def test_entries_of_a_resting_group_do_not_pin_the_dead_ones_of_a_busy_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("node.storage.rocks.GARBAGE_FLOOR_BYTES", 1 << 20)
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
-        kept: dict[bytes, bytes] = {}
-        for step in range(20):
-            fill(disk, step * 50, 50, size=16_000, group=1)
-            kept |= fill(disk, step, 1, size=16_000, group=2)
-        batch = disk.batch()
-        batch.delete_range(entry_key(1, 0), entry_key(1, 1000))
-        batch.delete_range(b"o" + entry_key(1, 0)[1:], b"o" + entry_key(1, 1000)[1:])
-        disk.write(batch)
-        done = disk.reclaim()
-        assert done.rewrote_blobs
-        rounds = 1
-        while done.more:
-            done = disk.reclaim()
-            rounds += 1
-            assert rounds < 40, "reclaim makes no progress"
-        assert disk.stats()["blob_bytes"] < 3_000_000
-        assert rows(disk) == kept
-
-
 def test_free_space_and_numbers_are_told(disk: RocksDisk) -> None:
     fill(disk, 0, 10)
     assert disk.free_bytes() > 0
-    assert disk.stats()["memtable_bytes"] > 100_000
-    assert disk.stats()["background_errors"] == 0
+    numbers = disk.stats()
+    assert numbers["journal_bytes"] > 200_000
+    assert numbers["journal_live_bytes"] == 200_000
+    assert numbers["background_errors"] == 0

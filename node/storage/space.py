@@ -1,0 +1,67 @@
+"""Which segments of the journal are still needed: for every segment, whose values stand in it.
+
+The problem: a segment holds entries of many groups, each trimmed at its own time; it can go only when none of them is
+needed, and finding that out must not mean looking at every key of the store.
+
+What makes it cheap: a group's entries are written in the order of their index and trimmed from the front. So for each
+segment and group the first and last index and the bytes are enough; when the group's first entry lies behind the last
+one in the segment, the group is done with it. A group's *owner* is the first nine bytes of its keys: kind and number.
+
+The rule: an estimate may keep a segment too long (overwritten entries count until the front passes them), never lose
+one too early.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+OWNER_BYTES = 9
+_ITEM = struct.Struct(">9sQQQ")
+_INDEX = struct.Struct(">Q")
+
+
+@dataclass(slots=True)
+class Span:
+    """What one owner has in one segment."""
+
+    first: int
+    last: int
+    size: int
+
+
+Spans = dict[bytes, Span]
+
+
+def note(spans: Spans, key: bytes, size: int) -> None:
+    """A value of `size` bytes under `key` now stands in the segment of `spans`."""
+    owner = key[:OWNER_BYTES]
+    index = int(_INDEX.unpack_from(key, OWNER_BYTES)[0])
+    span = spans.get(owner)
+    if span is None:
+        spans[owner] = Span(index, index, size)
+    else:
+        span.first = min(span.first, index)
+        span.last = max(span.last, index)
+        span.size += size
+
+
+def encode(spans: Spans) -> bytes:
+    return b"".join(_ITEM.pack(owner, span.first, span.last, span.size) for owner, span in sorted(spans.items()))
+
+
+def decode(data: bytes) -> Spans:
+    return {owner: Span(first, last, size) for owner, first, last, size in _ITEM.iter_unpack(data)}
+
+
+def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
+    """`first_needed`: the first index that each owner still has; None if it has nothing."""
+    for owner, span in list(spans.items()):
+        if owner in first_needed:
+            first = first_needed[owner]
+            if first is None or span.last < first:
+                del spans[owner]
+
+
+def live_bytes(spans: Spans) -> int:
+    return sum(span.size for span in spans.values())

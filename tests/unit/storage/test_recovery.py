@@ -1,0 +1,291 @@
+"""Whatever is torn off by a crash, what comes back is a state the store was in, and none from before the last sync."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.storage import DiskOptions, RocksDisk, StorageDamaged
+from tests.unit.storage.support import WHO, copy_as_killed, copy_files, entry_key, newest
+
+TINY = DiskOptions(
+    segment_bytes=6_000,
+    separate_bytes=200,
+    memtable_bytes=2_000,
+    replay_bytes=20_000,
+    unsynced_bytes=1 << 30,
+    garbage_floor_bytes=4_000,
+    garbage_share=0.3,
+    move_bytes=1_000,
+)
+
+State = dict[bytes, bytes]
+
+
+def contents(disk: RocksDisk) -> State:
+    return {key: value for key, value in disk.scan(b"", b"\xff") if key != b"m"}
+
+
+class Story:
+    """Random writes as a node makes them, with the state after each, and how far a sync has come."""
+
+    def __init__(self, disk: RocksDisk, seed: int) -> None:
+        self.disk = disk
+        self.chance = random.Random(seed)
+        self.states: list[State] = [contents(disk)]
+        self.durable = 0
+        self.last = dict.fromkeys(range(4), 0)
+        self.first = dict.fromkeys(range(4), 1)
+
+    def step(self) -> None:
+        self.chance.choices([self.write, self.trim, self.sync, self.reclaim], [12, 2, 3, 1])[0]()
+
+    def write(self) -> None:
+        batch, state = self.disk.batch(), dict(self.states[-1])
+        for _ in range(self.chance.randrange(1, 6)):
+            # Group 3 is seldom written and never trimmed: it keeps a little in many segments.
+            group = self.chance.choices(range(4), [10, 10, 5, 1])[0]
+            if self.chance.random() < 0.1 and self.last[group] > self.first[group]:
+                self.last[group] -= 1  # a conflict: the last entry is replaced
+            self.last[group] += 1
+            key = entry_key(group, self.last[group])
+            state[key] = self.chance.randbytes(self.chance.choice([10, 150, 250, 900, 2500]))
+            batch.put(key, state[key])
+            hard = b"h" + bytes([group])
+            state[hard] = self.chance.randbytes(20)
+            batch.put(hard, state[hard])
+        self._write(batch, state)
+
+    def trim(self) -> None:
+        group = self.chance.randrange(3)
+        up_to = self.chance.randrange(self.first[group], self.last[group] + 1) if self.last[group] else 1
+        self.first[group] = max(self.first[group], up_to)
+        batch = self.disk.batch()
+        batch.delete_range(entry_key(group, 0), entry_key(group, up_to))
+        batch.delete(b"h" + bytes([group]))
+        gone = {key for key in self.states[-1] if entry_key(group, 0) <= key < entry_key(group, up_to)}
+        gone.add(b"h" + bytes([group]))
+        self._write(batch, {key: value for key, value in self.states[-1].items() if key not in gone})
+
+    def _write(self, batch, state: State) -> None:  # type: ignore[no-untyped-def]
+        self.disk.write(batch)
+        self.states.append(state)
+
+    def sync(self) -> None:
+        self.disk.sync()
+        self.durable = len(self.states) - 1
+
+    def reclaim(self) -> None:
+        self.disk.reclaim()
+        self.durable = len(self.states) - 1
+
+    def check(self, recovered: State) -> int:
+        """Which state it is; it must not be older than the last sync."""
+        for number in range(len(self.states) - 1, self.durable - 1, -1):
+            if self.states[number] == recovered:
+                return number
+        raise AssertionError(
+            f"no state from {self.durable} to {len(self.states) - 1}; "
+            f"older one: {[number for number, state in enumerate(self.states) if state == recovered]}"
+        )
+
+
+@contextmanager
+def story(path: Path, seed: int, steps: int) -> Iterator[Story]:
+    with RocksDisk(path, WHO, TINY) as disk:
+        told = Story(disk, seed)
+        for _ in range(steps):
+            told.step()
+        yield told
+
+
+def tear(killed: Path, chance: random.Random, synced: tuple[int, int]) -> None:
+    """What a loss of power does to pages that were not synced: they are gone, or something else is there."""
+    segment = newest(killed / "journal", "*.seg")
+    size = os.path.getsize(segment)
+    safe = synced[1] if int(segment.stem) == synced[0] else 0
+    if size <= safe:
+        return
+    at = chance.randrange(safe, size)
+    how = chance.choice(["cut", "zeros", "noise"])
+    if how == "cut":
+        os.truncate(segment, at)
+    else:
+        with open(segment, "r+b") as file:
+            file.seek(at)
+            file.write(bytes(size - at) if how == "zeros" else chance.randbytes(size - at))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, seed: int) -> None:
+    with story(tmp_path / "data", seed, 120) as told:
+        killed = copy_as_killed(told.disk, tmp_path / "killed")
+        with RocksDisk(killed, WHO, TINY) as again:
+            assert contents(again) == told.states[-1], f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_loss_of_power_loses_at_most_what_was_not_synced(tmp_path: Path, seed: int) -> None:
+    with story(tmp_path / "data", seed, 100 + seed) as told:
+        for attempt in range(6):
+            killed = copy_as_killed(told.disk, tmp_path / f"killed-{attempt}")
+            tear(killed, told.chance, told.disk._synced)
+            for _ in range(2):  # a second crash right after the recovery changes nothing
+                with RocksDisk(killed, WHO, TINY) as again:
+                    told.check(contents(again))
+                    killed = copy_as_killed(again, killed.with_name(killed.name + "-again"))
+            for _ in range(8):
+                told.step()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_life_goes_on_after_each_of_many_crashes(tmp_path: Path, seed: int) -> None:
+    """Also space: after everything was trimmed, only the segments in use are left."""
+    path = tmp_path / "0"
+    states: list[State] = [{}]
+    for crash in range(8):
+        with RocksDisk(path, WHO, TINY) as disk:
+            told = Story(disk, seed * 100 + crash)
+            assert told.states[0] in states
+            for key in told.states[0]:
+                if key[:1] == b"e":
+                    group = int.from_bytes(key[1:9], "big")
+                    told.last[group] = max(told.last[group], int.from_bytes(key[9:], "big"))
+                    told.first[group] = 1
+            for _ in range(60):
+                told.step()
+            states = told.states[told.durable :]
+            path = copy_as_killed(disk, tmp_path / str(crash + 1))
+            tear(path, told.chance, disk._synced)
+    with RocksDisk(path, WHO, TINY) as disk:
+        batch = disk.batch()
+        batch.delete_range(b"e", b"f")
+        disk.write(batch)
+        for _ in range(3):
+            disk.reclaim()
+        assert disk.stats()["journal_segments"] <= 2
+        assert disk.stats()["journal_live_bytes"] == 0
+
+
+def test_every_cut_of_an_unsynced_tail_gives_a_prefix(tmp_path: Path) -> None:
+    with RocksDisk(tmp_path / "data", WHO, replace(TINY, segment_bytes=1 << 20)) as disk:
+        told = Story(disk, 1)
+        told.write()
+        told.sync()
+        for _ in range(3):
+            told.write()
+        killed = copy_as_killed(disk, tmp_path / "killed")
+        synced = disk._synced.offset
+    segment = newest(killed / "journal", "*.seg")
+    found = []
+    for size in range(synced, os.path.getsize(segment), 131):
+        copy = copy_files(killed, tmp_path / f"cut-{size}")
+        os.truncate(copy / "journal" / segment.name, size)
+        with RocksDisk(copy, WHO, TINY) as again:
+            found.append(told.check(contents(again)))
+    assert found == sorted(found)
+    assert set(found) == {1, 2, 3}
+
+
+class NoDisk:
+    """Lets a story be told without a disk, to know what it says."""
+
+    def batch(self) -> Any:
+        return self
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def put(self, *row: bytes) -> None:
+        """Story keeps the states itself."""
+
+    delete = delete_range = put
+
+    def write(self, batch: object) -> None:
+        """Likewise."""
+
+    def sync(self) -> None:
+        """Likewise."""
+
+    reclaim = sync
+
+
+def tell_until_killed(path: Path, seed: int) -> None:
+    """The child's side: a line for each step that is done."""
+    with RocksDisk(path, WHO, TINY) as disk:
+        told = Story(disk, seed)
+        while True:
+            told.step()
+            os.write(1, b"%d %d\n" % (len(told.states) - 1, told.durable))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_real_kill_in_the_middle_of_everything(tmp_path: Path, seed: int) -> None:
+    """Flushes, compactions and removals included: a process is killed while it works at full speed."""
+    program = (
+        "from pathlib import Path; from tests.unit.storage.test_recovery import tell_until_killed; "
+        f"tell_until_killed(Path({str(tmp_path)!r}), {seed})"
+    )
+    root = Path(__file__).parents[3]
+    chance = random.Random(seed)
+    with subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        lines = [child.stdout.readline() for _ in range(chance.randrange(50, 300))]
+        assert lines[-1], "the child died by itself"
+        child.kill()
+        lines += child.stdout.read().splitlines(keepends=True)
+    written = max(int(line.split()[0]) for line in lines if line.endswith(b"\n"))
+
+    told = Story(NoDisk(), seed)  # type: ignore[arg-type]
+    while len(told.states) <= written + 2:
+        told.step()
+    told.durable = written  # a kill takes nothing from the page cache
+    with RocksDisk(tmp_path, WHO, TINY) as again:
+        told.check(contents(again))
+
+
+def test_rocksdb_never_knows_what_the_journal_could_still_forget(tmp_path: Path) -> None:
+    """A flush makes tables durable; the journal up to there must be durable before."""
+    with story(tmp_path / "data", 3, 150) as told:
+        assert told.disk._switched <= told.disk._synced
+        assert told.disk._switched.segment > 1
+
+
+def test_a_trim_that_is_not_durable_costs_no_entry(tmp_path: Path) -> None:
+    """`reclaim` syncs before it removes: a loss of power right after it must not bring rows without values back."""
+    with RocksDisk(tmp_path / "data", WHO, TINY) as disk:
+        batch = disk.batch()
+        for index in range(1, 40):
+            batch = disk.batch()
+            batch.put(entry_key(1, index), b"v" * 1000)
+            disk.write(batch)
+        batch = disk.batch()
+        batch.delete_range(entry_key(1, 0), entry_key(1, 35))
+        disk.write(batch)
+        assert disk.reclaim().segments > 3
+        killed = copy_as_killed(disk, tmp_path / "killed")
+        tear(killed, random.Random(1), disk._synced)
+    with RocksDisk(killed, WHO, TINY) as again:
+        assert [key for key, _ in again.scan(b"e", b"f")] == [entry_key(1, index) for index in range(35, 40)]
+
+
+def test_a_missing_record_in_the_middle_is_damage_even_if_nobody_synced(tmp_path: Path) -> None:
+    with RocksDisk(tmp_path / "data", WHO, TINY) as disk:
+        for index in range(1, 30):
+            batch = disk.batch()
+            batch.put(entry_key(1, index), b"v" * 1000)
+            disk.write(batch)
+        killed = copy_as_killed(disk, tmp_path / "killed")
+    segments = sorted((killed / "journal").glob("*.seg"))
+    os.truncate(segments[-2], os.path.getsize(segments[-2]) - 1)
+    with pytest.raises(StorageDamaged):
+        RocksDisk(killed, WHO, TINY)
