@@ -31,7 +31,11 @@ RECLAIM_PERIOD_S = 60.0
 
 
 class Replicas:
-    """Implements `cluster.rpc.PartitionHost`. `on_input` is called when records wait for a turn."""
+    """Implements `cluster.rpc.PartitionHost`.
+
+    `on_input` is called when records wait for a turn; `on_damaged` when an entry that was read is not what was written:
+    this node must not serve or vote any longer, and the others have good copies.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Replicas:
         min_free_bytes: int,
     ) -> None:
         self.on_input: Callable[[], None] = _nothing
+        self.on_damaged: Callable[[Exception], None] | None = None
         self._node_id = node_id
         self._host = host
         self._disk = disk
@@ -98,6 +103,7 @@ class Replicas:
         group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
+        replica.on_damaged = self._damaged
         replica.refuse_appends(self._full)
         self._open[group_id] = replica
         log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)
@@ -113,6 +119,10 @@ class Replicas:
         if self._network is not None:
             self._network.drop_group(group_id)
         log.info("group %d is deleted, its data erased", group_id)
+
+    def _damaged(self, replica: PartitionReplica, error: Exception) -> None:
+        if self.on_damaged is not None:
+            self.on_damaged(error)
 
     def close(self) -> None:
         """The node stops: answer who waits."""

@@ -146,6 +146,7 @@ class Node:
         self._metadata.on_role_change = self._metadata_role_changed
         self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
+        self._replicas.on_damaged = self._failed
         administration = Administration(
             self.node_id,
             self._metadata,
