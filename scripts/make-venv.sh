@@ -11,7 +11,11 @@ if [ -x "$venv/bin/python" ]; then
     }
 else
     scripts/system-packages.sh build
-    python=$(scripts/find-python.sh)
+    python=$(scripts/find-python.sh) || {
+        echo "there is no Python 3.11 or newer here, and the system's packages offer none:" >&2
+        echo "  install one and name it:  PYTHON=/path/to/python3.12 make run" >&2
+        exit 1
+    }
     echo "creating $venv with $("$python" --version) ($python)"
     "$python" -m venv "$venv"
 fi

@@ -26,6 +26,10 @@ from holdfast.client.errors import ConfigurationError, ProtocolError
 KEY_CACHE_SIZE = 1 << 16
 MAX_KEY_BYTES = 1024  # a key names a thing; more is a body in the wrong place
 
+_ANNOTATIONS = b"\x00\x53\x72"
+# A map's count of 2 (one pair), then the pair's name: what follows the size in an annotations section of ours.
+_KEY_NAME = b"\x00\x00\x00\x02\xa3" + bytes((len(wire.ANNOTATION_GROUP_KEY),)) + wire.ANNOTATION_GROUP_KEY.encode()
+_KEY_NAME_AT = 8  # after descriptor, constructor and size
 _DATA8 = b"\x00\x53\x75\xa0"
 # Sections that come after message annotations: where one begins the content, there are none, so there is no key.
 _KEYLESS = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x77")
@@ -37,12 +41,11 @@ _u64 = struct.Struct(">Q")
 @lru_cache(maxsize=KEY_CACHE_SIZE)
 def _key_section(key: str) -> bytes:
     """Message-annotations {event-streams-group-key: key}."""
-    name, text = wire.ANNOTATION_GROUP_KEY.encode(), key.encode("utf-8")
+    text = key.encode("utf-8")
     if len(text) > MAX_KEY_BYTES:
         raise ConfigurationError(f"a key has at most {MAX_KEY_BYTES} bytes, this one has {len(text)}")
     value = b"\xa1" + bytes((len(text),)) + text if len(text) < 256 else b"\xb1" + _u32.pack(len(text)) + text
-    entries = b"\xa3" + bytes((len(name),)) + name + value
-    return b"\x00\x53\x72\xd1" + _u32.pack(len(entries) + 4) + _u32.pack(2) + entries
+    return _ANNOTATIONS + b"\xd1" + _u32.pack(len(_KEY_NAME) + len(value)) + _KEY_NAME + value
 
 
 def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, Any] | None = None) -> bytes:
@@ -79,7 +82,7 @@ class Event:
     def body(self) -> bytes:
         """The body's bytes: the data sections, or a text value as UTF-8."""
         payload, start = self.payload, self._content
-        if payload[start : start + 3] == b"\x00\x53\x72" and payload[start + 3] in (0xC1, 0xD1):
+        if payload[start : start + 3] == _ANNOTATIONS and payload[start + 3 : start + 4] in (b"\xc1", b"\xd1"):
             start += _sized(payload, start + 3)
         head = payload[start : start + 4]
         if head == _DATA32 and start + 8 + _u32.unpack_from(payload, start + 4)[0] == len(payload):
@@ -97,9 +100,15 @@ class Event:
     @property
     def key(self) -> str | None:
         """The producer's key, if it gave one."""
-        head = self.payload[self._content : self._content + 3]
+        payload, start = self.payload, self._content
+        head = payload[start : start + 3]
         if head in _KEYLESS:
             return None
+        name_at = start + _KEY_NAME_AT
+        value_at = name_at + len(_KEY_NAME)
+        as_we_write_it = head == _ANNOTATIONS and payload[name_at:value_at] == _KEY_NAME
+        if as_we_write_it and payload[start + 3] == 0xD1 and payload[value_at : value_at + 1] == b"\xa1":
+            return payload[value_at + 2 : value_at + 2 + payload[value_at + 1]].decode("utf-8", "replace")
         value = self.message.message_annotations.get(wire.ANNOTATION_GROUP_KEY)
         return value if isinstance(value, str) else None
 
@@ -118,7 +127,10 @@ class Event:
 
 
 def _sized(payload: bytes, at: int) -> int:
-    """Length of a section, from its first byte on, whose value (constructor at `at`) states its size."""
+    """Length of a section, from its first byte on, whose value (constructor at `at`) states its size.
+    More than there is, if the size is cut off: what looks there finds nothing, and the codec says what is wrong."""
+    if len(payload) < at + 5:
+        return len(payload) + 1
     return 3 + (2 + payload[at + 1] if payload[at] == 0xC1 else 5 + int(_u32.unpack_from(payload, at + 1)[0]))
 
 
