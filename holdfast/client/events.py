@@ -85,9 +85,9 @@ class Event:
         if payload[start : start + 3] == _ANNOTATIONS and payload[start + 3 : start + 4] in (b"\xc1", b"\xd1"):
             start += _sized(payload, start + 3)
         head = payload[start : start + 4]
-        if head == _DATA32 and start + 8 + _u32.unpack_from(payload, start + 4)[0] == len(payload):
+        if head == _DATA32 and start + 8 + int.from_bytes(payload[start + 4 : start + 8], "big") == len(payload):
             return payload[start + 8 :]
-        if head == _DATA8 and start + 5 + payload[start + 4] == len(payload):
+        if head == _DATA8 and start + 5 + int.from_bytes(payload[start + 4 : start + 5], "big") == len(payload):
             return payload[start + 5 :]
         body = self.message.body
         if isinstance(body, bytes):
@@ -156,7 +156,7 @@ class DeliveryReader:
         ):
             return Event(
                 self._seen_partition,
-                payload[offset_at:offset_end].decode("ascii"),
+                payload[offset_at:offset_end].decode("latin-1"),
                 _u64.unpack_from(payload, time_at)[0],
                 payload,
                 end,
@@ -184,7 +184,9 @@ class DeliveryReader:
 
     def _remember(self, payload: bytes, offset: str, timestamp_ms: int, partition: str, content: int) -> None:
         """Note where the numbers are, when they are where a search finds them, offset first."""
-        offset_at = payload.find(b"\xa3" + bytes((len(offset),)) + offset.encode("ascii"), 0, content)
+        if len(offset) > 255:
+            return
+        offset_at = payload.find(b"\xa3" + bytes((len(offset),)) + offset.encode("latin-1", "replace"), 0, content)
         time_at = payload.find(b"\x83" + _u64.pack(timestamp_ms), 0, content)
         if offset_at < 0 or time_at < 0 or time_at < offset_at:
             return

@@ -67,6 +67,27 @@ def test_a_damaged_event_is_an_error_of_ours() -> None:
         _ = event.body
 
 
+@given(data=st.data(), key=st.sampled_from([None, "key"]), body=st.sampled_from([b"", b"body", b"b" * 300]))
+def test_damaged_bytes_end_in_an_event_or_in_an_error_of_ours(
+    data: st.DataObject, key: str | None, body: bytes
+) -> None:
+    whole = delivered(encode_event(body, key))
+    cut = data.draw(st.integers(0, len(whole)))
+    damaged = bytearray(whole[:cut])
+    for _ in range(data.draw(st.integers(0, 2))):
+        if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    reader = DeliveryReader("3")
+    reader.read(whole)
+    try:
+        event = reader.read(bytes(damaged))
+        assert isinstance(event.body, bytes)
+        assert event.key is None or isinstance(event.key, str)
+        assert isinstance(event.properties, dict)
+    except HoldfastError:
+        pass
+
+
 def test_keys_and_properties_have_limits() -> None:
     with pytest.raises(ConfigurationError, match="at most 1024 bytes"):
         encode_event(b"", "k" * 1025)
