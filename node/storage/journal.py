@@ -71,12 +71,20 @@ class Place(NamedTuple):
     checksum: int
 
 
+class Values(NamedTuple):
+    """Where the values of a record stand: one after the other, in the order of its ops."""
+
+    segment: int
+    offset: int
+    lengths: list[int]
+    checksums: list[int]
+
+
 class Record(NamedTuple):
     start: Position
     end: Position
-    sequence: int
     ops: list[Op]
-    places: list[Place]
+    values: Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,32 +146,23 @@ class Journal:
         self._file, self._number, self._offset = file, number, SEGMENT_HEAD_BYTES
         self._sizes[number] = SEGMENT_HEAD_BYTES
 
-    def append(self, ops: list[Op]) -> list[Place]:
-        """Write one record; where the value of each op stands. In the page cache, not durable."""
+    def append(self, ops: list[Op]) -> Values:
+        """Write one record; where its values stand. In the page cache, not durable."""
+        values = [value for _, _, value in ops]
+        checksums = [crc32c(value) for value in values]
         description: list[bytes] = []
-        values: list[bytes] = []
-        lengths: list[tuple[int, int]] = []
-        total = 0
-        for kind, key, value in ops:
-            length, checksum = len(value), crc32c(value)
-            description += (_OP.pack(kind, len(key), length, checksum), key)
-            values.append(value)
-            lengths.append((length, checksum))
-            total += length
+        for (kind, key, value), checksum in zip(ops, checksums, strict=True):
+            description += (_OP.pack(kind, len(key), len(value), checksum), key)
         meta = b"".join(description)
+        total = sum(map(len, values))
         sequence = self._sequence + 1
         head = _RECORD.pack(0, len(meta), total, sequence)[4:]
+        data_at = self._offset + _RECORD.size + len(meta)
         buffers = [_CRC.pack(crc32c(meta, crc32c(head))), head, meta, *values]
-        start = self._offset
-        offset = start + _RECORD.size + len(meta)
-        self._write(buffers, offset + total - start)
+        self._write(buffers, data_at + total - self._offset)
         self._sequence = sequence
-        self._offset = self._sizes[self._number] = offset + total
-        places = []
-        for length, checksum in lengths:
-            places.append(Place(self._number, offset, length, checksum))
-            offset += length
-        return places
+        self._offset = self._sizes[self._number] = data_at + total
+        return Values(self._number, data_at, [len(value) for value in values], checksums)
 
     def _write(self, buffers: list[bytes], size: int) -> None:
         if size <= JOIN_BELOW_BYTES:
@@ -327,21 +326,20 @@ def _decode(
 ) -> Record | None:
     """None: a value does not match its checksum."""
     ops: list[Op] = []
-    places: list[Place] = []
+    values = Values(end.segment, data_at, [], [])
     data = os.pread(file, head.data_bytes, data_at) if with_values else b""
     at, value_at = 0, 0
     while at < len(meta):
         kind, key_length, length, checksum = _OP.unpack_from(meta, at)
-        at += _OP.size
-        key = meta[at : at + key_length]
-        at += key_length
+        at += _OP.size + key_length
         value = data[value_at : value_at + length]
         if with_values and crc32c(value) != checksum:
             return None
-        ops.append((kind, key, value))
-        places.append(Place(end.segment, data_at + value_at, length, checksum))
+        ops.append((kind, meta[at - key_length : at], value))
+        values.lengths.append(length)
+        values.checksums.append(checksum)
         value_at += length
-    return Record(begin, end, head.sequence, ops, places)
+    return Record(begin, end, ops, values)
 
 
 def sync_directory(path: Path) -> None:

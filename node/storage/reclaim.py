@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from rocksdict import Rdict, ReadOptions
 
 from node.storage import space
-from node.storage.journal import DELETE, PUT, Journal, Op, Place, Position
-from node.storage.rows import ENTRY_KEY_BYTES, is_entry, place_of, segment_of, summary_key, summary_range
+from node.storage.journal import DELETE, PUT, Journal, Op, Position
+from node.storage.rows import ENTRY_KEY_BYTES, place_of, segment_of, summary_key, summary_range
 from node.storage.space import Span, Spans
 from node.storage.tuning import DiskOptions
 
@@ -81,16 +81,13 @@ class Reclaimer:
 
     # ------------------------------------------------------------ along with writes
 
-    def note_all(self, segment: int, ops: list[Op], places: list[Place]) -> None:
-        separate = self._options.separate_bytes
-        spans = self._spans.setdefault(segment, {})
-        for (kind, key, _), place in zip(ops, places, strict=True):
-            if kind == PUT and place.length >= separate and is_entry(key):
-                space.note(spans, key, place.length)
+    def spans(self, segment: int) -> Spans:
+        """To note in it the entries that are written into this segment."""
+        return self._spans.setdefault(segment, {})
 
     def seal(self, segment: int) -> list[Op]:
         self._sealed.add(segment)
-        return [(PUT, summary_key(segment), space.encode(self._spans.setdefault(segment, {})))]
+        return [(PUT, summary_key(segment), space.encode(self.spans(segment)))]
 
     def has_ops(self) -> bool:
         return bool(self._pending or self._moves)

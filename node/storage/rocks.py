@@ -27,12 +27,21 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from node.storage import directory
+from node.storage import directory, space
 from node.storage.errors import StorageDamaged, StorageError, translate
 from node.storage.identity import IDENTITY_KEY, NodeIdentity
-from node.storage.journal import DELETE, DELETE_RANGE, PUT, Journal, Op, Place, Position
+from node.storage.journal import DELETE, DELETE_RANGE, PUT, Journal, Op, Position, Record, Values
 from node.storage.reclaim import Reclaimed, Reclaimer
-from node.storage.rows import POSITION_KEY, ROWS_START, decode_position, encode_position, is_entry, pointer, value_of
+from node.storage.rows import (
+    POSITION_KEY,
+    ROWS_START,
+    decode_position,
+    encode_position,
+    is_entry,
+    row_here,
+    row_there,
+    value_of,
+)
 from node.storage.tuning import DiskOptions, rocks_options
 from node.storage.watermark import Watermark
 
@@ -123,9 +132,10 @@ class RocksDisk:
         self._switched = start
         self._reclaimer.load(db, start)
         for record in journal.scan(start, durable):
-            self._reclaimer.note_all(record.start.segment, record.ops, record.places)
-            if record.start >= start:
-                self._apply(record.ops, record.places, record.end)
+            if record.start < start:
+                self._note_again(record)
+            else:
+                self._apply(record.ops, record.values, record.end)
                 self._since_switch += record.end.offset - record.start.offset
         self._reclaimer.seal_all()
 
@@ -212,14 +222,15 @@ class RocksDisk:
                     ops = self._reclaimer.ops_before(db) + ops
                 if not ops:
                     return
-                if journal.end.offset >= self._options.segment_bytes:
-                    ops = self._change_segment(journal) + ops
                 begin = journal.end
-                places = journal.append(ops)
-                self._reclaimer.note_all(begin.segment, ops, places)
-                self._apply(ops, places, journal.end)
-                self._since_switch += journal.end.offset - begin.offset
-                self._keep_bounds(journal.end)
+                if begin.offset >= self._options.segment_bytes:
+                    ops = self._change_segment(journal) + ops
+                    begin = journal.end
+                values = journal.append(ops)
+                end = journal.end
+                self._apply(ops, values, end)
+                self._since_switch += end.offset - begin.offset
+                self._keep_bounds(end)
             except StorageError:
                 raise
             except Exception as error:
@@ -230,25 +241,40 @@ class RocksDisk:
         journal.begin()
         return self._reclaimer.seal(sealed)
 
-    def _apply(self, ops: list[Op], places: list[Place], end: Position) -> None:
+    def _apply(self, ops: list[Op], values: Values, end: Position) -> None:
         """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
         rows = WriteBatch(raw_mode=True)
+        put = rows.put
+        spans = self._reclaimer.spans(values.segment)
         separate = self._options.separate_bytes
-        size = 0
-        for (kind, key, value), place in zip(ops, places, strict=True):
-            if kind == PUT:
-                if is_entry(key):
-                    value = pointer(value, place, separate)
-                rows.put(key, value)
-                size += len(value)
-            elif kind == DELETE:
-                rows.delete(key)
+        offset, inline = values.offset, 0
+        for (kind, key, value), length, checksum in zip(ops, values.lengths, values.checksums, strict=True):
+            if kind != PUT:
+                if kind == DELETE:
+                    rows.delete(key)
+                else:
+                    rows.delete_range(key, value)
+            elif not is_entry(key):
+                put(key, value)
+                inline += length
+            elif length < separate:
+                put(key, row_here(value))
+                inline += length
             else:
-                rows.delete_range(key, value)
-        rows.put(POSITION_KEY, encode_position(end))
+                put(key, row_there(values.segment, offset, length, checksum))
+                space.note(spans, key, length)
+            offset += length
+        put(POSITION_KEY, encode_position(end))
         assert self._db is not None
         self._db.write(rows, _NO_WAL)
-        self._memory_bytes += size + ROW_OVERHEAD_BYTES * (len(ops) + 1)
+        self._memory_bytes += inline + ROW_OVERHEAD_BYTES * (len(ops) + 1)
+
+    def _note_again(self, record: Record) -> None:
+        """Of a record that RocksDB has in its tables already: only where its entries stand must be known."""
+        spans = self._reclaimer.spans(record.values.segment)
+        for (kind, key, _), length in zip(record.ops, record.values.lengths, strict=True):
+            if kind == PUT and length >= self._options.separate_bytes and is_entry(key):
+                space.note(spans, key, length)
 
     def sync(self) -> None:
         _, journal = self._parts()

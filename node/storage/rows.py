@@ -28,9 +28,14 @@ def is_entry(key: bytes) -> bool:
     return key[0] == _ENTRY_KIND and len(key) == ENTRY_KEY_BYTES
 
 
-def pointer(value: bytes, place: Place, separate_bytes: int) -> bytes:
-    """The row of an entry."""
-    return _HERE + value if place.length < separate_bytes else _POINTER.pack(_THERE, *place)
+def row_here(value: bytes) -> bytes:
+    """The row of a small entry."""
+    return _HERE + value
+
+
+def row_there(segment: int, offset: int, length: int, checksum: int) -> bytes:
+    """The row of an entry that stands in the journal."""
+    return _POINTER.pack(_THERE, segment, offset, length, checksum)
 
 
 def place_of(row: bytes) -> Place | None:
