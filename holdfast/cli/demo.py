@@ -27,7 +27,7 @@ from holdfast.cli.cluster import create, hold, start
 from holdfast.cli.errors import CliError
 from holdfast.cli.frame import Frame, command_frame, run, terminate_like_interrupt
 from holdfast.cli.mainjob import LOG, PARTITIONS, Job, run_job
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, bad, good
 from holdfast.cli.processes import LocalCluster
 
 DEFAULT_FILE = Path(__file__).parents[2] / "examples" / "data" / "trades-2013-10-07.csv.gz"
@@ -150,7 +150,7 @@ def _report(job: Job, problems: list[str], output: Output) -> None:
                 f"{sent.count:,}",
                 f"{back.count:,}" if back else None,
                 sent.checksum,
-                "[green]equal, in order[/]" if same else f"[red]differs: {back.checksum if back else 'nothing'}[/]",
+                good("equal, in order") if same else bad(f"differs: {back.checksum if back else 'nothing'}"),
             ]
         )
     output.table("per symbol", ["symbol", "partition>", "published>", "read back>", "checksum", "came back"], rows)
@@ -165,12 +165,12 @@ def _report(job: Job, problems: list[str], output: Output) -> None:
             ["failover gap", "not measured" if gap_s is None else f"{gap_s * 1000:.0f} ms without a confirmation"],
             ["sent again", f"{summary['publish']['sent_again']:,} events whose outcome was unknown or refused"],
             ["copies", f"{job.read_back.copies:,} in the log, dropped by the reader by their numbers"],
-            ["verdict", "[green]every event came back, in order[/]" if not problems else f"[red]{problems[0]}[/]"],
+            ["verdict", good("every event came back, in order") if not problems else bad(problems[0])],
         ],
     )
     if not output.as_json:
         for problem in problems[1:]:
-            output.say(f"[red]also: {problem}[/]")
+            output.say(f"also: {problem}")
 
 
 def _summary(job: Job, problems: list[str]) -> dict[str, Any]:

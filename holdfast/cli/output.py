@@ -19,6 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL = 160
 
@@ -48,25 +49,25 @@ class Output:
 
     def say(self, text: str) -> None:
         """A sentence for a person: on standard output, or on standard error when that is for JSON."""
-        (self.notes if self.as_json else self.console).print(text)
+        (self.notes if self.as_json else self.console).print(text, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Something on the side: always on standard error."""
-        self.notes.print(text)
+        self.notes.print(text, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table for a person; columns whose name ends in `>` are aligned to the right."""
         if self.as_json:
             return
         if title:
-            self.console.print(f"[bold]{title}[/]")
+            self.console.print(Text(title, style="bold"))
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
         for column in columns:
             table.add_column(
                 column.removesuffix(">"), justify="right" if column.endswith(">") else "left", overflow="fold"
             )
         for row in rows:
-            table.add_row(*("-" if cell is None else str(cell) for cell in row))
+            table.add_row(*(_cell(cell) for cell in row))
         self.console.print(table)
 
     def progress(self, text: str, total: int | None) -> ProgressBar:
@@ -76,6 +77,21 @@ class Output:
     def bars(self, totals: dict[str, int | None]) -> ProgressBar:
         """A bar for each name, together."""
         return ProgressBar(self, totals)
+
+
+def good(text: str) -> Text:
+    """Something to be glad of."""
+    return Text(text, style="green")
+
+
+def bad(text: str) -> Text:
+    """Something to look at."""
+    return Text(text, style="red")
+
+
+def _cell(value: object) -> Text:
+    """What a cell shows, as it is: square brackets in it are text, not markup."""
+    return value if isinstance(value, Text) else Text("-" if value is None else str(value))
 
 
 class ProgressBar:

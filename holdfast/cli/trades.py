@@ -21,6 +21,7 @@ from holdfast.client.events import Event
 
 HEADER = b"ms_of_day,symbol,price,size,exchange,conditions,suspicious"
 SYMBOL_COLUMN = 1
+CHECKSUM_BYTES = 6  # chance, not malice: one in 2**48; and it fits a table
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class SymbolTally:
 
     count: int = 0
     last_number: int = -1
-    digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+    digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=CHECKSUM_BYTES))
 
     def add(self, number: int, line: bytes) -> None:
         self.count += 1
