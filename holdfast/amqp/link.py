@@ -320,6 +320,8 @@ class ReceiverLink(Link):
         gone."""
         if self._impl is None or not deliveries:
             return
+        if len(deliveries) > self._unsettled:
+            raise UsageError(f"{len(deliveries)} deliveries to settle, {self._unsettled} are open: settled twice?")
         if state is ACCEPTED or state is RELEASED:
             code = ACCEPTED_CODE if state is ACCEPTED else RELEASED_CODE
             for delivery in deliveries:
@@ -332,7 +334,6 @@ class ReceiverLink(Link):
                     _update(delivery, code)
                 _settle(delivery)
         self._unsettled -= len(deliveries)
-        assert self._unsettled >= 0, "a delivery was settled twice"
         if self._gone and self._unsettled == 0:
             self._engine._free_link(self)
 

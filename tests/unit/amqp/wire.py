@@ -1,4 +1,4 @@
-"""Two ends of a connection in memory: engine against engine (`Wire`), or an engine against frames made by hand (`RawPeer`)."""
+"""Two ends of a connection in memory: engine against engine (`Wire`), an engine against frames made by hand (`RawPeer`)."""
 
 from __future__ import annotations
 
