@@ -18,7 +18,7 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from holdfast.amqp.codec import symbol
 from holdfast.amqp.engine import Engine
@@ -31,8 +31,7 @@ from holdfast.amqp.events import (
     Settlements,
     Transfers,
 )
-from holdfast.amqp.link import SETTLED, Link, ReceiverLink, SenderLink
-from holdfast.amqp.states import DeliveryState
+from holdfast.amqp.link import SETTLED, Link, SenderLink
 from holdfast.amqp.terminus import Source
 from holdfast.client import wire
 from holdfast.client.errors import (
@@ -44,96 +43,13 @@ from holdfast.client.errors import (
     UnreachableError,
     link_error,
 )
+from holdfast.client.links import ClientLink, Receiver, ReceiverOwner, Sender, SenderOwner
 from holdfast.client.start import Start
 from holdfast.client.wire import Address
 
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
 MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
-
-
-class SenderOwner(Protocol):
-    """Who sends over a link."""
-
-    def on_credit(self) -> None:
-        """There is credit, or room in the socket again."""
-
-    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        """What became of sends, by the numbers that `send_many` gave."""
-
-    def on_closed(self, error: HoldfastError) -> None:
-        """The link is gone, with all its unanswered sends."""
-
-
-class ReceiverOwner(Protocol):
-    """Who receives over a link."""
-
-    def on_transfers(self, payloads: list[bytes]) -> None:
-        """Messages, in order."""
-
-    def on_closed(self, error: HoldfastError) -> None:
-        """The link is gone."""
-
-
-class _ClientLink:
-    """What senders and receivers share."""
-
-    def __init__(self, connection: Connection, link: Any, owner: Any, what: str) -> None:
-        self._connection, self.link, self.owner, self.what = connection, link, owner, what
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def address(self) -> str | None:
-        """The address that the node gave: its own choice for a dynamic source."""
-        return self.link.remote_address
-
-    async def close(self) -> None:
-        """Detach; the owner hears nothing more."""
-        self.abandon()
-
-    def abandon(self) -> None:
-        self._connection.forget(self.link)
-        self.link.close()
-        self._connection.flush_soon()
-
-    def ended(self, error: HoldfastError) -> None:
-        """The node or the connection ended the link."""
-        if self.opened.done():
-            self.owner.on_closed(error)
-        else:
-            self.opened.set_exception(error)
-
-
-class Sender(_ClientLink):
-    """A link that sends."""
-
-    link: SenderLink
-
-    @property
-    def credit(self) -> int:
-        """How many events may be sent now."""
-        return self.link.credit if self.link.is_open and not self._connection.congested else 0
-
-    def send_many(self, payloads: Sequence[bytes]) -> range:
-        """Queue messages, at most `credit`; their outcomes come by number."""
-        numbers = self.link.send_many(payloads)
-        self._connection.flush_soon()
-        return numbers
-
-
-class Receiver(_ClientLink):
-    """A link that receives."""
-
-    link: ReceiverLink
-
-    @property
-    def credit(self) -> int:
-        """Messages that the node may still send."""
-        return self.link.credit
-
-    def grant(self, credit: int) -> None:
-        self.link.grant(credit)
-        self._connection.flush_soon()
 
 
 class Connection(asyncio.Protocol):
@@ -144,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._links: dict[Link, _ClientLink] = {}
+        self._links: dict[Link, ClientLink] = {}
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._error: HoldfastError | None = None
@@ -251,7 +167,7 @@ class Connection(asyncio.Protocol):
         if self.is_closed:
             raise self._error or ConnectionLostError(f"the connection to {self.address} is closed")
 
-    async def _attached(self, client_link: _ClientLink, bound_s: float) -> None:
+    async def _attached(self, client_link: ClientLink, bound_s: float) -> None:
         self._links[client_link.link] = client_link
         self._flush()
         try:

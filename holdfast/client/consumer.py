@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from holdfast.client import wire
-from holdfast.client.connection import Receiver
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import DeliveryReader, Event
 from holdfast.client.info import PartitionInfo, read_complete_info, read_info
+from holdfast.client.links import Receiver
 from holdfast.client.network import Backoff, Network, NetworkOptions
 from holdfast.client.start import Start
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 from holdfast.amqp.errors import Error
 from holdfast.amqp.states import ACCEPTED, DeliveryState, Modified, Rejected, Released
-from holdfast.client.connection import Sender
 from holdfast.client.errors import ClosedError, HoldfastError, RejectedError, TimeoutExpiredError, UndeliveredError
+from holdfast.client.links import Sender
 from holdfast.client.network import Backoff, Network
 
 # Events handed to the engine in one go: enough to amortise the call, few enough that other lanes get their turn.
@@ -32,7 +32,8 @@ PUMP_EVENTS = 512
 # The same in bytes: the connection is asked for room again after so much.
 PUMP_BYTES = 256 * 1024
 # After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
-QUIESCE_BOUND_S = 5.0
+# Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.
+QUIESCE_BOUND_S = 15.0
 # A link that neither confirms nor lets send for this share of the delivery timeout is given up for another one.
 STALL_SHARE = 0.5
 

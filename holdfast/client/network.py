@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.client import wire
-from holdfast.client.connection import Connection, Receiver, ReceiverOwner, Sender, SenderOwner, Start
+from holdfast.client.connection import Connection
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -29,6 +29,8 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
+from holdfast.client.links import Receiver, ReceiverOwner, Sender, SenderOwner
+from holdfast.client.start import Start
 from holdfast.client.wire import Address
 
 T = TypeVar("T")
@@ -81,10 +83,6 @@ class Network:
         self._suspect_until: dict[Address, float] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._closed = False
-
-    @property
-    def servers(self) -> list[Address]:
-        return list(self._configured)
 
     # ---------------------------------------------------------------- links
 

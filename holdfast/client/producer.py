@@ -193,13 +193,6 @@ class ProducerClient:
         await self.send(body, done=done, **where)
         await confirmed
 
-    async def send_payloads(self, payloads: Sequence[bytes], *, partition: str | None = None) -> None:
-        """Buffer messages that are encoded already, all for one place; the fastest way in."""
-        while not self._room.is_set():
-            await self._room.wait()
-        for payload in payloads:
-            self._enqueue(payload, None, partition, None)
-
     async def flush(self) -> None:
         """Return when nothing is outstanding. Raises the first failure since the last call, if there was one.
 

@@ -1,0 +1,107 @@
+"""The two kinds of link as the client uses them, and who is called back by them.
+
+Rule never broken: an owner hears `on_closed` exactly once, unless it closed the link itself; after that, nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from holdfast.amqp.link import Link, ReceiverLink, SenderLink
+from holdfast.amqp.states import DeliveryState
+from holdfast.client.errors import HoldfastError
+
+
+class LinkHost(Protocol):
+    """What a link needs of its connection."""
+
+    @property
+    def congested(self) -> bool: ...
+    def forget(self, link: Link) -> None: ...
+    def flush_soon(self) -> None: ...
+
+
+class SenderOwner(Protocol):
+    """Who sends over a link."""
+
+    def on_credit(self) -> None:
+        """There is credit, or room in the socket again."""
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        """What became of sends, by the numbers that `send_many` gave."""
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """The link is gone, with all its unanswered sends."""
+
+
+class ReceiverOwner(Protocol):
+    """Who receives over a link."""
+
+    def on_transfers(self, payloads: list[bytes]) -> None:
+        """Messages, in order."""
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """The link is gone."""
+
+
+class ClientLink:
+    """What senders and receivers share."""
+
+    def __init__(self, connection: LinkHost, link: Any, owner: Any, what: str) -> None:
+        self._connection, self.link, self.owner, self.what = connection, link, owner, what
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def address(self) -> str | None:
+        """The address that the node gave: its own choice for a dynamic source."""
+        return self.link.remote_address
+
+    async def close(self) -> None:
+        """Detach; the owner hears nothing more."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        self._connection.forget(self.link)
+        self.link.close()
+        self._connection.flush_soon()
+
+    def ended(self, error: HoldfastError) -> None:
+        """The node or the connection ended the link."""
+        if self.opened.done():
+            self.owner.on_closed(error)
+        else:
+            self.opened.set_exception(error)
+
+
+class Sender(ClientLink):
+    """A link that sends."""
+
+    link: SenderLink
+
+    @property
+    def credit(self) -> int:
+        """How many events may be sent now."""
+        return self.link.credit if self.link.is_open and not self._connection.congested else 0
+
+    def send_many(self, payloads: Sequence[bytes]) -> range:
+        """Queue messages, at most `credit`; their outcomes come by number."""
+        numbers = self.link.send_many(payloads)
+        self._connection.flush_soon()
+        return numbers
+
+
+class Receiver(ClientLink):
+    """A link that receives."""
+
+    link: ReceiverLink
+
+    @property
+    def credit(self) -> int:
+        """Messages that the node may still send."""
+        return self.link.credit
+
+    def grant(self, credit: int) -> None:
+        self.link.grant(credit)
+        self._connection.flush_soon()
