@@ -286,7 +286,12 @@ class EventPump:
     def _on_link_flow(self, event: Any) -> None:
         link = self._links.get(_event_link(event))
         if isinstance(link, SenderLink):
-            credit = max(0, lib.pn_link_credit(link._impl))  # a peer may take credit back
+            credit = lib.pn_link_credit(link._impl)
+            if credit < -link._next:  # it may take back what it granted, which is never more than was sent
+                told = "the flow grants more than 2147483647 messages, or counts some that were never sent"
+                self._violated(link, Error(INVALID_FIELD, f"{told}: attach again and grant less"))
+                return
+            credit = max(0, credit)
             drain = bool(lib.pn_link_get_drain(link._impl))
             if credit != link.credit or drain != link.drain:
                 link.credit, link.drain = credit, drain
