@@ -270,43 +270,51 @@ class Collector(Threaded):
 
 
 class Heartbeat:
-    """A client that goes on producing to and consuming from one log while the test does something nasty elsewhere.
+    """A client that goes on producing to and consuming from a log of its own while the test does something nasty.
 
-    Every event is confirmed before the next; `stop` returns when each of them has been consumed, once and in order.
+    Every event is confirmed, and has come back, before the next; there is one before the test's deed and one after.
     """
 
-    def __init__(self, address: str, log: str, partition: str | None = "0", pause_s: float = 0.01) -> None:
+    def __init__(self, out: str, back: str, log: str, pause_s: float = 0.01) -> None:
         self.sent = 0
         self.longest_s = 0.0
-        self._address, self._log, self._partition, self._pause_s = address, log, partition, pause_s
+        self._out, self._back, self._log, self._pause_s = out, back, log, pause_s
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
+        self.wait_beats(1)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is None:
+            self.wait_beats(2)  # one that began after the deed
         self._ending.set()
         self._thread.join(2 * WAIT_S)
         if error is None:
+            assert not self._thread.is_alive(), "others' connections hang"
+
+    def wait_beats(self, count: int) -> None:
+        goal = self.sent + count
+        deadline = time.monotonic() + WAIT_S
+        while self.sent < goal:
             if self._failure is not None:
                 raise AssertionError("others' connections suffered") from self._failure
-            assert not self._thread.is_alive(), "others' connections hang"
-            assert self.sent > 0, "nothing was sent meanwhile"
+            assert time.monotonic() < deadline, f"others' connections hang since beat {self.sent}"
+            time.sleep(0.005)
 
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as problem:  # noqa: BLE001 - raised in __exit__
+        except BaseException as problem:  # noqa: BLE001 - raised by wait_beats
             self._failure = problem
 
     def _work(self) -> None:
-        with connected(self._address) as out, connected(self._address) as back:
-            sender = out.create_sender(self._log, options=[Bound(self._partition)])
-            options = [Bound(self._partition), starting(**LATEST)]
-            receiver = back.create_receiver(self._log, credit=100, options=options)
+        with connected(self._out) as out, connected(self._back) as back:
+            sender = out.create_sender(self._log, options=[Bound("0")])
+            receiver = back.create_receiver(self._log, credit=100, options=[Bound("0"), starting(**LATEST)])
             while not self._ending.is_set():
                 body = f"beat {self.sent}"
                 started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Producers that keep order and lose nothing, written on stock proton alone, so that they are independent of our client.
+"""Producers that keep order and lose nothing, on stock proton alone, so that they are independent of our client.
 
 The method is the one any client can use: one link bound to the partition, many messages in flight; at the first answer
 that is not "accepted", or when the link or the connection ends, stop, attach again (where a redirect says, or at the
