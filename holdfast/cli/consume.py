@@ -61,7 +61,7 @@ def consume(
     async def work() -> None:
         nonlocal count
         async with ConsumerClient(frame.servers, log, **consumer) as reader:  # type: ignore[arg-type]
-            with frame.output.progress(f"reading {log}", most) as bar:
+            with frame.output.progress(f"reading {log}", most, in_the_way=sys.stdout.isatty()) as bar:
                 while most is None or count < most:
                     room = 1000 if most is None else min(1000, most - count)
                     events = await reader.receive(room, idle_s)

@@ -11,20 +11,22 @@ import csv
 import gzip
 import io
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from holdfast.cli.errors import EXIT_USAGE, CliError
 
 READ_BYTES = 256 * 1024
+READ_AHEAD_CHUNKS = 4  # read and not yet asked for
 MAX_LINE_BYTES = 16 * 1024 * 1024  # the largest message that a node can be configured to take
 
 
 def open_input(path: str) -> IO[bytes]:
     """A file by name (`-`: standard input), decompressed when its name ends in .gz."""
     if path == "-":
-        return sys.stdin.buffer
+        return cast("IO[bytes]", io.FileIO(sys.stdin.fileno(), closefd=False))
     try:
         if path.endswith(".gz"):
             return cast("IO[bytes]", gzip.open(path, "rb"))
@@ -35,14 +37,8 @@ def open_input(path: str) -> IO[bytes]:
 
 async def lines(stream: IO[bytes], name: str) -> AsyncIterator[list[bytes]]:
     """Lists of lines without their ends; the last line need not be terminated."""
-    rest, reader = b"", cast(Any, stream)
-    while True:
-        try:
-            chunk = await asyncio.to_thread(reader.read1, READ_BYTES)
-        except (OSError, EOFError) as error:
-            raise CliError(f"{name} cannot be read: {error}") from error
-        if not chunk:
-            break
+    rest = b""
+    async for chunk in _chunks(stream, name):
         *complete, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             raise CliError(f"{name} has a line of more than {MAX_LINE_BYTES} bytes", advice="is it a text file?")
@@ -50,6 +46,36 @@ async def lines(stream: IO[bytes], name: str) -> AsyncIterator[list[bytes]]:
             yield [line.removesuffix(b"\r") for line in complete]
     if rest:
         yield [rest.removesuffix(b"\r")]
+
+
+async def _chunks(stream: IO[bytes], name: str) -> AsyncIterator[bytes]:
+    """What `stream` gives, as soon as it does. Read by a daemon thread, since a terminal cannot be told to answer:
+    a pool's thread that waits for it would hold up the end of the program after Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes | Exception] = asyncio.Queue()
+    room = threading.Semaphore(READ_AHEAD_CHUNKS)
+    # read1 (files) and an unbuffered read (standard input) return what is there instead of waiting for more.
+    read: Callable[[int], bytes] = getattr(stream, "read1", None) or stream.read
+
+    def work() -> None:
+        chunk: bytes | Exception = b"-"
+        while chunk and not isinstance(chunk, Exception):
+            room.acquire()
+            try:
+                chunk = read(READ_BYTES)
+            except (OSError, EOFError, ValueError) as error:  # ValueError: closed under us
+                chunk = error
+            try:
+                loop.call_soon_threadsafe(arrived.put_nowait, chunk)
+            except RuntimeError:
+                return  # the loop is over: nobody wants it any more
+
+    threading.Thread(target=work, name=f"reads {name}", daemon=True).start()
+    while chunk := await arrived.get():
+        if isinstance(chunk, Exception):
+            raise CliError(f"{name} cannot be read: {chunk}") from chunk
+        room.release()
+        yield chunk
 
 
 class KeyColumn:

@@ -34,9 +34,9 @@ class Output:
         self.notes = Console(stderr=True, highlight=False)
         self._progress = progress
 
-    @property
-    def shows_progress(self) -> bool:
-        return sys.stderr.isatty() if self._progress is None else self._progress
+    def shows_progress(self, *, in_the_way: bool = False) -> bool:
+        """Whether to draw bars. `in_the_way`: the terminal is where a person types or reads; then only when asked."""
+        return sys.stderr.isatty() and not in_the_way if self._progress is None else self._progress
 
     def result(self, value: Any) -> None:
         """The one JSON document of a command; silent without --json."""
@@ -70,13 +70,13 @@ class Output:
             table.add_row(*(_cell(cell) for cell in row))
         self.console.print(table)
 
-    def progress(self, text: str, total: int | None) -> ProgressBar:
+    def progress(self, text: str, total: int | None, *, in_the_way: bool = False) -> ProgressBar:
         """One bar."""
-        return ProgressBar(self, {text: total})
+        return ProgressBar(self, {text: total}, self.shows_progress(in_the_way=in_the_way))
 
     def bars(self, totals: dict[str, int | None]) -> ProgressBar:
         """A bar for each name, together."""
-        return ProgressBar(self, totals)
+        return ProgressBar(self, totals, self.shows_progress())
 
 
 def good(text: str) -> Text:
@@ -97,10 +97,10 @@ def _cell(value: object) -> Text:
 class ProgressBar:
     """Bars on standard error, or nothing at all."""
 
-    def __init__(self, output: Output, totals: dict[str, int | None]) -> None:
+    def __init__(self, output: Output, totals: dict[str, int | None], shown: bool) -> None:
         self._progress: Progress | None = None
         self._tasks: list[TaskID] = []
-        if output.shows_progress:
+        if shown:
             self._progress = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}"),

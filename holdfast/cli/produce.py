@@ -89,7 +89,8 @@ async def _publish(frame: Frame, log: str, source: Source, options: ProducerOpti
         header_due = True
     name = "standard input" if source.path == "-" else source.path
     async with ProducerClient(frame.servers, log, options) as producer:
-        with stream, frame.output.progress(f"publishing to {log}", None) as bar:
+        typed = source.path == "-" and stream.isatty()
+        with stream, frame.output.progress(f"publishing to {log}", None, in_the_way=typed) as bar:
             started_s = time.monotonic()
             async for batch in lines(stream, name):
                 for line in batch:
