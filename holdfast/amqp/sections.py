@@ -54,11 +54,12 @@ _CONSTRUCTORS: dict[int, tuple[int, ...]] = {
     SEQUENCE: _LISTS,
     FOOTER: _MAPS,
 }
+_ANNOTATIONS = (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS)
 _FIXED_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 _U32, _I64 = Struct(">I"), Struct(">q")
 
 REMEMBERED_MAPS, REMEMBERED_BYTES = 4096, 256
-"""Annotation maps repeat: one per key, partition or producer. The last ones are not decoded again; at most a few MiB."""
+"""Annotation maps repeat: one per key, partition or producer. Recent ones are not decoded again; a few MiB at most."""
 
 _target_hints: dict[bytes, str | None] = {}
 _group_hints: dict[bytes, str | None] = {}
@@ -170,7 +171,7 @@ def ingest(payload: bytes) -> Ingested:
             code = payload[pos + 2] if 0 < pos < len(payload) - 3 and payload[pos : pos + 2] == b"\x00S" else 0
         if PROPERTIES <= code <= VALUE:
             return Ingested(payload, None, None)
-        if code == DELIVERY_ANNOTATIONS or code == MESSAGE_ANNOTATIONS:
+        if code in _ANNOTATIONS:
             return _ingest_annotated(payload, pos, code)
     return _ingest_slowly(payload)
 
@@ -257,13 +258,13 @@ class DeliveryPrefix:
 
     def __init__(self, partition: str) -> None:
         self.partition = partition
-        where = _escaped(encode_value(symbol(SOURCE_PARTITION)) + encode_value(symbol(partition)))
+        where = encode_value(symbol(SOURCE_PARTITION)) + encode_value(symbol(partition))
         what, when = encode_value(symbol(OFFSET)), encode_value(symbol(TIMESTAMP))
         size = len(what) + 18 + len(when) + 9 + len(where)
         head = b"\x00\x53\x71\xc1" + bytes((size + 1, 6)) if size < 255 else b""
         head = head or b"\x00\x53\x71\xd1" + _U32.pack(size + 4) + _U32.pack(6)
         self._head = _escaped(head + what + b"\xa3\x10") + b"%016x" + _escaped(when + b"\x83")
-        self._tail = where
+        self._tail = _escaped(where)
         self._timestamp_ms: int | None = None
         self._format = self._joined = b""
 

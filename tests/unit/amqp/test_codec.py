@@ -84,7 +84,16 @@ def test_a_value_survives_the_way_there_and_back(value: Any) -> None:
     assert same(decoded, value)
 
 
-@given(values)
+def doubly_described(value: Any) -> bool:
+    """Whether a described value directly holds another: proton's codec gets lost behind those."""
+    if isinstance(value, Described):
+        return isinstance(value.value, Described) or doubly_described(value.value)
+    if isinstance(value, dict):
+        return any(map(doubly_described, value.values()))
+    return isinstance(value, list) and any(map(doubly_described, value))
+
+
+@given(values.filter(lambda value: not doubly_described(value)))
 def test_proton_reads_what_we_write(value: Any) -> None:
     encoded = encode_value(value)
     data = Data()

@@ -1,4 +1,4 @@
-"""Two ends of a connection in memory: engine against engine (`Wire`), an engine against frames made by hand (`RawPeer`)."""
+"""Two ends of a connection in memory: two engines (`Wire`), or an engine and frames made by hand (`RawPeer`)."""
 
 from __future__ import annotations
 
