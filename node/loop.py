@@ -51,6 +51,7 @@ class TurnLoop:
         host.on_wake = self.wake
 
     def start(self) -> None:
+        self._woken.set()  # groups opened before there was a loop to wake have had their first input already
         self._task = asyncio.get_running_loop().create_task(self._run(), name="turn-loop")
 
     def wake(self) -> None:
