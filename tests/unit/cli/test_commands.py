@@ -99,14 +99,18 @@ def test_the_main_job_in_small(directory: Path, tmp_path: Path) -> None:
 
 
 def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> None:
-    command = [sys.executable, "-m", "holdfast.cli", "cluster", "up", "--dir", str(directory)]
+    command = [sys.executable, "-m", "holdfast.cli", "cluster", "up", "--dir", str(directory), "--nodes", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as up:
         assert up.stdout is not None
         for line in up.stdout:
             if b"until Ctrl-C" in line:
                 break
-        assert list(LocalCluster.load(directory).running()) == [1, 2, 3]
+        assert list(LocalCluster.load(directory).running()) == [1]
+        at = ("--server", LocalCluster.load(directory).plan.servers[0])
+        holdfast("log", "create", "alone", *at)
+        holdfast("produce", "alone", *at, text=b"one\ntwo\n")
+        assert holdfast("consume", "alone", "--from", "earliest", "--until-end", *at) == b"one\ntwo\n"
         os.kill(up.pid, signal.SIGTERM)
-        assert up.stdout.read().count(b": stopped") == 3
+        assert up.stdout.read().count(b": stopped") == 1
         assert up.wait(30) == 0
     assert not LocalCluster.load(directory).running()
