@@ -52,10 +52,32 @@ class Member(Node):
         return self is other or (isinstance(other, Member) and other._id == self._id)
 
     def __hash__(self) -> int:
-        return cast(int, self._id)
+        return self._id
 
     def __str__(self) -> str:
         return f"node {self._id}"
+
+
+class MatchIndex(dict[Member, int]):
+    """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
+
+    Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own_term_from = 0
+
+    def own_term_begins(self, index: int) -> None:
+        self._own_term_from = index
+
+    def __getitem__(self, member: Member) -> int:
+        index = super().__getitem__(member)
+        return index if index >= self._own_term_from else 0
+
+    def __setitem__(self, member: Member, index: int) -> None:
+        """A late answer must not lower it; only a new leadership sets it back to 0."""
+        super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
 
 
 class _NoPoller:
@@ -100,6 +122,7 @@ class Core(SyncObj):
         self._owner = owner
         super().__init__(self_member, list(others), _configuration(journal, options), transport=transport)
         self._poller = _NoPoller()
+        self._SyncObj__raftMatchIndex = MatchIndex()
         # One thread ever ticks; a lock per group is only memory.
         assert isinstance(self._SyncObj__onTickCallbacksLock, type(threading.Lock()))
 
@@ -111,18 +134,18 @@ class Core(SyncObj):
 
     @property
     def term(self) -> int:
-        return cast(int, self._SyncObj__raftCurrentTerm)
+        return self._SyncObj__raftCurrentTerm
 
     @property
     def leader(self) -> Member | None:
-        return cast("Member | None", self._SyncObj__raftLeader)
+        return self._SyncObj__raftLeader
 
     def forget_leader(self) -> None:
         self._SyncObj__raftLeader = None
 
     @property
     def commit_index(self) -> int:
-        return cast(int, self._SyncObj__raftCommitIndex)
+        return self._SyncObj__raftCommitIndex
 
     @property
     def applied_index(self) -> int:
@@ -135,7 +158,7 @@ class Core(SyncObj):
     @property
     def noop_index(self) -> int | None:
         """Index of the entry with which this node began its own term as leader."""
-        return cast("int | None", getattr(self, "_SyncObj__noopIDx", None))
+        return getattr(self, "_SyncObj__noopIDx", None)
 
     @property
     def election_deadline(self) -> float:
@@ -164,19 +187,20 @@ class Core(SyncObj):
 
     @property
     def connected(self) -> set[Member]:
-        return cast("set[Member]", self._SyncObj__connectedNodes)
+        return self._SyncObj__connectedNodes
 
     @property
     def next_index(self) -> dict[Member, int]:
-        return cast("dict[Member, int]", getattr(self, "_SyncObj__raftNextIndex", {}))
+        return getattr(self, "_SyncObj__raftNextIndex", {})
 
     @property
-    def match(self) -> dict[Member, int]:
-        return cast("dict[Member, int]", getattr(self, "_SyncObj__raftMatchIndex", {}))
+    def match(self) -> MatchIndex:
+        """`get` tells the truth, `[]` what the commit rule may use."""
+        return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property
     def last_response(self) -> dict[Member, float]:
-        return cast("dict[Member, float]", getattr(self, "_SyncObj__lastResponseTime", {}))
+        return getattr(self, "_SyncObj__lastResponseTime", {})
 
     # ---- overrides
 

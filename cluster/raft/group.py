@@ -267,6 +267,7 @@ class Group:
         now = self._host.now
         if new == LEADER:
             self._election.leader_heard(now)
+            self._core.match.own_term_begins(self._journal.last + 1)
             self._replication.begin(now)
             self._handover.begin(now)
         elif old == LEADER:
@@ -311,8 +312,8 @@ class Group:
     def _resolve(self, index: int, term: int, result: object) -> None:
         """Decide proposals that entry (index, term) proves in or out.
 
-        Terms never decrease along a log, so an older proposal at or behind `index` is in nobody's future. There may be several
-        at one index: led, was deposed, lost the tail, led again.
+        Terms never decrease along a log, so an older proposal at or behind `index` is in nobody's future. There may be
+        several at one index: led, was deposed, lost the tail, led again.
         """
         for one in self._pending.pop(index, ()):
             if one.term == term:
@@ -343,15 +344,15 @@ class Group:
 
     def _maintain(self) -> None:
         """Checkpoint and trim, outside of apply."""
-        options, applied = self._options, self._core.applied_index
-        trim_to = min(self._trim_to, self.safe_trim_index())
-        trims = trim_to > self._journal.base_index
+        options, journal = self._options, self._journal
+        trim_to = min(self._trim_to, self.safe_trim_index()) if self._trim_to > journal.base_index else 0
+        trims = trim_to > journal.base_index
         due = self._applied_entries >= options.checkpoint_entries or self._applied_bytes >= options.checkpoint_bytes
         if not trims and not due:
             return
         self._checkpoint()
         if trims:
-            self._journal.trim(trim_to, applied)
+            journal.trim(trim_to, self._core.applied_index)
             self._trim_to = 0
 
     def _checkpoint(self) -> None:
@@ -376,9 +377,10 @@ class Group:
 
     def after_sync(self, durable_index: int) -> None:
         journal = self._journal
+        before = journal.durable
         journal.mark_durable(durable_index)
-        waits_for_own_sync = not self._peers or self._options.eager_appends
-        if waits_for_own_sync and self.is_leader and self._core.commit_index < journal.durable:
+        may_wait_for_own_sync = not self._peers or self._options.eager_appends
+        if may_wait_for_own_sync and self.is_leader and journal.durable > before:
             self._host.mark_dirty(self)
 
     @property

@@ -83,7 +83,7 @@ def no_append_rewrite() -> Iterator[None]:
 @contextlib.contextmanager
 def no_vote_dedup() -> Iterator[None]:
     """A5: a vote that arrives twice counts twice."""
-    with mock.patch.object(Guard, "_is_counted", lambda guard, vote: False):
+    with mock.patch.object(Guard, "_is_counted", return_value=False):
         yield
 
 
@@ -91,8 +91,8 @@ def no_vote_dedup() -> Iterator[None]:
 def no_sync() -> Iterator[None]:
     """A6: the sync returns without having synced."""
     with (
-        mock.patch.object(SimDisk, "sync", lambda disk: None),
-        mock.patch.object(SimDisk, "synced_up_to", lambda disk, writes: None),
+        mock.patch.object(SimDisk, "sync", return_value=None),
+        mock.patch.object(SimDisk, "synced_up_to", return_value=None),
     ):
         yield
 

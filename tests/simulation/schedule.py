@@ -21,6 +21,7 @@ from tests.simulation.network import Link
 
 HEALING_S = 12.0
 """Virtual time in which a healed cluster must be in order: many election timeouts."""
+HEALTHY_LATENCY_S = 0.002
 MAX_EVENTS = 400_000
 """A schedule with more events than this spins."""
 TRACE_LINES = 400
@@ -79,7 +80,7 @@ class Plan:
         return Plan(
             nodes=randomness.choice((3, 3, 3, 5)),
             groups=2 if randomness.random() < 0.1 else 1,
-            chaos_s=randomness.uniform(4.0, 8.0),
+            chaos_s=randomness.uniform(6.0, 14.0),
             fault_every_s=randomness.choice((0.05, 0.1, 0.25)),
             burst_every_s=randomness.choice((0.05, 0.1, 0.2)),
             latency_s=randomness.choice((0.002, 0.002, 0.01, 0.05)),
@@ -314,6 +315,7 @@ class Schedule:
 
     def _heal_all(self) -> None:
         self.trace("HEAL everything")
+        self.latency_s = HEALTHY_LATENCY_S
         for link in self.links.values():
             link.heal()
         for node in self.nodes.values():

@@ -1,0 +1,313 @@
+"""Groups as their users see them: proposals and their outcomes, leadership, transfer, trim, restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftOptions
+from tests.simulation.disk import SimBatch
+from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
+
+
+def led_by_one(**kwargs: Any) -> Stage:
+    stage = Stage(**kwargs)
+    stage.elect(1)
+    stage.run(0.05)
+    return stage
+
+
+def test_a_new_cluster_elects_a_leader_quickly() -> None:
+    stage = Stage()
+    assert stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready) < 0.5
+
+
+def test_the_preferred_node_leads_a_new_group() -> None:
+    for preferred in (1, 2, 3):
+        stage = Stage()
+        for node in stage.ids:
+            stage.stop(node)
+            stage.disks[node] = type(stage.disks[node])()
+        for node in stage.ids:
+            stage.start(node, preferred=preferred)
+        stage.until(lambda stage=stage: stage.leader is not None)
+        assert stage.leader == preferred
+
+
+def test_outcomes_come_in_order_with_results() -> None:
+    stage = led_by_one()
+    outcomes = stage.propose(1, "a", "b", "c")
+    stage.run(0.02)
+    assert [(outcome.result, outcome.index) for outcome in outcomes if isinstance(outcome, Committed)] == [
+        (1, 3),
+        (2, 4),
+        (3, 5),
+    ]
+    stage.run(0.02)
+    assert [machine.applied for machine in stage.machines.values()] == [[b"a", b"b", b"c"]] * 3
+
+
+def test_followers_learn_an_idle_commit_within_milliseconds() -> None:
+    stage = led_by_one()
+    stage.run(0.03)
+    stage.propose(1, "a")
+    assert stage.until(lambda: all(machine.applied for machine in stage.machines.values())) < 0.02
+
+
+def test_followers_refuse_and_name_the_leader() -> None:
+    stage = led_by_one()
+    with pytest.raises(NotLeader) as refused:
+        stage.propose(2, "a")
+    assert refused.value.leader == 1
+
+
+def test_too_many_bytes_without_outcome_are_refused() -> None:
+    stage = led_by_one(options=RaftOptions(max_uncommitted_bytes=1000))
+    stage.isolate(1)
+    stage.propose(1, "x" * 900)
+    with pytest.raises(Overloaded):
+        stage.propose(1, "x" * 200)
+    stage.heal()
+    stage.run(0.4)
+    assert stage.group(1).uncommitted_bytes == 0
+    stage.propose(1, "x" * 200)
+
+
+def test_a_deposed_leader_says_unknown_after_a_while() -> None:
+    stage = led_by_one()
+    stage.isolate(1)
+    outcomes = stage.propose(1, "a")
+    stage.run(1.0)
+    assert not stage.group(1).is_leader, "a leader without a majority steps down"
+    assert outcomes == []
+    stage.run(stage.options.unknown_after_s)
+    assert kinds(outcomes) == ["Unknown"]
+    stage.heal()
+    stage.run(1.0)
+    assert len(outcomes) == 1, "nobody is answered twice"
+
+
+def test_a_killed_leader_is_replaced_at_once() -> None:
+    stage = led_by_one()
+    stage.stop(1)
+    assert stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready) < 0.3
+
+
+def test_a_silent_leader_is_replaced_within_a_second() -> None:
+    stage = led_by_one()
+    stage.isolate(1)
+    stage.hosts.pop(1)
+    assert stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready) < 1.0
+
+
+def test_a_restarted_node_catches_up() -> None:
+    stage = led_by_one()
+    stage.stop(3)
+    for number in range(300):
+        stage.propose(1, f"{number}")
+        stage.run(0.001)
+    stage.start(3)
+    stage.until(lambda: len(stage.machines[3].applied) == 300, seconds=1.0)
+    assert stage.machines[3].applied == stage.machines[1].applied
+
+
+def test_a_restart_applies_only_what_came_after_the_checkpoint() -> None:
+    stage = led_by_one(options=RaftOptions(checkpoint_entries=10))
+    for number in range(25):
+        stage.propose(1, f"{number}")
+        stage.run(0.01)
+    stage.stop(2)
+    stage.start(2)
+    assert stage.machines[2].restored_at > 10
+    stage.run(0.2)
+    assert stage.machines[2].applied == stage.machines[1].applied
+
+
+def test_a_clean_close_leaves_nothing_to_apply_again() -> None:
+    stage = led_by_one()
+    stage.propose(1, "a", "b")
+    stage.run(0.05)
+    applied = stage.group(2).applied_index
+    stage.hosts[2].close()
+    stage.start(2)
+    assert stage.machines[2].restored_at == applied
+
+
+def test_transfer_moves_leadership_under_load() -> None:
+    stage = led_by_one()
+    outcomes = stage.propose(1, *[f"{n}" for n in range(50)])
+    stage.group(1).transfer(2)
+    with pytest.raises(NotLeader):
+        stage.propose(1, "too late")
+    stage.until(lambda: stage.leader == 2, seconds=0.2)
+    stage.run(0.1)
+    assert kinds(outcomes) == ["Committed"] * 50
+
+
+def test_a_transfer_that_cannot_happen_is_given_up() -> None:
+    stage = led_by_one()
+    stage.isolate(2)
+    stage.propose(1, "a")
+    stage.group(1).transfer(2)
+    stage.run(stage.options.transfer_timeout_s + 0.1)
+    assert stage.leader == 1
+    assert kinds(stage.propose(1, "b")) == []
+
+
+def test_leadership_returns_to_the_preferred_node() -> None:
+    stage = Stage()
+    for node in stage.ids:
+        stage.stop(node)
+        stage.start(node, preferred=2)
+    stage.elect(3)
+    stage.until(lambda: stage.leader == 2, seconds=stage.options.prefer_after_s + 1.0)
+
+
+def test_trim_waits_for_the_slowest_member() -> None:
+    stage = led_by_one()
+    stage.propose(1, "a", "b", "c")
+    stage.run(0.05)
+    stage.isolate(3)
+    stage.propose(1, "d", "e", "f")
+    stage.run(0.05)
+    leader = stage.group(1)
+    held = leader.match_index(3)
+    leader.trim(leader.applied_index)
+    stage.run(0.02)
+    assert leader.first_index == held + 1
+    with pytest.raises(KeyError):
+        leader.entry(held)
+    stage.heal()
+    stage.until(lambda: len(stage.machines[3].applied) == 6)
+
+
+def test_a_trimmed_log_survives_restart_and_still_replicates() -> None:
+    stage = led_by_one()
+    stage.propose(1, *[f"{n}" for n in range(20)])
+    stage.run(0.1)
+    for node in stage.ids:
+        stage.group(node).trim(stage.group(node).applied_index - 3)
+    stage.run(0.1)
+    for node in stage.ids:
+        stage.stop(node)
+    for node in stage.ids:
+        assert stage.start(node).first_index > 15
+    stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready)
+    stage.propose(stage.leader, "after")
+    stage.run(0.1)
+    assert {tuple(machine.applied) for machine in stage.machines.values()} == {
+        tuple(b"%d" % n for n in range(20)) + (b"after",)
+    }
+
+
+def test_trim_inside_apply_is_done_after_it() -> None:
+    class Trimming(ListMachine):
+        group: Any
+
+        def apply(self, index: int, term: int, data: bytes, batch: SimBatch) -> object:
+            self.group.trim(index)
+            return super().apply(index, term, data, batch)
+
+    stage = Stage(machine=Trimming)
+    for node in stage.ids:
+        stage.machines[node].group = stage.group(node)
+    stage.elect(1)
+    outcomes = stage.propose(1, "a", "b")
+    stage.run(0.3)
+    assert kinds(outcomes) == ["Committed"] * 2
+    assert stage.group(1).first_index > 2
+
+
+def test_a_machine_that_raises_rejects_the_entry_on_every_replica() -> None:
+    class Fragile(ListMachine):
+        def apply(self, index: int, term: int, data: bytes, batch: SimBatch) -> object:
+            if data == b"\0bad":
+                raise ValueError("impossible")
+            return super().apply(index, term, data, batch)
+
+    stage = led_by_one(machine=Fragile)
+    outcomes = stage.propose(1, "a", "bad", "b")
+    stage.run(0.05)
+    assert [outcome.result for outcome in outcomes if isinstance(outcome, Committed)] == [
+        1,
+        ApplyFailed("ValueError: impossible"),
+        2,
+    ]
+    assert [machine.applied for machine in stage.machines.values()] == [[b"a", b"b"]] * 3
+
+
+def test_a_node_that_cannot_apply_stops() -> None:
+    class Broken(ListMachine):
+        def apply(self, index: int, term: int, data: bytes, batch: SimBatch) -> object:
+            raise OSError("input/output error")
+
+    stage = led_by_one(machine=Broken)
+    stage.propose(1, "a")
+    with pytest.raises(InvariantBroken, match="input/output error"):
+        stage.run(0.05)
+
+
+def test_a_failing_callback_harms_nobody_else() -> None:
+    stage = led_by_one()
+
+    def fail(outcome: object) -> None:
+        raise RuntimeError("a link's defect")
+
+    stage.group(1).propose(b"\0a", fail)
+    outcomes = stage.propose(1, "b")
+    stage.run(0.05)
+    assert kinds(outcomes) == ["Committed"]
+
+
+def test_a_callback_may_propose() -> None:
+    stage = led_by_one()
+    more: list[Any] = []
+    stage.group(1).propose(b"\0a", lambda outcome: more.extend(stage.propose(1, "b") or [outcome]))
+    stage.run(0.05)
+    assert stage.machines[2].applied == [b"a", b"b"]
+
+
+def test_role_changes_are_told() -> None:
+    stage = led_by_one()
+    assert stage.roles[1][-1] == (True, 1)
+    assert stage.roles[2][-1] == (False, 1)
+    stage.stop(1)
+    stage.until(lambda: stage.leader is not None)
+    stage.run(0.05)
+    assert stage.roles[stage.leader or 0][-1] == (True, stage.leader)
+
+
+def test_a_slow_follower_gets_a_window_not_everything() -> None:
+    stage = led_by_one(options=RaftOptions(window_bytes=1000, max_append_bytes=200))
+    stage.hold(2, 1)
+    stage.sent.clear()
+    stage.propose(1, *["x" * 100 for _ in range(100)])
+    stage.run(0.02)
+    unanswered = sum(len(e) for s, r, m in stage.sent if (s, r) == (1, 2) for e in m.append.entries)
+    assert unanswered <= 1000 + 200
+    stage.release_link(2, 1)
+    stage.until(lambda: len(stage.machines[2].applied) == 100, seconds=1.0)
+
+
+def test_an_erased_group_leaves_nothing_behind() -> None:
+    stage = led_by_one()
+    stage.propose(1, "a")
+    stage.run(0.05)
+    stage.hosts[3].close_group(GROUP, erase=True)
+    left = [key for key, _ in stage.disks[3].scan(b"", b"\xff" * 20) if not key.startswith(b"o")]
+    assert left == []
+
+
+def test_eager_appends_commit_the_same_and_nothing_before_the_own_sync() -> None:
+    stage = led_by_one(options=RaftOptions(eager_appends=True))
+    outcomes = stage.propose(1, "a")
+    host = stage.hosts[1]
+    turn = host.turn()
+    assert turn is not None
+    assert turn.needs_sync
+    assert any(m.append.entries for _, _, m in stage.sent[-2:]), "followers write while the leader syncs"
+    assert outcomes == []
+    host.release(turn)
+    stage.run(0.05)
+    assert kinds(outcomes) == ["Committed"]
