@@ -1,12 +1,12 @@
 """Which partition a key belongs to: one function for the node and for every client that routes by itself.
 
-Problem: a producer that keeps one link per partition and a producer that leaves the choice to the node must agree, or the
-events of one key end up in two partitions and lose their order.
+Problem: a producer that keeps one link per partition and a producer that leaves the choice to the node must agree, or
+the events of one key end up in two partitions and lose their order.
 Rule never broken: the result depends on the key's UTF-8 bytes and the number of partitions, on nothing else; it never
 changes for a given pair, because a change would move keys of existing logs.
-Chosen: the hash that the Event Hubs service applies (Jenkins lookup3 `hashlittle2`, seeds 0; low 16 bits of c ^ b as a signed
-number; truncating remainder), so that clients of that dialect route alike. Rejected: crc32 or Python's `hash`, which would
-give such clients another partition (or, for `hash`, another one in each process).
+Chosen: the hash that the Event Hubs service applies (Jenkins lookup3 `hashlittle2`, seeds 0; low 16 bits of c ^ b as a
+signed number; truncating remainder), so that clients of that dialect route alike. Rejected: crc32 or Python's `hash`,
+which would give such clients another partition (or, for `hash`, another one in each process).
 """
 
 from __future__ import annotations
