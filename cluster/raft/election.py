@@ -162,6 +162,14 @@ class Election:
         self._voted_at = now
         self.reset_question()
 
+    def peer_joined(self, now: float) -> None:
+        """A connection came up while no leader is known: perhaps that completes a majority. New groups keep
+        the order of their first wait."""
+        core = self.core
+        leaderless = core.state != LEADER and core.leader is None and core.term > 0
+        if leaderless and len(core.connected) + 1 >= self._majority:
+            self.hurry(now)
+
     def leader_gone(self, now: float) -> None:
         """The connection to the leader's node broke."""
         self._heard_at = -inf
@@ -169,10 +177,13 @@ class Election:
 
     def first_wait(self, now: float, *, eager: bool, new: bool) -> None:
         """Set the first deadline: nobody waits for a leader that never was, and the preferred node asks
-        first."""
+        first. An old group's leader, if there is one, shows itself within two heartbeats."""
+        options = self._options
         if not self._peers:
-            self.core.election_deadline = 0.0
+            wait = -now
         elif new:
             self._leader_lost = True
-            wait = self._short_wait()
-            self.core.election_deadline = now + wait + (0.0 if eager else 2.0 * self._options.suspicion_max_s)
+            wait = self._short_wait() + (0.0 if eager else 2.0 * options.suspicion_max_s)
+        else:
+            wait = self._random.uniform(2.0 * options.heartbeat_s, options.election_min_s)
+        self.core.election_deadline = now + wait

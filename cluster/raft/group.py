@@ -267,10 +267,17 @@ class Group:
         now = self._host.now
         if new == LEADER:
             self._election.leader_heard(now)
+            log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._journal.last + 1)
             self._core.match.own_term_begins(self._journal.last + 1)
             self._replication.begin(now)
             self._handover.begin(now)
         elif old == LEADER:
+            log.info(
+                "%s: steps down in term %d, %d proposal(s) without outcome",
+                self.name,
+                self._core.term,
+                len(self._pending),
+            )
             self._handover.end()
             self._core.election_deadline = now + self._election.random_timeout()
             if self._pending:
@@ -393,6 +400,7 @@ class Group:
             return
         self._guard._onNodeConnected(member)
         self._handover.peer_up(node, self._host.now)
+        self._election.peer_joined(self._host.now)
         if self.is_leader:
             self._replication.restart(member)
             self._core.append_time = 0.0

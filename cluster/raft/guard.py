@@ -51,7 +51,7 @@ class Guard(Transport):
         emit: Callable[[NodeId, RaftMessage], None],
     ) -> None:
         super().__init__(None, None, ())
-        self._name = name
+        self.name = name
         self._members = members
         self._version = version
         self._stamp = stamp
@@ -86,7 +86,7 @@ class Guard(Transport):
         elif kind == "timeout_now":
             out = self._stamp.timeout_now(message["term"])
         else:
-            raise InvariantBroken(f"{self._name}: pysyncobj wants to send {kind!r}, which no member may send")
+            raise InvariantBroken(f"{self.name}: pysyncobj wants to send {kind!r}, which no member may send")
         self._emit(node.id, out)
         return True
 
@@ -121,7 +121,7 @@ class Guard(Transport):
             self._emit(member.id, self._stamp.stale_term(core.term))
             return
         if message.term == core.term and core.state == LEADER:
-            raise InvariantBroken(f"{self._name}: {member} and this node both lead term {core.term}")
+            raise InvariantBroken(f"{self.name}: {member} and this node both lead term {core.term}")
         self._election.leader_heard(now)
         body = message.append
         self._answering = body.sequence
@@ -166,7 +166,7 @@ class Guard(Transport):
         index = body.previous_index + skip
         if index < journal.last and index + 1 <= journal.commit:
             raise InvariantBroken(
-                f"{self._name}: {member} leads term {term} with another entry at {index + 1}, "
+                f"{self.name}: {member} leads term {term} with another entry at {index + 1}, "
                 f"which is committed here (commit index {journal.commit})"
             )
         terms = body.entry_terms
@@ -188,7 +188,7 @@ class Guard(Transport):
         """The library answers "go back"; it needs no entries for that."""
         if body.previous_index <= self._journal.commit:
             raise InvariantBroken(
-                f"{self._name}: {member} leads term {term} and has term {body.previous_term} at "
+                f"{self.name}: {member} leads term {term} and has term {body.previous_term} at "
                 f"{body.previous_index}, which is committed here with term "
                 f"{self._journal.term_at(body.previous_index)}"
             )
@@ -213,12 +213,18 @@ class Guard(Transport):
         if reply.success:
             if reply.next_index > self._journal.last + 1:
                 raise InvariantBroken(
-                    f"{self._name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
+                    f"{self.name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
                     f"but this leader's last is {self._journal.last}"
                 )
             progress.accepts_success(reply.sequence)
-        elif reply.reset and not progress.accepts_reset(reply.sequence, self.next_sequence):
-            return
+        elif reply.reset:
+            if not progress.accepts_reset(reply.sequence, self.next_sequence):
+                return
+            if reply.next_index <= core.match.get(member, 0):
+                progress.warn_once(
+                    f"{self.name}: {member} lacks entry {reply.next_index}, which it had acknowledged in term "
+                    f"{core.term}: it lost data it reported as durable; sending it again"
+                )
         sent_next = core.next_index[member]
         self._deliver(
             member,

@@ -12,13 +12,16 @@ Rejected: one append in flight per follower. At 1 ms round trip that halves the 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 from cluster.raft.options import RaftOptions
 
+log = logging.getLogger(__name__)
+
 
 class Progress:
-    __slots__ = ("_floor", "_in_flight", "_options", "commit_told", "in_flight_bytes", "probing")
+    __slots__ = ("_floor", "_in_flight", "_options", "_warned", "commit_told", "in_flight_bytes", "probing")
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
         self._options = options
@@ -27,6 +30,12 @@ class Progress:
         self.in_flight_bytes = 0
         self.commit_told = 0
         self.probing = False
+        self._warned = False
+
+    def warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("%s", text)
 
     def has_room(self) -> bool:
         """May another append with entries be sent? While probing (after a rejection) one at a time."""

@@ -109,6 +109,10 @@ class Replication:
         while next_index[member] <= journal.last and progress.has_room():
             start = next_index[member]
             if start <= journal.base_index:
+                progress.warn_once(
+                    f"{self._guard.name}: {member} needs entry {start}, the log begins at {journal.base_index + 1}; "
+                    "that replica must be rebuilt"
+                )
                 return sent
             if start not in built:
                 built[start] = self._build(start)
