@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
 from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
@@ -71,7 +72,7 @@ class Node:
             await listener.start()
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         registered = asyncio.create_task(self._register(), name="register")
-        await asyncio.wait({registered, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+        await _first_of(registered, self._fatal)
         self._tasks.append(registered)
 
     def ready_line(self) -> str:
@@ -82,7 +83,7 @@ class Node:
         """Until asked to stop. Raises NodeStopped when the node has to stop itself."""
         assert self._fatal is not None
         asked = asyncio.create_task(stop.wait())
-        await asyncio.wait({asked, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+        await _first_of(asked, self._fatal)
         asked.cancel()
         if self._fatal.done():
             error = self._fatal.result()
@@ -218,3 +219,7 @@ class Node:
                 return
             log.warning("registration is not done yet: %s", result.message)
             await asyncio.sleep(REGISTER_RETRY_S)
+
+
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)

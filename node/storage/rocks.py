@@ -27,6 +27,7 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
+from cluster.raft import Batch
 from node.storage import directory, space
 from node.storage.errors import StorageDamaged, StorageError, translate
 from node.storage.identity import IDENTITY_KEY, NodeIdentity
@@ -210,8 +211,9 @@ class RocksDisk:
     def batch(self) -> JournalBatch:
         return JournalBatch()
 
-    def write(self, batch: JournalBatch) -> None:
-        """Consumes the batch. After a DiskFull the store takes no more writes until it was opened again."""
+    def write(self, batch: Batch) -> None:
+        """Consumes a batch of this store. After a DiskFull it takes no more writes until it was opened again."""
+        assert isinstance(batch, JournalBatch), "a batch of another store"
         db, journal = self._parts()
         with self._lock:
             if self._failed is not None:
