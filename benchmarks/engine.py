@@ -14,6 +14,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.amqp import (
     DeliveryPrefix,
@@ -44,17 +45,15 @@ class Pair:
         self.client = Engine("client", container_id="bench")
         self.client.open()
         mode = 1 if settled else 0
-        if direction == PRODUCER:
-            near = self.client.open_sender("log", snd_settle_mode=mode)
-        else:
-            near = self.client.open_receiver("log", snd_settle_mode=mode)
+        attach = self.client.open_sender if direction == PRODUCER else self.client.open_receiver
+        near: Any = attach("log", snd_settle_mode=mode)
         self.exchange()
-        far = next(event.link for event in self.server.events() if isinstance(event, LinkRequested))
+        far: Any = next(event.link for event in self.server.events() if isinstance(event, LinkRequested))
         far.accept()
         self.exchange()
         self.client.events()
-        self.sender: SenderLink = near if isinstance(near, SenderLink) else far  # type: ignore[assignment]
-        self.receiver: ReceiverLink = far if isinstance(far, ReceiverLink) else near  # type: ignore[assignment]
+        self.sender: SenderLink = near if direction == PRODUCER else far
+        self.receiver: ReceiverLink = far if direction == PRODUCER else near
         self.source = self.client if direction == PRODUCER else self.server
         self.sink = self.server if direction == PRODUCER else self.client
 
@@ -81,7 +80,9 @@ def _round(pair: Pair, payloads: list[bytes], settled: bool, seconds: dict[str, 
     pair.exchange()
     source.events()
     begin = clock()
-    messages = prefix.splice_batch(1_000_000, 1_700_000_000_000, payloads) if node else payloads
+    messages = (
+        prefix.splice_batch(1_000_000, 1_700_000_000_000, payloads) if node and source is pair.server else payloads
+    )
     sender.send_many(messages, settled)
     chunks = []
     while data := source.data_to_send():
@@ -97,7 +98,7 @@ def _round(pair: Pair, payloads: list[bytes], settled: bool, seconds: dict[str, 
         for event in sink.events():
             if isinstance(event, Transfers):
                 received += len(event.payloads)
-                if node:
+                if node and sink is pair.server:
                     stored = [ingest(payload)[0] for payload in event.payloads]
                     assert stored
                 event.link.settle(event.deliveries)
@@ -138,7 +139,9 @@ def table(rounds: int) -> list[dict[str, object]]:
         for direction, settled, node, name in (
             (PRODUCER, False, False, "unsettled"),
             (PRODUCER, True, False, "settled"),
-            (CONSUMER, False, True, "unsettled, node's work on each message"),
+            (PRODUCER, False, True, "unsettled, in with a node's ingest"),
+            (CONSUMER, False, True, "unsettled, out with a node's delivery annotations"),
+            (CONSUMER, True, True, "settled, out with a node's delivery annotations"),
         ):
             best = measure(direction, size, settled, node, rounds)
             rows.append({"bytes": size, "case": name, **{key: round(value, 2) for key, value in best.items()}})
@@ -155,7 +158,9 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.json:
         show(json.dumps(rows))
         return
-    show(f"{'bytes':>6}  {'out':>6} {'in':>6} {'outcome':>8}   us per transfer, best of {arguments.rounds} rounds of {BATCH}")
+    show(
+        f"{'bytes':>6}  {'out':>6} {'in':>6} {'outcome':>8}   us per transfer, best of {arguments.rounds} rounds of {BATCH}"
+    )
     for row in rows:
         show(f"{row['bytes']:>6}  {row['out']:>6} {row['in']:>6} {row['outcome']:>8}   {row['case']}")
 

@@ -13,7 +13,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from holdfast.amqp.codec import decode_value, encode_symbol_map, encode_value
-from holdfast.amqp.errors import Error, MalformedMessage
+from holdfast.amqp.errors import Error, MalformedMessage, Unencodable
 from holdfast.amqp.states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -29,6 +29,8 @@ from holdfast.amqp.states import (
     Rejected,
 )
 
+_GARBLED = object()
+
 
 def text(raw: Any) -> str | None:
     """A C string; bytes that are not UTF-8 are replaced, never an error."""
@@ -36,26 +38,34 @@ def text(raw: Any) -> str | None:
 
 
 def write_data(data: Any, encoded: bytes) -> None:
-    """Replaces the contents of a pn_data_t by one encoded value."""
+    """Replaces the contents of a pn_data_t by one encoded value. Raises Unencodable for the few values that are
+    good AMQP but that proton garbles (a described value directly inside another, arrays of described
+    values)."""
     lib.pn_data_clear(data)
-    if lib.pn_data_decode(data, encoded, len(encoded)) != len(encoded):
-        raise AssertionError(f"proton refused a value that our codec wrote: {encoded!r}")
+    if lib.pn_data_decode(data, encoded, len(encoded)) != len(encoded) or _reencoded(data) != decode_value(encoded)[0]:
+        lib.pn_data_clear(data)
+        raise Unencodable("the AMQP library below cannot carry this value")
+    lib.pn_data_rewind(data)
+
+
+def _reencoded(data: Any) -> Any:
+    """What proton would send for the contents of a pn_data_t."""
+    lib.pn_data_rewind(data)
+    size = lib.pn_data_encoded_size(data)
+    buffer = ffi.new("char[]", max(size, 1))
+    written = lib.pn_data_encode(data, buffer, size) if size > 0 else -1
+    try:
+        return decode_value(ffi.buffer(buffer, written)[:])[0] if written > 0 else _GARBLED
+    except MalformedMessage:
+        return _GARBLED
 
 
 def _read_data(data: Any) -> Any:
     """The single value in a pn_data_t (None if it is empty or malformed), copied out of C."""
     if data == ffi.NULL:
         return None
-    lib.pn_data_rewind(data)
-    size = lib.pn_data_encoded_size(data)
-    if size <= 0:
-        return None
-    buffer = ffi.new("char[]", size)
-    written = lib.pn_data_encode(data, buffer, size)
-    try:
-        return decode_value(ffi.buffer(buffer, written)[:])[0] if written > 0 else None
-    except MalformedMessage:
-        return None
+    value = _reencoded(data)
+    return None if value is _GARBLED else value
 
 
 def _read_map(data: Any) -> dict[str, Any]:

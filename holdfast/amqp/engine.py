@@ -34,8 +34,9 @@ from holdfast.amqp.errors import (
 from holdfast.amqp.events import Event
 from holdfast.amqp.link import MIXED, ReceiverLink, SenderLink, Session
 from holdfast.amqp.prelude import AMQP_HEADER, ClientPrelude, Mechanism, PreludeError, ServerPrelude, anonymous
-from holdfast.amqp.pump import READ_BUFFER_BYTES, EventPump, _bury, read_buffer
+from holdfast.amqp.pump import EventPump, _bury
 from holdfast.amqp.terminus import Coordinator, Source, Target
+from holdfast.amqp.transferring import READ_BUFFER_BYTES, read_buffer
 
 MAX_FRAME_BYTES = 65536
 """Default max-frame-size: one connection's buffers stay small, and framing still costs next to nothing."""
@@ -43,8 +44,8 @@ MAX_FRAME_BYTES = 65536
 MAX_CHANNEL = 255
 """Default channel-max: clients use one session, some a handful; each costs a few KiB of C memory."""
 
-MAX_LINKS = 4096
-"""Links per connection. A gateway of a thousand partitions fits; an attach loop does not."""
+MAX_LINKS = 1024
+"""Links per connection: a thousand partitions over one connection fit; an attach loop does not."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Default largest message, also the bound on what an unfinished message may occupy."""

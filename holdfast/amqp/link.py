@@ -17,14 +17,16 @@ attribute make a transfer cost 17 us instead of under 3.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
 from holdfast.amqp.codec import encode_symbol_map, symbols_of
 from holdfast.amqp.dispositions import text, write_condition, write_data, write_state
-from holdfast.amqp.errors import ILLEGAL_STATE, Error, UsageError
+from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
 from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RELEASED, RELEASED_CODE, DeliveryState
 from holdfast.amqp.tap import Frame
 from holdfast.amqp.terminus import Coordinator, Source, Target, map_of, terminus_of, write_terminus
@@ -37,7 +39,8 @@ UNSETTLED, SETTLED, MIXED = 0, 1, 2
 FIRST, SECOND = 0, 1
 """Receiver settle modes."""
 
-_REQUESTED, _OPENING, _OPEN, _CLOSED = "requested", "opening", "open", "closed"
+REQUESTED, OPENING, OPEN, CLOSED = "requested", "opening", "open", "closed"
+"""States of a link on our side: asked for by the peer, asked for by us, attached on both sides, detached by us."""
 
 FRAME_OVERHEAD_BYTES = 32
 """About what a transfer frame adds to a payload; used only to estimate what proton holds."""
@@ -74,7 +77,7 @@ class Session:
             write_condition(lib.pn_session_condition(self._impl), error)
         lib.pn_session_close(self._impl)
         for link in self.links:
-            link._state = _CLOSED
+            link._state = CLOSED
 
     def _drop(self) -> None:
         if self._impl is not None:
@@ -112,7 +115,7 @@ class Link:
         self._engine = session._engine
         self._impl: Any = impl
         lib.pn_incref(impl)
-        self._state = _OPENING if ours else _REQUESTED
+        self._state = OPENING if ours else REQUESTED
         self._handle: int | None = None
         self._reported = False
         self._address_is_source = (self.role == "sender") != ours
@@ -139,12 +142,12 @@ class Link:
     @property
     def alive(self) -> bool:
         """Attached on our side: what is done now has an effect."""
-        return self._state in (_OPEN, _REQUESTED, _OPENING) and self._impl is not None
+        return self._state in (OPEN, REQUESTED, OPENING) and self._impl is not None
 
     @property
     def is_open(self) -> bool:
         """Both sides have attached."""
-        return self._state == _OPEN and self._impl is not None
+        return self._state == OPEN and self._impl is not None
 
     @property
     def remote_address(self) -> str | None:
@@ -184,28 +187,31 @@ class Link:
             return
         if max_message_size is not None:
             self.max_message_size = max_message_size
-        self._write_attach(
+        ends = (
             source if source is not None else self.remote_source,
             target if target is not None else self.remote_target,
-            properties,
-            min(self.remote_snd_settle_mode, MIXED),
-            FIRST,
         )
-        self._state = _OPEN
+        try:
+            self._write_attach(*ends, properties, self.remote_snd_settle_mode, FIRST)
+        except Unencodable:
+            if (source is not None or target is not None) or properties:
+                raise  # the owner's values, not the peer's
+            self.refuse(Error(NOT_IMPLEMENTED, "the terminus holds a value that cannot be echoed"))
+            self._reported = True
+            return
+        self._state = OPEN
 
     def refuse(self, error: Error) -> None:
         """Answers a requested link with a null terminus and a closing detach that carries the error (a redirect, too).
         No LinkDetached follows."""
         if not self._answers():
             return
-        refused_by_source = self.role == "sender"
-        self._write_attach(
-            None if refused_by_source else self.remote_source,
-            self.remote_target if refused_by_source else None,
-            None,
-            self.remote_snd_settle_mode,
-            FIRST,
-        )
+        ours_is_source = self.role == "sender"
+        theirs = self.remote_target if ours_is_source else self.remote_source
+        address = theirs.address if isinstance(theirs, (Source, Target)) else None
+        source = None if ours_is_source else Source(address=address)
+        target = Target(address=address) if ours_is_source else None
+        self._write_attach(source, target, None, self.remote_snd_settle_mode, FIRST)
         self._shut(error, closed=True)
         self._reported = True
 
@@ -218,23 +224,23 @@ class Link:
         self._end(error, closed=False)
 
     def _answers(self) -> bool:
-        if self._state == _REQUESTED:
+        if self._state == REQUESTED:
             return self._impl is not None
-        if self._state == _CLOSED:
+        if self._state == CLOSED:
             return False
         raise UsageError(f"{self!r} has been answered already")
 
     def _end(self, error: Error | None, *, closed: bool) -> None:
-        if self._impl is None or self._state == _CLOSED:
+        if self._impl is None or self._state == CLOSED:
             return
-        if self._state == _REQUESTED:
+        if self._state == REQUESTED:
             self.refuse(error if error is not None else Error(ILLEGAL_STATE, "the link was not accepted"))
             self._reported = False
             return
         self._shut(error, closed=closed)
 
     def _shut(self, error: Error | None, *, closed: bool) -> None:
-        self._state = _CLOSED
+        self._state = CLOSED
         if error is not None:
             write_condition(lib.pn_link_condition(self._impl), error)
         if closed:
@@ -263,7 +269,7 @@ class Link:
 
     def _drop(self) -> None:
         """Lets go of the C object; the engine gives back our reference when no queued event can mention it."""
-        self._state = _CLOSED
+        self._state = CLOSED
         if self._impl is not None:
             self._engine._graveyard.append(self._impl)
             self._impl = None
@@ -304,12 +310,12 @@ class ReceiverLink(Link):
 
     def grant(self, credit: int) -> None:
         """Lets the peer send `credit` more messages."""
-        if self._impl is not None and self._state != _CLOSED and credit > 0:
+        if self._impl is not None and self._state != CLOSED and credit > 0:
             lib.pn_link_flow(self._impl, credit)
 
     def drain(self, credit: int = 0) -> None:
         """Grants `credit` more and asks the peer to use up or give back all it has; Drained follows."""
-        if self._impl is not None and self._state != _CLOSED:
+        if self._impl is not None and self._state != CLOSED:
             self._draining = True
             lib.pn_link_drain(self._impl, credit)
             self._engine._check_drained(self)  # without credit there is nothing to wait for
@@ -324,9 +330,8 @@ class ReceiverLink(Link):
             raise UsageError(f"{len(deliveries)} deliveries to settle, {self._unsettled} are open: settled twice?")
         if state is ACCEPTED or state is RELEASED:
             code = ACCEPTED_CODE if state is ACCEPTED else RELEASED_CODE
-            for delivery in deliveries:
-                _update(delivery, code)
-                _settle(delivery)
+            deque(map(_update, deliveries, repeat(code)), maxlen=0)
+            deque(map(_settle, deliveries), maxlen=0)
         else:
             for delivery in deliveries:
                 code = write_state(delivery, state)
@@ -375,7 +380,7 @@ class SenderLink(Link):
         impl = self._impl
         count = len(payloads)
         first = self._next
-        if impl is None or self._state != _OPEN:
+        if impl is None or self._state != OPEN:
             return range(first, first)
         if count > self.credit:
             raise UsageError(f"{count} sends with credit for {self.credit}")

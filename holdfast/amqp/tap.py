@@ -27,15 +27,19 @@ from holdfast.amqp.errors import MalformedMessage
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `Tap` refuses to work with a proton where it differs."""
 
-OPEN, BEGIN, ATTACH = 0x10, 0x11, 0x12
-_WANTED = (OPEN, BEGIN, ATTACH)
+OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
+_WANTED = (OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME)
+
+MAX_CONTROL_FRAME_BYTES = 16 * 1024
+"""Opens, begins and attaches are a few hundred bytes; a filter may add some KiB. As Python objects they take up to ten
+times their size for as long as the link lives."""
 
 _FRAME = Struct(">IBBH")
 _ULONG = Struct(">Q")
 
 
 class Frame(NamedTuple):
-    """A performative; fields is None if it is malformed."""
+    """A performative; fields is None if it is malformed or too large."""
 
     code: int
     channel: int
@@ -94,7 +98,7 @@ class Tap:
 
     def skipped(self) -> bool:
         """Whether the last push, once looked at, has a begin or attach left that proton did not report."""
-        return self._unread is not None and any(frame.code != OPEN for frame in self._unread)
+        return self._unread is not None and any(frame.code != OPEN_FRAME for frame in self._unread)
 
     def next(self, code: int) -> Frame:
         """The next open, begin or attach (as `code` says) of the last push: the one that proton reports now."""
@@ -126,6 +130,8 @@ def _walk(stream: bytes) -> Iterator[Frame]:
 
 
 def _fields(body: bytes) -> list[Any] | None:
+    if len(body) > MAX_CONTROL_FRAME_BYTES:
+        return None
     try:
         value, _ = decode_value(body)
     except MalformedMessage:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.amqp import (
     ConnectionClosed,
@@ -25,6 +27,7 @@ from holdfast.amqp import (
     ulong,
     ushort,
 )
+from tests.unit.amqp.test_codec import values
 from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
 
 FILTER = {
@@ -308,6 +311,38 @@ def test_a_malformed_terminus_is_refused_without_asking_the_owner(source: object
     else:
         assert [code for code, _, _ in said] == [0x12, 0x16]
         assert said[-1][1][2].value[0] == errors.INVALID_FIELD
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.text(st.characters(min_codepoint=33, max_codepoint=126)).map(symbol), values, max_size=3))
+def test_any_filter_is_echoed_as_it_came_or_the_link_is_refused(filters: dict[symbol, object]) -> None:
+    peer = RawPeer()
+    peer.open()
+    source = Described(ulong(0x28), ["log", None, None, None, None, None, None, filters])
+    events = peer.say(peer.attach("l", receiver=True, source=source))
+    if peer.engine.closed:  # nested too deeply for us
+        return
+    link = only(events, LinkRequested).link
+    assert isinstance(link.remote_source, Source)
+    assert link.remote_source.filter == filters
+    link.accept()
+    (_, attach, _), *more = peer.hear()
+    if more:
+        assert attach[5] is None
+        assert more[0][1][2].value[0] == errors.NOT_IMPLEMENTED
+        assert not link.alive
+    else:
+        fields = attach[5].value
+        assert (fields[7] if len(fields) > 7 else None) == (filters or None)
+
+
+def test_an_attach_that_would_fill_our_memory_is_not_read() -> None:
+    peer = RawPeer()
+    peer.open()
+    source = Described(ulong(0x28), ["log", None, None, None, None, None, None, {symbol("x"): [None] * 20_000}])
+    error = only(peer.say(peer.attach("l", receiver=True, source=source)), ConnectionClosed).error
+    assert error is not None
+    assert "larger than" in str(error)
 
 
 def test_links_per_connection_are_limited() -> None:
