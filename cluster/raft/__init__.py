@@ -15,6 +15,7 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
+from cluster.raft.messages import OutgoingMessage
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.outcomes import (
     ApplyFailed,
@@ -48,6 +49,7 @@ __all__ = [
     "NodeId",
     "NotLeader",
     "Outcome",
+    "OutgoingMessage",
     "Overloaded",
     "RaftError",
     "RaftMessage",

@@ -28,7 +28,7 @@ from cluster.raft.guard import Guard
 from cluster.raft.handover import Handover
 from cluster.raft.interfaces import Batch, GroupId, NodeId, StateMachine
 from cluster.raft.journal import Journal
-from cluster.raft.messages import Stamp
+from cluster.raft.messages import OutgoingMessage, Stamp
 from cluster.raft.names import FOLLOWER, LEADER
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.outcomes import (
@@ -46,7 +46,7 @@ from cluster.raft.replication import Replication
 
 log = logging.getLogger(__name__)
 
-Emit = Callable[[NodeId, RaftMessage], None]
+Emit = Callable[[NodeId, OutgoingMessage], None]
 
 ROLES = ("follower", "candidate", "leader")
 

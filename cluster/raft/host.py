@@ -29,12 +29,13 @@ from types import MappingProxyType
 from cluster.raft.group import Group
 from cluster.raft.interfaces import Batch, Clock, Disk, GroupId, NodeId, StateMachine
 from cluster.raft.journal import Journal, TailCache
+from cluster.raft.messages import OutgoingMessage
 from cluster.raft.names import set_clock
 from cluster.raft.options import RaftOptions
 from cluster.raft.outcomes import InvariantBroken
 from cluster.raft.raft_pb2 import RaftMessage
 
-Send = Callable[[NodeId, list[RaftMessage]], None]
+Send = Callable[[NodeId, list[OutgoingMessage]], None]
 
 
 class Turn:
@@ -43,7 +44,7 @@ class Turn:
     __slots__ = ("durable", "messages", "needs_sync")
 
     def __init__(
-        self, needs_sync: bool, messages: dict[NodeId, list[RaftMessage]], durable: list[tuple[Group, int]]
+        self, needs_sync: bool, messages: dict[NodeId, list[OutgoingMessage]], durable: list[tuple[Group, int]]
     ) -> None:
         self.needs_sync = needs_sync
         self.messages = messages
@@ -78,8 +79,8 @@ class Host:
         self._tie = 0
         self._up: set[NodeId] = set()
         self._batch: Batch | None = None
-        self._outbox: dict[NodeId, list[RaftMessage]] = {}
-        self._early: dict[NodeId, list[RaftMessage]] = {}
+        self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
+        self._early: dict[NodeId, list[OutgoingMessage]] = {}
         # What an earlier process of this node wrote may not have been synced: the first turn does it.
         self._votes_changed = True
         self._entries_changed = False
@@ -286,13 +287,13 @@ class Host:
     def _note_entries(self) -> None:
         self._entries_changed = True
 
-    def _emit(self, node: NodeId, message: RaftMessage) -> None:
+    def _emit(self, node: NodeId, message: OutgoingMessage) -> None:
         self._outbox.setdefault(node, []).append(message)
 
-    def _emit_early(self, node: NodeId, message: RaftMessage) -> None:
+    def _emit_early(self, node: NodeId, message: OutgoingMessage) -> None:
         """A leader's append promises nothing: followers write while the leader syncs (`eager_appends`)."""
         self._early.setdefault(node, []).append(message)
 
-    def _send_all(self, messages_by_peer: dict[NodeId, list[RaftMessage]]) -> None:
+    def _send_all(self, messages_by_peer: dict[NodeId, list[OutgoingMessage]]) -> None:
         for node, messages in messages_by_peer.items():
             self._send(node, messages)

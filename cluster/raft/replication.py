@@ -20,10 +20,9 @@ from cluster.raft.core import Core, Member
 from cluster.raft.guard import Guard
 from cluster.raft.interfaces import NodeId
 from cluster.raft.journal import Journal
-from cluster.raft.messages import Stamp
+from cluster.raft.messages import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.options import RaftOptions
 from cluster.raft.progress import Progress
-from cluster.raft.raft_pb2 import RaftMessage
 
 
 class Replication:
@@ -35,7 +34,7 @@ class Replication:
         core: Core,
         guard: Guard,
         options: RaftOptions,
-        emit: Callable[[NodeId, RaftMessage], None],
+        emit: Callable[[NodeId, OutgoingMessage], None],
     ) -> None:
         self._peers = peers
         self._stamp = stamp
@@ -82,7 +81,7 @@ class Replication:
         beats = now >= self._heartbeat_at
         tells_commit = now >= self._commit_at
         commit = self._core.commit_index
-        built: dict[int, tuple[RaftMessage, int, int]] = {}
+        built: dict[int, tuple[EncodedAppend, int, int]] = {}
         behind = False
         for node, member in self._peers.items():
             if member not in self._core.connected:
@@ -102,7 +101,7 @@ class Replication:
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
 
     def _send_entries(
-        self, node: NodeId, member: Member, progress: Progress, built: dict[int, tuple[RaftMessage, int, int]]
+        self, node: NodeId, member: Member, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
     ) -> bool:
         next_index, journal = self._core.next_index, self._journal
         sent = False
@@ -118,29 +117,25 @@ class Replication:
                 built[start] = self._build(start)
             message, count, size = built[start]
             self._emit(node, message)
-            progress.sent(message.append.sequence, size)
+            progress.sent(message.sequence, size)
             next_index[member] = start + count
             sent = True
         return sent
 
-    def _build(self, start: int) -> tuple[RaftMessage, int, int]:
+    def _build(self, start: int) -> tuple[EncodedAppend, int, int]:
         options, journal = self._options, self._journal
         data, terms = journal.take(start, options.max_append_entries, options.max_append_bytes)
-        message = self._append((start - 1, journal.term_at(start - 1)), data, terms)
+        core, previous = self._core, (start - 1, journal.term_at(start - 1))
+        message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
         return message, len(data), sum(map(len, data))
 
     def _send_empty(self, node: NodeId, member: Member) -> None:
-        start = self._core.next_index[member]
-        journal = self._journal
-        if start <= journal.base_index:
-            # The follower needs entries that are gone here: keep it quiet, promise nothing.
-            self._emit(node, self._append(None, (), ()))
-        else:
-            self._emit(node, self._append((start - 1, journal.term_at(start - 1)), (), ()))
+        """A heartbeat; one without promise if the follower needs entries that are gone here."""
+        start, journal, core = self._core.next_index[member], self._journal, self._core
+        previous = (start - 1, journal.term_at(start - 1)) if start > journal.base_index else None
+        self._emit(node, self._stamp.append(core.term, self._next_sequence(), core.commit_index, previous))
 
-    def _append(
-        self, previous: tuple[int, int] | None, data: list[bytes] | tuple[()], terms: list[int] | tuple[()]
-    ) -> RaftMessage:
+    def _next_sequence(self) -> int:
         sequence = self._guard.next_sequence
         self._guard.next_sequence = sequence + 1
-        return self._stamp.append(self._core.term, sequence, self._core.commit_index, previous, data, terms)
+        return sequence

@@ -21,6 +21,7 @@ from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
 from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PeerClient, Vocabulary
 from cluster.rpc.client import GrpcPeerClient
+from cluster.rpc.frames import Encodable
 from cluster.rpc.hints import HintTable
 from cluster.rpc.identity import hello_to
 from cluster.rpc.inbound import InboundLinks
@@ -141,7 +142,7 @@ class PeerNetwork:
 
     # -- Raft
 
-    def send(self, node: NodeId, messages: Sequence[RaftMessage]) -> None:
+    def send(self, node: NodeId, messages: Sequence[Encodable]) -> None:
         """Queue for the peer; dropped when there is no stream to it."""
         self._links[node].send(messages)
 

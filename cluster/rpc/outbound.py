@@ -18,9 +18,8 @@ from typing import Any
 
 import grpc
 
-from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
-from cluster.rpc.frames import FRAME_HELLO, FRAME_HINTS, FRAME_MESSAGES, PartQueue, submessage
+from cluster.rpc.frames import FRAME_HELLO, FRAME_HINTS, FRAME_MESSAGES, Encodable, PartQueue, submessage
 from cluster.rpc.methods import link_call
 from cluster.rpc.rpc_pb2 import Hello, LeaderHints
 
@@ -61,7 +60,7 @@ class OutboundLink:
     def backlog(self) -> int:
         return self._queue.bytes + self._flying_bytes
 
-    def send(self, messages: Sequence[RaftMessage]) -> None:
+    def send(self, messages: Sequence[Encodable]) -> None:
         if self._call is None:
             self.dropped += len(messages)
             return

@@ -13,7 +13,7 @@ import pstats
 import random
 import time
 
-from cluster.raft import Host, RaftMessage, RaftOptions
+from cluster.raft import Host, OutgoingMessage, RaftMessage, RaftOptions
 from tests.simulation.disk import SimBatch
 
 NODES = (1, 2, 3)
@@ -87,7 +87,7 @@ class Trio:
             self.clock.now += 0.001
 
     def _sender(self, node: int) -> object:
-        def send(peer: int, messages: list[RaftMessage]) -> None:
+        def send(peer: int, messages: list[OutgoingMessage]) -> None:
             frames = [message.SerializeToString() for message in messages]
             self.hosts[peer].deliver(node, [RaftMessage.FromString(frame) for frame in frames])
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cluster.raft import Group, Host, NotLeader, Outcome, Overloaded, RaftMessage, RaftOptions, Turn
+from cluster.raft import Group, Host, NotLeader, Outcome, OutgoingMessage, Overloaded, RaftMessage, RaftOptions, Turn
 from tests.simulation.disk import SimBatch, SimDisk
 
 if TYPE_CHECKING:
@@ -188,12 +188,13 @@ class SimNode:
 
     # ---- network
 
-    def _send(self, peer: int, messages: list[RaftMessage]) -> None:
+    def _send(self, peer: int, messages: list[OutgoingMessage]) -> None:
         for message in messages:
+            frame = message.SerializeToString()
             if self.schedule.tracing:
-                self.schedule.trace(f"{self.id} -> {peer}: {describe(message)}")
-            self.schedule.links[self.id, peer].send(message.SerializeToString())
-            if message.HasField("vote_reply") and not message.vote_reply.pre:
+                self.schedule.trace(f"{self.id} -> {peer}: {describe(RaftMessage.FromString(frame))}")
+            self.schedule.links[self.id, peer].send(frame)
+            if isinstance(message, RaftMessage) and message.HasField("vote_reply") and not message.vote_reply.pre:
                 self.schedule.voted(self)
 
     def arrive(self, sender: int, frame: bytes) -> None:

@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from typing import Any
 
-from cluster.raft import Group, Host, Outcome, RaftMessage, RaftOptions
+from cluster.raft import Group, Host, Outcome, OutgoingMessage, RaftMessage, RaftOptions
 from tests.simulation.disk import SimBatch, SimDisk
 
 GROUP = 7
@@ -96,8 +96,8 @@ class Stage:
     # ---- links
 
     def _sender(self, node: int) -> Any:
-        def send(peer: int, messages: list[RaftMessage]) -> None:
-            for message in messages:
+        def send(peer: int, messages: list[OutgoingMessage]) -> None:
+            for message in [RaftMessage.FromString(m.SerializeToString()) for m in messages]:
                 self.sent.append((node, peer, message))
                 if (node, peer) in self.held:
                     self.held[node, peer].append(message)

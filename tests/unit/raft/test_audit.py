@@ -242,7 +242,9 @@ def test_a_conflict_below_the_commit_index_stops_the_process() -> None:
     stage.run(0.05)
     victim = stage.group(2)
     commit, term = victim.commit_index, victim.term
-    forged = STAMP.append(term + 1, 1, commit, (commit - 1, term), [b"\0other"], [term + 1])
+    forged = RaftMessage.FromString(
+        STAMP.append_entries(term + 1, 1, commit, (commit - 1, term), [b"\0other"], [term + 1]).SerializeToString()
+    )
     stage.hosts[2].deliver(3, [forged])
     with pytest.raises(InvariantBroken, match="committed here"):
         stage.hosts[2].turn()

@@ -159,7 +159,7 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
     def sender(node: int) -> object:
         def send(peer: int, messages: list[RaftMessage]) -> None:
             frames.append(len(messages))
-            hosts[peer].deliver(node, messages)
+            hosts[peer].deliver(node, [RaftMessage.FromString(m.SerializeToString()) for m in messages])
 
         return send
 
