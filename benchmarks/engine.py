@@ -158,9 +158,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.json:
         show(json.dumps(rows))
         return
-    show(
-        f"{'bytes':>6}  {'out':>6} {'in':>6} {'outcome':>8}   us per transfer, best of {arguments.rounds} rounds of {BATCH}"
-    )
+    show(f"{'bytes':>6}  {'out':>6} {'in':>6} {'outcome':>8}   us per transfer, best of {arguments.rounds} rounds")
     for row in rows:
         show(f"{row['bytes']:>6}  {row['out']:>6} {row['in']:>6} {row['outcome']:>8}   {row['case']}")
 

@@ -161,9 +161,11 @@ class Engine(EventPump):
     # ------------------------------------------------------------------------------------------------ sessions, links
 
     def open_session(self) -> Session:
-        """Begins a session (clients)."""
+        """Begins a session (clients), after open()."""
         if self._connection is None or self.closed:
             raise UsageError("the connection is gone")
+        if not lib.pn_connection_state(self._connection) & lib.PN_LOCAL_ACTIVE:
+            raise UsageError("open() the connection first: proton forgets what was begun before")
         impl = lib.pn_session(self._connection)
         session = self._sessions[impl] = Session(self, impl)
         lib.pn_session_open(impl)

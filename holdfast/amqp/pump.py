@@ -275,7 +275,7 @@ class EventPump(Transferring):
 
     def _expect_output(self) -> None:
         """Something is about to be said that takes a frame: output that stays away means that proton has given up."""
-        if self._due is None:
+        if self._due is None and lib.pn_connection_state(self._connection) & lib.PN_LOCAL_ACTIVE:
             self._due = lib.pn_transport_get_frames_output(self._transport)
 
     def _finish(self, error: Error | None) -> None:

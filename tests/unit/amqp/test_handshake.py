@@ -268,6 +268,12 @@ def test_everything_may_be_pipelined_before_the_first_answer() -> None:
     only(events, SessionOpened)
 
 
+def test_links_before_open_are_a_bug_of_the_caller() -> None:
+    client = Engine("client", container_id="c")
+    with pytest.raises(UsageError):
+        client.open_sender("log")
+
+
 def test_calls_on_a_freed_engine_do_nothing() -> None:
     wire = Wire()
     wire.talk()
