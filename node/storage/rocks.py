@@ -44,7 +44,7 @@ from node.storage.rows import (
     value_of,
 )
 from node.storage.tuning import DiskOptions, rocks_options
-from node.storage.watermark import Watermark
+from node.storage.watermark import NOTHING, Watermark, check_manifest
 
 _NO_WAL = WriteOptions()
 setattr(_NO_WAL, "disable_wal", True)  # noqa: B010  the library's stub calls it a method
@@ -111,14 +111,16 @@ class RocksDisk:
 
     def _open(self, identity: NodeIdentity) -> None:
         complete = directory.is_complete(self.path)
-        self._watermark = Watermark(self.path / "synced")
-        durable = self._watermark.read()
-        if complete and durable is None:
+        self._watermark = Watermark(self.path / "synced", self.path / "db")
+        mark = self._watermark.read()
+        if complete and mark is None:
             raise StorageDamaged(self.path / "synced", "it is empty")
+        if mark is not None:
+            check_manifest(mark, self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
         self._journal = Journal(self.path / "journal")
         self._reclaimer = Reclaimer(self._journal, self._options)
-        self._recover(self._db, self._journal, durable or Position(0, 0))
+        self._recover(self._db, self._journal, (mark or NOTHING).journal)
         self._journal.begin()
         self._verify()
         self._check_identity(identity, complete)

@@ -1,11 +1,13 @@
-"""How far the journal was certainly durable: a number beside it that shows when its end was cut off.
+"""How far the store was certainly durable: a few numbers beside it that show when a file lost its end.
 
-The problem: a journal that lost its end looks like one whose last write was torn by a kill. What is missing may have
-been acknowledged; a replica without it can lose it for the cluster.
+The problem: a journal that lost its end looks like one whose last write was torn by a kill, and RocksDB opens with a
+MANIFEST that lost its end as if the tables named there had never been. (Measured: cut in half, it opens as an *empty*
+store.) The journal can make up for that only while it still has what the tables held. What is missing may have been
+acknowledged; a replica without it can lose it for the cluster.
 
-The rule: after every sync, the position that it covered is written here, and a journal that ends before it is not
-opened. The number is written in place without a sync of its own: after a loss of power it may say too little, never
-too much, since it is written after the sync that it speaks of.
+The rule: after every sync, the position in the journal that it covered, and the durable length of the MANIFEST, are
+written here; a store with less is not opened. The numbers are written in place without a sync of their own: after a
+loss of power they may say too little, never too much, since they are written after the sync that they speak of.
 
 Rejected: comparing with the peers at start (a node alone must know that it is damaged), and a second sync.
 """
@@ -15,35 +17,96 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged
 from node.storage.journal import Position
 
-_RECORD = struct.Struct(">QQI")
+_RECORD = struct.Struct(">QQQQI")
+
+
+class Mark(NamedTuple):
+    journal: Position
+    manifest: int  # its number; every start of RocksDB makes a new one
+    manifest_bytes: int
+
+
+NOTHING = Mark(Position(0, 0), 0, 0)
 
 
 class Watermark:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Keeps the mark of the store whose RocksDB is in `database`."""
 
-    def read(self) -> Position | None:
+    def __init__(self, path: Path, database: Path) -> None:
+        self._path = path
+        self._database = database
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._manifest = Path()
+        self._durable = (0, -1)  # number and length of the manifest
+
+    def read(self) -> Mark | None:
         """None: the file is new."""
         data = os.pread(self._file, _RECORD.size + 1, 0)
         if not data:
             return None
         if len(data) != _RECORD.size:
             raise StorageDamaged(self._path, f"it has {len(data)} bytes instead of {_RECORD.size}")
-        segment, offset, checksum = _RECORD.unpack(data)
+        segment, offset, manifest, manifest_bytes, checksum = _RECORD.unpack(data)
         if checksum != crc32c(data[:-4]):
             raise StorageDamaged(self._path, "its checksum does not match")
-        return Position(segment, offset)
+        return Mark(Position(segment, offset), manifest, manifest_bytes)
 
-    def write(self, position: Position) -> None:
-        data = _RECORD.pack(*position, 0)[:-4]
+    def write(self, journal: Position) -> None:
+        """The journal is durable up to there."""
+        data = _RECORD.pack(*journal, *self._look_at_manifest(), 0)[:-4]
         os.pwrite(self._file, data + crc32c(data).to_bytes(4, "big"), 0)
+
+    def _look_at_manifest(self) -> tuple[int, int]:
+        try:
+            length = os.stat(self._manifest).st_size if self._manifest.name else -1
+        except FileNotFoundError:
+            length = -1
+        if length < 0:  # the first look, or RocksDB began a new one
+            number = current_manifest(self._database)
+            self._manifest = manifest_path(self._database, number)
+            self._durable = (number, -1)
+            length = self._manifest.stat().st_size
+        if length != self._durable[1]:
+            # A background thread appends to it and syncs later: only what is durable by now may be claimed.
+            file = os.open(self._manifest, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(file)
+            finally:
+                os.close(file)
+            self._durable = (self._durable[0], length)
+        return self._durable
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def manifest_path(database: Path, number: int) -> Path:
+    return database / f"MANIFEST-{number:06}"
+
+
+def current_manifest(database: Path) -> int:
+    text = (database / "CURRENT").read_text(encoding="ascii", errors="replace")
+    number = text[9:].rstrip("\n")
+    if not text.startswith("MANIFEST-") or not number.isdigit():
+        raise StorageDamaged(database / "CURRENT", f"it names no manifest: {text[:40]!r}")
+    return int(number)
+
+
+def check_manifest(mark: Mark, database: Path) -> None:
+    """Before RocksDB opens: afterwards it has put a new one in its place."""
+    number = current_manifest(database)
+    if number < mark.manifest:
+        raise StorageDamaged(database / "CURRENT", f"it names manifest {number}, but {mark.manifest} was in force")
+    path = manifest_path(database, number)
+    if not path.exists():
+        raise StorageDamaged(path, "it is missing")
+    length = path.stat().st_size
+    if number == mark.manifest and length < mark.manifest_bytes:
+        raise StorageDamaged(path, f"it has {length} bytes, but {mark.manifest_bytes} were durable before")
