@@ -324,7 +324,7 @@ class Engine(EventPump):
         """proton has nothing more to say for now (or for ever)."""
         self._output_ended = ended
         if self._held:  # what is left waits for the peer's session window
-            self._held = sum(int(lib.pn_session_outgoing_bytes(impl)) for impl in self._sessions)
+            self._held = sum(session._waiting_bytes() for session in self._sessions.values())
         if self._due is not None:
             due, self._due = self._due, None
             if due == lib.pn_transport_get_frames_output(self._transport) and not self.closed:

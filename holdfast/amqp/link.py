@@ -52,7 +52,7 @@ _delivery, _send, _advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_adva
 class Session:
     """A session. A server's engine opens its side by itself; a client gets one with Engine.open_session()."""
 
-    __slots__ = ("_channel", "_engine", "_handles", "_impl", "context", "links")
+    __slots__ = ("_channel", "_engine", "_handles", "_impl", "_lost_bytes", "context", "links")
 
     def __init__(self, engine: EventPump, impl: Any) -> None:
         self._engine = engine
@@ -60,6 +60,7 @@ class Session:
         lib.pn_incref(impl)
         self._channel: int | None = None
         self._handles: dict[int, Link] = {}
+        self._lost_bytes = 0
         self.links: set[Link] = set()
         """The links that are not gone."""
         self.context: Any = None
@@ -78,6 +79,16 @@ class Session:
         lib.pn_session_close(self._impl)
         for link in self.links:
             link._state = CLOSED
+
+    def _waiting_bytes(self) -> int:
+        """Sends that wait for the peer's window. proton goes on counting what a detached link left unsent, so whatever
+        it counts while no link has anything queued is not there."""
+        counted = int(lib.pn_session_outgoing_bytes(self._impl))
+        if counted > self._lost_bytes:
+            senders = (link._impl for link in self.links if link.role == "sender" and link._impl is not None)
+            if not any(lib.pn_link_queued(impl) for impl in senders):
+                self._lost_bytes = counted
+        return max(0, counted - self._lost_bytes)
 
     def _drop(self) -> None:
         if self._impl is not None:

@@ -19,6 +19,7 @@ from holdfast.amqp import (
     Drained,
     Error,
     LinkDetached,
+    LinkRequested,
     Modified,
     OtherState,
     Rejected,
@@ -458,3 +459,22 @@ def test_sends_queued_when_the_peer_detaches_do_not_pile_up() -> None:
         assert only(wire.server.events(), LinkDetached).link is far
         wire.talk()
     assert wire.server.pending_output == 0
+
+
+def test_sends_that_die_with_their_link_do_not_count_as_pending_for_ever() -> None:
+    peer = RawPeer()
+    peer.say(b"AMQP\x00\x01\x00\x00", frame(0, 0x10, ["raw"]))
+    peer.say(frame(0, 0x11, [None, uint(0), uint(0), uint(100)]))  # incoming-window 0: nothing can go out
+    peer.say(peer.attach("kept", 1, receiver=True))[0].link.accept()  # type: ignore[union-attr]
+    for number in range(5):
+        link = only(peer.say(peer.attach(f"r{number}", receiver=True)), LinkRequested).link
+        link.accept()
+        peer.hear()
+        peer.say(frame(0, 0x13, [uint(0), uint(0), uint(0), uint(100), uint(0), uint(0), uint(50)]))
+        link.send_many([bytes(2000)] * 20)
+        link.send_many([bytes(2000)] * 20, settled=True)
+        peer.hear()
+        assert peer.engine.pending_output == 80_000
+        peer.say(frame(0, 0x16, [uint(0), True]))
+        peer.hear()
+        assert peer.engine.pending_output == 0
