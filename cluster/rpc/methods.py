@@ -63,16 +63,17 @@ def execute_call(channel: Any) -> Any:
 
 
 def handlers(*, link: Handler, append: Handler, read: Handler, info: Handler, execute: Handler) -> tuple[Any, ...]:
-    """For `server.add_generic_rpc_handlers`."""
+    """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
+    and what cannot be parsed is answered, where gRPC would log a traceback for each."""
     return (
         grpc.method_handlers_generic_handler(PEERS, {"Link": grpc.stream_unary_rpc_method_handler(link)}),
         grpc.method_handlers_generic_handler(
             PARTITION,
             {
-                "Append": grpc.stream_stream_rpc_method_handler(append, request_deserializer=pb.AppendFrame.FromString),
-                "Read": grpc.stream_stream_rpc_method_handler(read, request_deserializer=pb.ReadRequest.FromString),
+                "Append": grpc.stream_stream_rpc_method_handler(append),
+                "Read": grpc.stream_stream_rpc_method_handler(read),
                 "Info": grpc.unary_unary_rpc_method_handler(
-                    info, pb.InfoRequest.FromString, pb.InfoReply.SerializeToString
+                    info, response_serializer=pb.InfoReply.SerializeToString
                 ),
             },
         ),
@@ -80,7 +81,7 @@ def handlers(*, link: Handler, append: Handler, read: Handler, info: Handler, ex
             ADMIN,
             {
                 "Execute": grpc.unary_unary_rpc_method_handler(
-                    execute, pb.AdminRequest.FromString, pb.AdminReply.SerializeToString
+                    execute, response_serializer=pb.AdminReply.SerializeToString
                 )
             },
         ),

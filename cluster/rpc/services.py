@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from cluster.raft import NotLeader
 from cluster.rpc import options
@@ -51,7 +52,7 @@ class Services:
 
     async def read(self, _: Any, context: Any) -> None:
         await self._admit(context)
-        first = await context.read()
+        first = await _next(context, pb.ReadRequest)
         if first is EOF or not first.HasField("open"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a read must open it")
         request = first.open
@@ -64,8 +65,9 @@ class Services:
             lambda wake: replica.open_reader(decode_start(request, self._vocabulary), wake)
         )
 
-    async def info(self, request: pb.InfoRequest, context: Any) -> pb.InfoReply:
+    async def info(self, data: bytes, context: Any) -> pb.InfoReply:
         await self._admit(context)
+        request = await _parse(context, pb.InfoRequest, data)
         replica = self._partitions.partition(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}"
@@ -83,8 +85,9 @@ class Services:
             last_timestamp_ms=info.last_timestamp_ms,
         )
 
-    async def execute(self, request: pb.AdminRequest, context: Any) -> pb.AdminReply:
+    async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)
+        request = await _parse(context, pb.AdminRequest, data)
         try:
             return pb.AdminReply(result=await self._admin.execute(request.command))
         except NotLeader as error:
@@ -120,7 +123,7 @@ class AppendSession:
             writing.cancel()
 
     async def _read(self) -> None:
-        while (frame := await self._context.read()) is not EOF:
+        while (frame := await _next(self._context, pb.AppendFrame)) is not EOF:
             for request in frame.requests:
                 self._append(frame.group, request.id, list(request.records))
             while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
@@ -211,11 +214,27 @@ class ReadSession:
 
     async def _read_credit(self) -> None:
         try:
-            while (request := await self._context.read()) is not EOF:
+            while (request := await _next(self._context, pb.ReadRequest)) is not EOF:
                 self._window_bytes += request.credit_bytes
                 self._woken.set()
+        except grpc.aio.AbortError:
+            return  # nonsense instead of credit: the caller has been told, the call is over
         finally:
             self._woken.set()  # the client has gone: let `_serve` see it
+
+
+async def _next(context: Any, kind: Any) -> Any:
+    """The next message of a stream, or EOF."""
+    data = await context.read()
+    return EOF if data is EOF else await _parse(context, kind, data)
+
+
+async def _parse(context: Any, kind: Any, data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        reason = f"{len(data)} bytes are no {kind.DESCRIPTOR.name}: the caller is broken or runs another version"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
 def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
