@@ -10,6 +10,8 @@ keeps its licence and its authors visible.
 
 from __future__ import annotations
 
+import _socket
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -48,3 +50,5 @@ def _journal_as_given(journal: Any) -> Any:
 
 check_version()
 library.createJournal = _journal_as_given
+# Importing the library replaces `socket.inet_ntop` of the whole process by a stand-in for Windows, which raises here.
+socket.inet_ntop = _socket.inet_ntop
