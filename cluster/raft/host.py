@@ -130,8 +130,6 @@ class Host:
         self._dirty.pop(group, None)
         group.close(erase=erase)
         group.scheduled_at = inf
-        for other in self._groups.values():
-            other.journal.flush()  # the batch holds proposals of theirs; entries and hard state go together
         self._write()
 
     def close(self) -> None:
@@ -277,6 +275,9 @@ class Host:
         return self._batch
 
     def _write(self) -> None:
+        for group in self._dirty:
+            # A callback proposed to it after its tick, or input came since: entries and hard state go together.
+            group.journal.flush()
         if self._batch is not None:
             batch, self._batch = self._batch, None
             self._disk.write(batch)

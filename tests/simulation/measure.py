@@ -74,7 +74,7 @@ class Trio:
                 self.clock,
                 random.Random(node),
                 self._sender(node),
-                RaftOptions(tail_cache_bytes=256 << 20),
+                RaftOptions(tail_cache_bytes=40 << 20),
             )
         for host in self.hosts.values():
             for group in range(1, groups + 1):
@@ -149,7 +149,7 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(28)
         return
     for size in (100, 16 * 1024, 256 * 1024, 1024 * 1024):
-        for pipeline in (1, 4, 64):
+        for pipeline in (1, 4, min(64, (16 << 20) // size)):
             rate, cost = commits(size, pipeline, arguments.seconds)
             print(f"{size:>8} B, {pipeline:>3} in flight: {rate:>8.0f} commits/s {cost:>8.1f} us/commit", flush=True)
     for groups in (1, 100):

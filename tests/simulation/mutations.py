@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 from pysyncobj import syncobj as library
 
-from cluster.raft.core import Member
+from cluster.raft.core import Core, Member
 from cluster.raft.guard import Guard
-from cluster.raft.journal import Journal
+from cluster.raft.host import Host
+from cluster.raft.journal import Journal, LazySlice
 from cluster.raft.progress import Progress
 from cluster.raft.raft_pb2 import AppendEntries
 from tests.simulation.disk import SimDisk
@@ -28,6 +30,11 @@ def crashing(plan: Plan) -> Plan:
     weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3}
     options = replace(plan.options, durability="fsync", eager_appends=True)
     return plan.varied(weights=weights, power_loss=True, options=options)
+
+
+def alone(plan: Plan) -> Plan:
+    """A cluster of one that loses power often."""
+    return crashing(plan).varied(nodes=1, preferred=None)
 
 
 def contested(plan: Plan) -> Plan:
@@ -120,6 +127,32 @@ def forgotten_term() -> Iterator[None]:
         journal.term, journal.vote = journal.last_term, 0
 
     with mock.patch.object(Journal, "_load", load_without_term):
+        yield
+
+
+@contextlib.contextmanager
+def commit_before_own_sync() -> Iterator[None]:
+    """A9: the leader counts itself before its own disk has the entry. Only a group of one can commit so."""
+
+    def entries(core: Core, fromIDx: int, count: int | None = None, maxSizeBytes: Any = None) -> Any:
+        log = core._log
+        end = log.last + 1 if count is None else min(log.last + 1, fromIDx + count)
+        return LazySlice(log, fromIDx, end) if fromIDx >= log.base_index else []
+
+    with mock.patch.object(Core, "_SyncObj__getEntries", entries):
+        yield
+
+
+@contextlib.contextmanager
+def hard_state_apart() -> Iterator[None]:
+    """A7: what callbacks propose inside a turn is written without the hard state that goes with it."""
+
+    def write(host: Host) -> None:
+        if host._batch is not None:
+            batch, host._batch = host._batch, None
+            host._disk.write(batch)
+
+    with mock.patch.object(Host, "_write", write):
         yield
 
 

@@ -100,7 +100,9 @@ class SimNode:
         self.host = Host(self.id, self.disk, self.clock, randomness, self._send, self._options)
         self.host.on_wake = self._wake
         for group_id in schedule.checkers:
-            group = self.host.open_group(group_id, schedule.node_ids, DigestMachine(self, group_id))
+            group = self.host.open_group(
+                group_id, schedule.node_ids, DigestMachine(self, group_id), preferred=schedule.plan.preferred
+            )
             self._commits[group_id] = group.first_index - 1
         for peer in schedule.node_ids:
             if peer != self.id and schedule.links[self.id, peer].is_up:
@@ -233,6 +235,7 @@ class SimNode:
             kind = type(outcome).__name__
             self.schedule.trace(f"{self.id} answers {data!r}: {outcome}")
             checker.answered(data, kind, outcome.index, outcome.term)
+            self.schedule.answered(self)
 
         checker.proposed(self.id, data)
         try:

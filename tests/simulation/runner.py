@@ -30,6 +30,8 @@ KINDS: dict[str, Kind] = {
     "no-sync": (SimNode, mutations.crashing, mutations.no_sync),
     "forgotten-vote": (SimNode, mutations.contested, mutations.forgotten_vote),
     "forgotten-term": (SimNode, mutations.contested, mutations.forgotten_term),
+    "commit-before-own-sync": (SimNode, mutations.alone, mutations.commit_before_own_sync),
+    "hard-state-apart": (SimNode, mutations.crashing, mutations.hard_state_apart),
     "no-commit-clamp": (SimNode, mutations.replaying, mutations.no_commit_clamp),
     "every-reset-counts": (SimNode, mutations.replaying, mutations.every_reset_counts),
 }

@@ -24,6 +24,8 @@ MUTATIONS = (
     "no-sync",
     "forgotten-vote",
     "forgotten-term",
+    "commit-before-own-sync",
+    "hard-state-apart",
     "no-commit-clamp",
 )
 

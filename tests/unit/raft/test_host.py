@@ -141,6 +141,37 @@ def test_a_failed_write_stops_the_host_for_good() -> None:
         stage.hosts[1].turn()
 
 
+def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
+    """Group 8 was ticked already when a callback of group 7 proposes to it: entry and hard state go together."""
+    clock, disk = HandClock(), SimDisk()
+
+    def start() -> Host:
+        host = Host(1, disk, clock, random.Random(1), lambda peer, messages: None)
+        for group in (8, GROUP):
+            host.open_group(group, [1], ListMachine())
+        return host
+
+    def turn(host: Host) -> None:
+        opened = host.turn()
+        if opened is not None:
+            disk.sync()
+            host.release(opened)
+
+    host = start()
+    for _ in range(5):
+        turn(host)
+    host.groups[8].propose(b"\0first", lambda outcome: None)
+    turn(host)
+    host.groups[GROUP].propose(
+        b"\0a", lambda outcome: host.groups[8].propose(b"\0from the callback", lambda outcome: None)
+    )
+    turn(host)
+    last = host.groups[8].last_index
+    while host.groups[8].last_index == last:
+        turn(host)
+    assert start().groups[8].last_index == last + 1
+
+
 def test_members_are_checked() -> None:
     host = Recorder().host
     with pytest.raises(ValueError, match="open already"):
