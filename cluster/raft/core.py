@@ -25,7 +25,8 @@ from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
 from cluster.raft.interfaces import NodeId
-from cluster.raft.journal import Journal, LazySlice
+from cluster.raft.journal import Journal
+from cluster.raft.lazy import LazySlice
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.outcomes import InvariantBroken
 

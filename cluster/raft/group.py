@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
@@ -33,14 +32,12 @@ from cluster.raft.names import FOLLOWER, LEADER
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.outcomes import (
     ApplyFailed,
-    Committed,
-    Discarded,
     InvariantBroken,
     NotLeader,
     Outcome,
     Overloaded,
-    Unknown,
 )
+from cluster.raft.proposals import Proposals
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.raft.replication import Replication
 
@@ -58,14 +55,6 @@ class GroupHost(Protocol):
 
     def batch(self) -> Batch: ...
     def mark_dirty(self, group: Group) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    index: int
-    term: int
-    size: int
-    done: Callable[[Outcome], None]
 
 
 class Group:
@@ -93,11 +82,8 @@ class Group:
         self._journal = journal
         self._host = host
         self._options = options
-        self._pending: dict[int, list[_Pending]] = {}
-        self._pending_bytes = 0
-        self._unknown_at = inf
+        self._proposals = Proposals(self.name)
         self._trim_to = 0
-        self._applied_term = 0
         self._applied_entries = 0
         self._applied_bytes = 0
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
@@ -170,7 +156,7 @@ class Group:
     @property
     def uncommitted_bytes(self) -> int:
         """Bytes of own proposals without outcome."""
-        return self._pending_bytes
+        return self._proposals.bytes
 
     def entry(self, index: int) -> tuple[int, bytes]:
         """(term, data) from memory or disk; KeyError if trimmed or not there yet."""
@@ -202,7 +188,7 @@ class Group:
             "applied": core.applied_index,
             "first": self.first_index,
             "last": self._journal.last,
-            "uncommitted_bytes": self._pending_bytes,
+            "uncommitted_bytes": self._proposals.bytes,
             "members": {
                 node: {
                     "match": self.match_index(node),
@@ -221,39 +207,16 @@ class Group:
         size = len(data)
         if size > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {size} bytes is over the limit of {MAX_ENTRY_BYTES}; split it")
-        if self._pending and self._pending_bytes + size > self._options.max_uncommitted_bytes:
+        if self._proposals and self._proposals.bytes + size > self._options.max_uncommitted_bytes:
             raise Overloaded(
-                f"{self.name}: {self._pending_bytes} bytes wait for a majority; retry when some are answered"
+                f"{self.name}: {self._proposals.bytes} bytes wait for a majority; retry when some are answered"
             )
         index = self._journal.last + 1
         self._journal.add(data, index, core.term)
-        self._pending.setdefault(index, []).append(_Pending(index, core.term, size, done))
-        self._pending_bytes += size
+        self._proposals.add(index, core.term, size, done)
         core.append_time = 0.0
         self._host.mark_dirty(self)
         return index
-
-    def _answer(self, pending: _Pending, outcome: Outcome) -> None:
-        self._pending_bytes -= pending.size
-        try:
-            pending.done(outcome)
-        except Exception:  # one caller's defect must not stop replication for all others
-            log.exception("%s: the callback of entry %d failed", self.name, pending.index)
-
-    def _answer_older(self, than_term: int, outcome: type[Discarded | Unknown], from_index: int = 0) -> None:
-        """Give up on proposals of terms before `than_term` at or behind `from_index`."""
-        for index in sorted(index for index in self._pending if index >= from_index):
-            ended = [one for one in self._pending[index] if one.term < than_term]
-            kept = [one for one in self._pending.pop(index) if one.term >= than_term]
-            if kept:
-                self._pending[index] = kept
-            for one in ended:
-                self._answer(one, outcome(one.index, one.term))
-
-    def _answer_unknown(self) -> None:
-        """Proposals of lost leaderships have waited long enough."""
-        self._unknown_at = inf
-        self._answer_older(self._core.term if self.is_leader else self._core.term + 1, Unknown)
 
     # ---- the library's callbacks
 
@@ -276,12 +239,11 @@ class Group:
                 "%s: steps down in term %d, %d proposal(s) without outcome",
                 self.name,
                 self._core.term,
-                len(self._pending),
+                len(self._proposals),
             )
             self._handover.end()
             self._core.election_deadline = now + self._election.random_timeout()
-            if self._pending:
-                self._unknown_at = now + self._options.unknown_after_s
+            self._proposals.give_up_later(now + self._options.unknown_after_s)
 
     def apply_committed(self) -> None:
         """Apply in order, at most one slice; the host ticks again while there is more."""
@@ -303,7 +265,7 @@ class Group:
             bytes_left -= len(data)
             self._applied_entries += 1
             self._applied_bytes += len(data)
-            self._resolve(index, term, result)
+            self._proposals.applied(index, term, result)
         if index < commit:
             self._host.mark_dirty(self)
 
@@ -315,21 +277,6 @@ class Group:
         except Exception as error:  # L2: a defect common to all replicas; stopping them all forever helps nobody
             log.exception("%s: apply of entry %d (term %d) failed, recorded as a rejection", self.name, index, term)
             return ApplyFailed(f"{type(error).__name__}: {error}")
-
-    def _resolve(self, index: int, term: int, result: object) -> None:
-        """Decide proposals that entry (index, term) proves in or out.
-
-        Terms never decrease along a log, so an older proposal at or behind `index` is in nobody's future. There may be
-        several at one index: led, was deposed, lost the tail, led again.
-        """
-        for one in self._pending.pop(index, ()):
-            if one.term == term:
-                self._answer(one, Committed(index, term, result))
-            else:
-                self._answer(one, Discarded(index, one.term))
-        if self._pending and term > self._applied_term:
-            self._answer_older(term, Discarded, from_index=index)
-        self._applied_term = term
 
     # ---- the host's calls
 
@@ -343,8 +290,8 @@ class Group:
             self._replication.before_tick(now)
             self._handover.before_tick(now)
         core._onTick(0.0)
-        if now >= self._unknown_at:
-            self._answer_unknown()
+        if now >= self._proposals.give_up_at:
+            self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
         self._maintain()
         self._journal.flush()
         self._notify()
@@ -379,8 +326,8 @@ class Group:
     def next_deadline(self) -> float:
         core = self._core
         if core.state != LEADER:
-            return min(core.election_deadline, self._unknown_at)
-        return min(core.append_time, self._handover.next_deadline, self._unknown_at)
+            return min(core.election_deadline, self._proposals.give_up_at)
+        return min(core.append_time, self._handover.next_deadline, self._proposals.give_up_at)
 
     def after_sync(self, durable_index: int) -> None:
         journal = self._journal
@@ -435,7 +382,7 @@ class Group:
 
     def close(self, *, erase: bool) -> None:
         self.closed = True
-        self._answer_older(self._core.term + 1, Unknown)
+        self._proposals.give_up(terms_before=self._core.term + 1)
         if erase:
             self._journal.erase()
         else:

@@ -28,12 +28,13 @@ from types import MappingProxyType
 
 from cluster.raft.group import Group
 from cluster.raft.interfaces import Batch, Clock, Disk, GroupId, NodeId, StateMachine
-from cluster.raft.journal import Journal, TailCache
+from cluster.raft.journal import Journal
 from cluster.raft.messages import OutgoingMessage
 from cluster.raft.names import set_clock
 from cluster.raft.options import RaftOptions
 from cluster.raft.outcomes import InvariantBroken
 from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.tail import TailCache
 
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
 

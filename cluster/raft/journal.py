@@ -23,13 +23,13 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, overload
+from collections.abc import Callable
 
 from cluster.raft.interfaces import Batch, Disk, GroupId
+from cluster.raft.lazy import LazyEntry, LazySlice
 from cluster.raft.names import NO_OP
 from cluster.raft.outcomes import StateDamaged
+from cluster.raft.tail import TailCache
 
 _U64 = struct.Struct(">Q")
 _HARD = struct.Struct(">BQQQQQQ")  # layout, term, vote (0 = none), commit, base index, base term, last index
@@ -49,75 +49,6 @@ def group_range(kind: bytes, group: GroupId) -> tuple[bytes, bytes]:
     """Bounds of all keys of one kind of a group."""
     prefix = group_prefix(kind, group)
     return prefix, prefix + b"\xff" * 9
-
-
-class TailCache:
-    """Newest entries of all groups of a node, oldest out first, bounded in bytes.
-
-    An entry that is not on disk yet is never dropped, so a reader finds each entry here or there.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._order: deque[tuple[Journal, int, int]] = deque()
-        self.held_bytes = 0
-
-    def added(self, journal: Journal, index: int, size: int) -> None:
-        self._order.append((journal, index, size))
-        self.held_bytes += size
-
-    def shrink(self) -> None:
-        """Called after the write of a turn."""
-        while self.held_bytes > self._limit and self._order:
-            journal, index, size = self._order.popleft()
-            self.held_bytes -= size
-            journal.drop_cached(index)
-
-
-class LazyEntry:
-    """One entry as the library sees it: (command, index, term); the command is read only when asked for."""
-
-    __slots__ = ("_index", "_journal")
-
-    def __init__(self, journal: Journal, index: int) -> None:
-        self._journal = journal
-        self._index = index
-
-    def __getitem__(self, field: int) -> Any:
-        if field == 0:
-            return self._journal.data_at(self._index)
-        if field == 1:
-            return self._index
-        if field == 2:
-            return self._journal.term_at(self._index)
-        raise IndexError(field)
-
-
-class LazySlice:
-    """Entries start <= index < end without reading any (L10)."""
-
-    __slots__ = ("_end", "_journal", "_start")
-
-    def __init__(self, journal: Journal, start: int, end: int) -> None:
-        self._journal = journal
-        self._start = start
-        self._end = max(start, end)
-
-    def __len__(self) -> int:
-        return self._end - self._start
-
-    def __iter__(self) -> Iterator[LazyEntry]:
-        return (LazyEntry(self._journal, index) for index in range(self._start, self._end))
-
-    @overload
-    def __getitem__(self, item: int) -> LazyEntry: ...
-    @overload
-    def __getitem__(self, item: slice) -> LazySlice: ...
-    def __getitem__(self, item: int | slice) -> LazyEntry | LazySlice:
-        chosen = range(self._start, self._end)[item]
-        if isinstance(chosen, int):
-            return LazyEntry(self._journal, chosen)
-        return LazySlice(self._journal, chosen.start, chosen.stop)
 
 
 class Journal:

@@ -18,7 +18,8 @@ from pysyncobj import syncobj as library
 from cluster.raft.core import Core, Member
 from cluster.raft.guard import Guard
 from cluster.raft.host import Host
-from cluster.raft.journal import Journal, LazySlice
+from cluster.raft.journal import Journal
+from cluster.raft.lazy import LazySlice
 from cluster.raft.progress import Progress
 from cluster.raft.raft_pb2 import AppendEntries
 from tests.simulation.disk import SimDisk
