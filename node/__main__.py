@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvloop
 
+from cluster.raft import StateDamaged
 from cluster.rpc import AddressInUse
 from node.config import Config, ConfigError, load
 from node.server import Node, NodeStopped
@@ -50,7 +51,7 @@ def main() -> int:
     profile = _start_profile()
     try:
         uvloop.run(_serve(config))
-    except StorageError as error:
+    except (StorageError, StateDamaged) as error:
         log.critical("%s", error)
         return EXIT_STORAGE
     except AddressInUse as error:
@@ -58,7 +59,7 @@ def main() -> int:
         return EXIT_ADDRESS
     except NodeStopped as error:
         log.critical("%s", error)
-        return EXIT_STORAGE if isinstance(error.__cause__, StorageError) else EXIT_STOPPED_ITSELF
+        return EXIT_STORAGE if isinstance(error.__cause__, StorageError | StateDamaged) else EXIT_STOPPED_ITSELF
     finally:
         if profile is not None:
             profile.disable()
@@ -72,12 +73,25 @@ async def _serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await node.start()
     try:
-        print(node.ready_line(), flush=True)
-        await node.run_until(stop)
+        if await _started(node, stop):
+            print(node.ready_line(), flush=True)
+            await node.run_until(stop)
     finally:
         await node.stop()
+
+
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """False: asked to stop first. Starting takes as long as there is no majority to register with."""
+    starting, asked = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return False
 
 
 def _set_up_logging(config: Config) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
 from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
-from cluster.rpc import PeerNetwork
+from cluster.rpc import AddressInUse, PeerNetwork
 from node.admin import Administration
 from node.broker import NodeBroker
 from node.changes import Changes
@@ -56,6 +56,7 @@ class Node:
         self._fatal: asyncio.Future[BaseException] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
+        self._composed = False
 
     async def start(self) -> None:
         """Returns when clients are served and the cluster has heard of this node.
@@ -66,14 +67,21 @@ class Node:
         """
         self._fatal = asyncio.get_running_loop().create_future()
         self._compose()
+        self._composed = True
         await self._network.start()
         self._loop.start()
-        for listener in self._listeners:
-            await listener.start()
+        for listener, section in zip(self._listeners, self.config.listener, strict=True):
+            try:
+                await listener.start()
+            except OSError as error:
+                raise AddressInUse(
+                    f"cannot listen on {section.bind} for clients: {error}. Another process has the port, or the host "
+                    f"has no such address; stop it, or correct listener.{section.name}.bind"
+                ) from error
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         registered = asyncio.create_task(self._register(), name="register")
-        await _first_of(registered, self._fatal)
         self._tasks.append(registered)
+        await _first_of(registered, self._fatal)
 
     def ready_line(self) -> str:
         addresses = [str(section.advertised) for section in self.config.listener]
@@ -90,6 +98,9 @@ class Node:
             raise NodeStopped(f"node {self.node_id} stopped itself: {error}") from error
 
     async def stop(self) -> None:
+        """However far `start` has come."""
+        if not self._composed:
+            return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
