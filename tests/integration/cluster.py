@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -180,18 +181,22 @@ class Cluster:
         node.expected_dead = False
         return node.process
 
-    def wait_ready(self, node_id: int) -> dict[str, Any]:
-        """The node's own word that it is ready."""
+    def wait_ready(self, node_id: int) -> None:
+        """Until the node has said that it is ready."""
+        process = self.nodes[node_id].process
+        assert process is not None
+        if not self.ready_or_dead(node_id):
+            raise AssertionError(f"node {node_id} did not become ready (exit status {process.wait(STOP_WITHIN_S)})")
+
+    def ready_or_dead(self, node_id: int) -> dict[str, Any] | None:
+        """The node's own word that it is ready; None when it ended instead."""
         process = self.nodes[node_id].process
         assert process is not None
         assert process.stdout is not None
-        lines: list[bytes] = []
-        reader = threading.Thread(target=lambda: lines.append(process.stdout.readline()), daemon=True)  # type: ignore[union-attr]
-        reader.start()
-        reader.join(READY_WITHIN_S)
-        if not lines or not lines[0]:
-            raise AssertionError(f"node {node_id} did not become ready (exit status {process.poll()})")
-        return dict(json.loads(lines[0]))
+        if not select.select([process.stdout], [], [], READY_WITHIN_S)[0]:
+            raise AssertionError(f"node {node_id} neither became ready nor ended within {READY_WITHIN_S:g} s")
+        line = process.stdout.readline()
+        return dict(json.loads(line)) if line else None
 
     def kill(self, *ids: int) -> None:
         """kill -9, all at once."""
