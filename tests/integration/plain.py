@@ -169,6 +169,7 @@ class Answers:
 
     outcomes: dict[int, str] = field(default_factory=dict)
     conditions: dict[int, str] = field(default_factory=dict)
+    descriptions: dict[int, str] = field(default_factory=dict)
 
     def of_kind(self, outcome: str) -> list[int]:
         return [number for number, found in self.outcomes.items() if found == outcome]
@@ -213,6 +214,7 @@ class Batcher(Threaded):
         condition = delivery.remote.condition if delivery.remote_state == Disposition.REJECTED else None
         if condition is not None:
             self.answers.conditions[number] = condition.name
+            self.answers.descriptions[number] = condition.description
         if self._next == len(self._messages) and not self._numbers:
             self._connection.close()
 
