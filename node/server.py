@@ -120,7 +120,7 @@ class Node:
         identity = NodeIdentity(config.cluster.name, self.node_id)
         self._disk = RocksDisk(Path(config.node.data_dir), identity)
         self._changes = Changes()
-        options = RaftOptions(durability=config.storage.durability)
+        options = RaftOptions(durability=config.storage.durability, eager_appends=True)
         clock = _Monotonic()
         self._host = Host(
             self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
