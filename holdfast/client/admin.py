@@ -107,24 +107,39 @@ class AdminClient:
         self, kind: str, operation: str, name: str | None, arguments: Mapping[str, Any], *, changes: bool
     ) -> dict[str, Any]:
         what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
+        unanswered: _Exchange | None = None
 
         async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
-            exchange = _Exchange(connection, what, bound_s)
+            nonlocal unanswered
+            exchange = unanswered = _Exchange(connection, what, bound_s)
             try:
-                return await exchange.run(kind, operation, name, arguments, next(self._numbers))
+                answer = await exchange.run(kind, operation, name, arguments, next(self._numbers))
             except HoldfastError as error:
+                unanswered = None
                 if changes and exchange.sent and not isinstance(error, AdminError):
-                    raise AdminError(
-                        f"{what}: no answer came ({error}); it may or may not have been done",
-                        code="unknown",
-                        status=504,
-                        retriable=False,
-                    ) from error
+                    raise _outcome_unknown(what, error) from error
                 raise
             finally:
                 await exchange.close()
+            unanswered = None
+            return answer
 
-        return await self._network.ask(question, what, timeout_s=self._timeout_s)
+        try:
+            return await self._network.ask(question, what, timeout_s=self._timeout_s)
+        except TimeoutExpiredError as error:
+            # The time was up in the midst of an exchange, not between two.
+            if changes and unanswered is not None and unanswered.sent:
+                raise _outcome_unknown(what, error) from error
+            raise
+
+
+def _outcome_unknown(what: str, reason: HoldfastError) -> AdminError:
+    return AdminError(
+        f"{what}: no answer came ({reason}); it may or may not have been done",
+        code="unknown",
+        status=504,
+        retriable=False,
+    )
 
 
 class _Exchange:
