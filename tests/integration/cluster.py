@@ -281,11 +281,17 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------- administration
 
-    def call(self, work: Callable[[AdminClient], Coroutine[Any, Any, T]], servers: list[str] | None = None) -> T:
+    def call(
+        self,
+        work: Callable[[AdminClient], Coroutine[Any, Any, T]],
+        servers: list[str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> T:
         """Run an administrative coroutine from synchronous code."""
 
         async def run() -> T:
-            async with AdminClient(servers or [self.address(node) for node in self.running], timeout_s=30.0) as admin:
+            known = servers or [self.address(node) for node in self.running]
+            async with AdminClient(known, timeout_s=timeout_s) as admin:
                 return await work(admin)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(READY_WITHIN_S)

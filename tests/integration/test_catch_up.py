@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def groups_of(cluster: Cluster, log: str) -> dict[str, int]:
 
 
 @pytest.mark.timeout(180 + AWAY_EVENTS // 500)
-def test_a_node_that_was_away_has_everything_afterwards(own_cluster: Cluster, log_name: str) -> None:
+def test_a_node_that_was_away_has_everything_afterwards(own_cluster: Cluster, log_name: str, measured: Any) -> None:
     cluster = own_cluster
     cluster.create(log_name, PARTITIONS)
     groups = groups_of(cluster, log_name)
@@ -54,7 +55,7 @@ def test_a_node_that_was_away_has_everything_afterwards(own_cluster: Cluster, lo
     cluster.kill(lost)
     for partition in range(PARTITIONS):  # needs the returned node, with all of its past
         send(cluster.address(2), log_name, ["marker"], str(partition))
-    print(f"{AWAY_EVENTS} events caught up {time.monotonic() - started_s:.1f} s after the start")
+    measured(f"away for {AWAY_EVENTS} events, caught up {time.monotonic() - started_s:.1f} s after its start began")
     assert _count(cluster, log_name) == AWAY_EVENTS + 2 * PARTITIONS
 
     cluster.start(lost)

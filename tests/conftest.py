@@ -1,0 +1,32 @@
+"""What tests measured, shown at the end of the run, whichever process they ran in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Any:
+    """`measured("p95 0.2 s")`: one line for the reader of the run. It is a figure, not a verdict: nothing is asserted."""
+
+    def note(line: str) -> None:
+        request.node.user_properties.append(("measured", line))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    lines = [
+        f"{report.nodeid.rpartition('/')[2]}: {line}"
+        for report in reports
+        if report.when == "call"
+        for name, line in report.user_properties
+        if name == "measured"
+    ]
+    if lines:
+        terminalreporter.section("measured")
+        for line in sorted(lines):
+            terminalreporter.line(line)
