@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
 from proton import Message, symbol
@@ -10,7 +11,7 @@ from proton.utils import LinkDetached
 
 from holdfast.client.errors import HoldfastError
 from tests.integration.cluster import Cluster, wait_until
-from tests.integration.plain import TARGET, Bound, Collector, Received, connected, read, send, starting
+from tests.integration.plain import TARGET, Batcher, Bound, Collector, Received, connected, read, send, starting
 from tests.integration.stores import keys_of
 
 pytestmark = pytest.mark.cluster
@@ -175,3 +176,58 @@ def test_deleting_erases_the_data_on_every_node(own_cluster: Cluster, log_name: 
     for node in cluster.nodes:
         assert keys_of(cluster, node, groups[log_name]) == 0, f"node {node} still has data of the deleted log"
         assert keys_of(cluster, node, groups[f"{log_name}-kept"]) > 100
+
+
+def test_retention_holds_through_kills(own_cluster: Cluster, log_name: str) -> None:
+    """Killed while it trims: the log begins where it began, or later, on every node, and has no hole."""
+    cluster = own_cluster
+    limit = 40 * len(BODY)
+    cluster.create(log_name, 1, retention_bytes=limit)
+    first = 0
+    for turn in range(3):
+        produce(cluster, log_name, 150, first=150 * turn)
+        wait_until(lambda: stored_bytes(cluster, log_name) <= limit, "retention to cut the log")
+        begin = earliest(cluster, log_name)
+        assert begin is not None
+        assert begin > first
+        first = begin
+        cluster.kill()
+        cluster.start()
+        cluster.wait_led(log_name)
+        again = earliest(cluster, log_name)
+        assert again is not None
+        assert again >= begin, "what was forgotten does not come back"
+        begins_everywhere(cluster, log_name, 150 * (turn + 1))
+
+
+@pytest.mark.slow
+def test_hundreds_of_partitions_survive_a_kill(own_cluster: Cluster, log_name: str) -> None:
+    cluster = own_cluster
+    count = 200
+    cluster.create(log_name, count)
+    wait_until(lambda: _balanced(cluster, log_name), "the leaders to be spread evenly")
+    _one_each(cluster, log_name, count, "before")
+    cluster.kill(2)
+    cluster.wait_led(log_name)
+    _one_each(cluster, log_name, count, "after")
+    cluster.start(2)
+    wait_until(lambda: _balanced(cluster, log_name), "the node that came back to lead its share again")
+    events = read(cluster.address(2), log_name, 2 * count)
+    for partition in range(count):
+        assert [event.body for event in events if event.partition == str(partition)] == ["before", "after"]
+
+
+def _balanced(cluster: Cluster, log: str) -> bool:
+    led = Counter(cluster.leaders(log).values())
+    return len(led) == len(cluster.nodes) and max(led.values()) - min(led.values()) <= 1
+
+
+def _one_each(cluster: Cluster, log: str, count: int, body: str) -> None:
+    messages = []
+    for partition in range(count):
+        message = Message(body=body)
+        message.instructions = {symbol(TARGET): symbol(str(partition))}
+        messages.append(message)
+    sending = Batcher(cluster.address(1), log, messages).begin()
+    sending.join()
+    assert len(sending.answers.of_kind("accepted")) == count
