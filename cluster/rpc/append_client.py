@@ -5,6 +5,9 @@ each request whether it may have been appended. The rules: every request is answ
 when it was handed to gRPC on a stream that the other node had accepted, else `not_leader` (certainly not appended,
 retriable); the unanswered bytes are bounded (beyond: `overloaded`). Requests of one loop turn travel in one message,
 since a message costs 50 us and a request 2.
+
+Nothing overtakes a request that was refused for the moment: the other node refuses all behind it on the stream, this
+side refuses what comes until all of them are answered, and only the next stream takes requests again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from cluster.rpc.methods import EOF, append_call
 log = logging.getLogger("holdfast.rpc")
 
 Done = Callable[[Any], None]
+
+TRANSIENT_KINDS = frozenset({"not_leader", "overloaded"})
+"""Failures after which the caller submits the same records again; so none of its later ones may be appended before."""
 
 
 class StreamEnded(Exception):
@@ -49,12 +55,16 @@ class AppendStream:
         self._unanswered_bytes = 0
         self._last_id = 0
         self._handed_over = 0  # highest id that gRPC was given
+        self._refusal: Any = None  # the first transient failure; the stream takes nothing since
         self._group_field = pb.AppendFrame(group=group).SerializeToString()
         self._woken = asyncio.Event()
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
     def append(self, records: list[bytes], done: Done) -> None:
+        if self._refusal is not None:
+            done(self._refusal)
+            return
         size = charge(records)
         if self._unanswered and self._unanswered_bytes + size > options.APPEND_UNANSWERED_BYTES:
             detail = f"{self._unanswered_bytes} bytes wait for an answer of node {self.node}; slow down, then try again"
@@ -112,6 +122,8 @@ class AppendStream:
         while (message := await self._call.read()) is not EOF:
             for reply in message.replies:
                 self._answer(reply)
+            if self.closed:
+                raise StreamEnded("it refused records")
         code, details = await self._call.code(), await self._call.details()
         raise StreamEnded(f"{code.name.lower()}: {details}")
 
@@ -123,19 +135,30 @@ class AppendStream:
         _, size, done = self._unanswered[position]
         del self._unanswered[position]
         self._unanswered_bytes -= size
-        if reply.HasField("failure"):
-            failure = reply.failure
-            done(self._vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None))
-        else:
-            done(self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms))
+        outcome = self._outcome(reply)
+        if self._refusal is not None and not self._unanswered:
+            self._retire()
+        done(outcome)
+
+    def _outcome(self, reply: pb.AppendReply) -> Any:
+        if not reply.HasField("failure"):
+            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms)
+        failure = reply.failure
+        failed = self._vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None)
+        if failure.kind in TRANSIENT_KINDS and self._refusal is None:
+            self._refusal = failed
+        return failed
+
+    def _retire(self) -> None:
+        """The next request goes over another stream."""
+        if not self.closed:
+            self.closed = True
+            if self.on_closed is not None:
+                self.on_closed(self)
 
     def _finish(self, reason: str) -> None:
-        if self.closed:
-            return
-        self.closed = True
+        self._retire()
         self._call.cancel()
-        if self.on_closed is not None:
-            self.on_closed(self)
         unanswered, self._unanswered = self._unanswered, deque()
         self._unanswered_bytes = 0
         self._queue.clear()

@@ -19,7 +19,7 @@ from cluster.raft import NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import AdminHost, PartitionHost, Reader, Vocabulary
-from cluster.rpc.append_client import charge
+from cluster.rpc.append_client import TRANSIENT_KINDS, charge
 from cluster.rpc.frames import APPEND_REPLIES, PartQueue
 from cluster.rpc.identity import hello_in, refusal
 from cluster.rpc.methods import EOF
@@ -101,13 +101,19 @@ class Services:
 
 
 class AppendSession:
-    """One gateway's appends to one partition."""
+    """One gateway's appends to one partition.
+
+    The links behind it pipeline, and submit again what was refused for the moment. What they sent before they learned
+    of a refusal must not get in front of it: so after the first one everything else on the stream is refused too, and
+    the gateway opens another (`append_client`).
+    """
 
     def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
         self._context = context
         self._partitions = partitions
         self._failed_type = vocabulary.Failed
         self._self_id = self_id
+        self._refusal: pb.Failure | None = None
         self._replies = PartQueue()
         self._unanswered_bytes = 0
         self._replied = asyncio.Event()
@@ -131,6 +137,9 @@ class AppendSession:
                 await self._room.wait()
 
     def _append(self, group: int, request: int, records: list[bytes]) -> None:
+        if self._refusal is not None:
+            self._push(pb.AppendReply(id=request, failure=self._refusal))
+            return
         size = charge(records)
         self._unanswered_bytes += size
 
@@ -144,17 +153,21 @@ class AppendSession:
         if replica is None:
             self._unanswered_bytes -= size
             detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
-            self._push(pb.AppendReply(id=request, failure=_failure("not_leader", True, detail, None)))
+            self._refuse(request, _failure("not_leader", True, detail, None))
         else:
             replica.append(records, done)
 
     def _reply(self, request: int, outcome: Any) -> None:
         if isinstance(outcome, self._failed_type):
             failed: Any = outcome
-            failure = _failure(failed.kind, failed.retriable, failed.detail, failed.leader)
-            self._push(pb.AppendReply(id=request, failure=failure))
+            self._refuse(request, _failure(failed.kind, failed.retriable, failed.detail, failed.leader))
         else:
             self._push(pb.AppendReply(id=request, base_offset=outcome.base_offset, timestamp_ms=outcome.timestamp_ms))
+
+    def _refuse(self, request: int, failure: pb.Failure) -> None:
+        if failure.kind in TRANSIENT_KINDS and self._refusal is None:
+            self._refusal = failure
+        self._push(pb.AppendReply(id=request, failure=failure))
 
     def _push(self, reply: pb.AppendReply) -> None:
         if not self._ended:

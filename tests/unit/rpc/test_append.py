@@ -58,6 +58,65 @@ async def test_failures_cross_the_wire_with_their_type() -> None:
             assert answers == [failure]
 
 
+@pytest.mark.parametrize("kind", ["overloaded", "not_leader"])
+async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind: Any) -> None:
+    """The sender of both submits the first again; with the second in the log by then, its order would be lost."""
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        client = nodes[1].network.client(2)
+        answers: list[Any] = []
+        client.append(GROUP, [b"before"], answers.append)
+        await until(lambda: answers, "the stream to be open")
+
+        partition.failure = Failed(kind, True, "not now")
+        client.append(GROUP, [b"first"], answers.append)
+        requests = partition.requests
+        stand_in = partition.append
+
+        def refuse_once(records: list[bytes], done: Any) -> None:
+            stand_in(records, done)
+            partition.failure = None
+
+        partition.append = refuse_once  # type: ignore[method-assign]
+        client.append(GROUP, [b"second"], answers.append)
+        await until(lambda: len(answers) == 3, "both answers")
+        assert [answer.kind for answer in answers[1:]] == [kind, kind]
+        assert partition.requests == requests + 1
+
+        async def accepted(record: bytes) -> None:
+            while not isinstance(answers[-1], Appended):
+                answers.clear()
+                client.append(GROUP, [record], answers.append)
+                await until(lambda: answers, "an answer")
+            answers.append(None)
+
+        await asyncio.wait_for(accepted(b"first"), 5)
+        await asyncio.wait_for(accepted(b"second"), 5)
+        assert [r for b in partition.batches for r in b.records] == [b"before", b"first", b"second"]
+
+
+async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_is_answered() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.held = []
+        client = nodes[1].network.client(2)
+        answers: list[Any] = []
+        client.append(GROUP, [b"held"], answers.append)
+        await until(lambda: partition.requests == 1, "the request")
+        partition.failure = Failed("overloaded", True, "not now")
+        client.append(GROUP, [b"refused"], answers.append)
+        await until(lambda: answers, "the refusal")
+        partition.failure = None
+        client.append(GROUP, [b"later"], answers.append)
+        assert [answer.kind for answer in answers] == ["overloaded", "overloaded"]
+        held, partition.held = partition.held, None
+        held[0]()
+        await until(lambda: len(answers) == 3, "the answer that was held back")
+        client.append(GROUP, [b"again"], answers.append)
+        await until(lambda: len(answers) == 4, "the next stream")
+        assert answers[2:] == [Appended(0, 1001), Appended(1, 1003)]
+
+
 async def test_a_group_that_the_node_does_not_host_is_not_led_there() -> None:
     async with cluster_of(1, 2) as nodes:
         answers: list[Any] = []
