@@ -204,6 +204,9 @@ class Group:
         core = self._core
         if self.closed or core.state != LEADER or self._handover.is_active:
             raise NotLeader(None if self.is_leader else self.leader)
+        if not self.ready and self._proposals.has_older(core.term):
+            # Led, was deposed, leads again: who repeats what is discarded of then must not find newer ones before it.
+            raise NotLeader(None)
         size = len(data)
         if size > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {size} bytes is over the limit of {MAX_ENTRY_BYTES}; split it")

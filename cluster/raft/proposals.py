@@ -44,6 +44,9 @@ class Proposals:
         self._waiting.setdefault(index, []).append(_Proposal(index, term, size, done))
         self.bytes += size
 
+    def has_older(self, than_term: int) -> bool:
+        return any(proposal.term < than_term for waiting in self._waiting.values() for proposal in waiting)
+
     def give_up_later(self, at: float) -> None:
         """Leadership is lost; what has no outcome by then gets `Unknown`."""
         if self._waiting:

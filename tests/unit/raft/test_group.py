@@ -88,6 +88,24 @@ def test_a_deposed_leader_says_unknown_after_a_while() -> None:
     assert len(outcomes) == 1, "nobody is answered twice"
 
 
+def test_a_leader_takes_no_proposal_while_one_of_its_earlier_leadership_is_undecided() -> None:
+    """The older one may turn out to be discarded; its proposer repeats it, and would repeat it behind the newer one."""
+    stage = led_by_one()
+    for node in stage.ids:
+        stage.isolate(node)
+    outcomes = stage.propose(1, "older")
+    stage.until(lambda: not stage.group(1).is_leader)
+    stage.heal()
+    group = stage.elect(1)
+    assert not group.ready
+    assert outcomes == []
+    with pytest.raises(NotLeader):
+        stage.propose(1, "newer")
+    stage.until(lambda: group.ready)
+    assert kinds(outcomes) == ["Committed"], "decided before this leadership takes anything"
+    stage.propose(1, "newer")
+
+
 def test_a_killed_leader_is_replaced_at_once() -> None:
     stage = led_by_one()
     stage.stop(1)
