@@ -33,8 +33,8 @@ RECLAIM_PERIOD_S = 60.0
 class Replicas:
     """Implements `cluster.rpc.PartitionHost`.
 
-    `on_input` is called when records wait for a turn; `on_damaged` when an entry that was read is not what was written:
-    this node must not serve or vote any longer, and the others have good copies.
+    `on_input` is called when records wait for a turn; `on_failed` when this node must not serve or vote any longer: an
+    entry that was read is not what was written (the others have good copies), or a group cannot be opened or erased.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Replicas:
         min_free_bytes: int,
     ) -> None:
         self.on_input: Callable[[], None] = _nothing
-        self.on_damaged: Callable[[Exception], None] | None = None
+        self.on_failed: Callable[[Exception], None] = _raise
         self._node_id = node_id
         self._host = host
         self._disk = disk
@@ -91,6 +91,14 @@ class Replicas:
     # -- opening and closing
 
     def reconcile(self) -> None:
+        """Called at each change. A group that cannot be opened or erased is the end of this node: what the store cannot
+        give back must not be voted on."""
+        try:
+            self._reconcile()
+        except Exception as error:  # noqa: BLE001  the bell that calls this has others to tell
+            self.on_failed(error)
+
+    def _reconcile(self) -> None:
         wanted = {partition.group: partition for _, partition in self._view.hosted_by(self._node_id)}
         for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
             self._delete(group)
@@ -121,8 +129,7 @@ class Replicas:
         log.info("group %d is deleted, its data erased", group_id)
 
     def _damaged(self, replica: PartitionReplica, error: Exception) -> None:
-        if self.on_damaged is not None:
-            self.on_damaged(error)
+        self.on_failed(error)
 
     def close(self) -> None:
         """The node stops: answer who waits."""
@@ -174,6 +181,11 @@ class Replicas:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _raise(error: Exception) -> None:
+    """Before there is a node to stop."""
+    raise error
 
 
 def _nothing() -> None:

@@ -26,7 +26,7 @@ from node.listener import Listener, ListenerConfig
 from node.loop import TurnLoop
 from node.partition import api as partition_words
 from node.replicas import Replicas
-from node.storage import NodeIdentity, RocksDisk
+from node.storage import NodeIdentity, RocksDisk, StorageError
 
 log = logging.getLogger("holdfast.node")
 
@@ -158,7 +158,7 @@ class Node:
         self._metadata.on_role_change = self._metadata_role_changed
         self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
-        self._replicas.on_damaged = self._failed
+        self._replicas.on_failed = self._failed
         administration = Administration(
             self.node_id,
             self._metadata,
@@ -201,7 +201,8 @@ class Node:
 
     def _failed(self, error: BaseException) -> None:
         assert self._fatal is not None
-        log.critical("the node stops: %s", error, exc_info=error)
+        told = isinstance(error, StorageError)  # it says all there is to say; anything else is a defect to be found
+        log.critical("the node stops: %s", error, exc_info=None if told else error)
         if not self._fatal.done():
             self._fatal.set_result(error)
 

@@ -281,7 +281,11 @@ class Host:
             group.journal.flush()
         if self._batch is not None:
             batch, self._batch = self._batch, None
-            self._disk.write(batch)
+            try:
+                self._disk.write(batch)
+            except BaseException as error:
+                self._broken = error  # outside of a turn too: the batch held what all groups have in memory
+                raise
 
     def _note_vote(self) -> None:
         self._votes_changed = True

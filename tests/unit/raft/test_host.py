@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cluster.raft import Host, RaftMessage, RaftOptions
+from cluster.raft import Host, InvariantBroken, RaftMessage, RaftOptions
 from tests.simulation.disk import SimBatch, SimDisk
 from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, Stage
 
@@ -216,3 +216,26 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
         clock.now += 0.001
     assert len(frames) <= 24, "ten beats a second, one frame each way"
     assert sum(frames) >= 50 * 2 * 9
+
+
+class FullDisk(SimDisk):
+    full = False
+
+    def write(self, batch: SimBatch) -> None:
+        if self.full:
+            raise OSError("no space left")
+        super().write(batch)
+
+
+def test_a_write_that_fails_outside_of_a_turn_stops_the_host_too() -> None:
+    """The batch that was lost may hold proposals of other groups; the next turn would call them durable."""
+    disk = FullDisk()
+    recorder = Recorder(disk=disk)
+    recorder.finish()
+    recorder.host.open_group(GROUP + 1, [1], ListMachine())
+    disk.full = True
+    with pytest.raises(OSError, match="no space"):
+        recorder.host.close_group(GROUP + 1, erase=True)
+    disk.full = False
+    with pytest.raises(InvariantBroken, match="no space"):
+        recorder.host.turn()
