@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,15 +117,26 @@ class Lane:
             self._work.set()
             return
         waiting, in_flight = self._waiting, self._in_flight
+        limit = sender.max_message_size or sys.maxsize
         while (count := min(len(waiting), sender.credit, self._window - len(in_flight), PUMP_EVENTS)) > 0:
             items: list[Outgoing] = []
             size = 0
             while len(items) < count and size < PUMP_BYTES:
                 item = waiting.popleft()
+                if len(item.payload) > limit:  # the node would end the link, at each attempt
+                    self._too_large(item, limit)
+                    break
                 items.append(item)
                 size += len(item.payload)
-            numbers = sender.send_many([item.payload for item in items])
-            in_flight.update(zip(numbers, items, strict=True))
+            if items:
+                numbers = sender.send_many([item.payload for item in items])
+                in_flight.update(zip(numbers, items, strict=True))
+
+    def _too_large(self, item: Outgoing, limit: int) -> None:
+        self._stats.rejected += 1
+        self._progress_at_s = self._loop.time()
+        reason = f"it has {len(item.payload)} bytes, encoded, and the node takes {limit}: split it"
+        self._finish(item, RejectedError(f"event refused: {reason}", condition="amqp:link:message-size-exceeded"))
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""

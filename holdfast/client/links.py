@@ -85,6 +85,11 @@ class Sender(ClientLink):
         """How many events may be sent now."""
         return self.link.credit if self.link.is_open and not self._connection.congested else 0
 
+    @property
+    def max_message_size(self) -> int:
+        """Bytes that the node takes in one message; 0: it names no limit."""
+        return self.link.remote_max_message_size
+
     def send_many(self, payloads: Sequence[bytes]) -> range:
         """Queue messages, at most `credit`; their outcomes come by number."""
         numbers = self.link.send_many(payloads)

@@ -9,6 +9,7 @@ from collections import defaultdict
 import pytest
 
 from holdfast.amqp import decode_message
+from holdfast.amqp.engine import MAX_MESSAGE_BYTES
 from holdfast.amqp.partition_key import partition_index
 from holdfast.amqp.states import ACCEPTED, RELEASED
 from holdfast.client import (
@@ -152,6 +153,18 @@ async def publish_more(producer: ProducerClient, begin: int, end: int) -> None:
     for number in range(begin, end):
         key = KEYS[number % len(KEYS)]
         await producer.send(f"{key}:{number}".encode(), key=key)
+
+
+async def test_an_event_larger_than_the_node_takes_is_refused_at_once_and_the_others_go_on(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        await producer.send(b"before", partition="0")
+        await producer.send(bytes(MAX_MESSAGE_BYTES), partition="0")
+        await producer.send(b"after", partition="0")
+        with pytest.raises(RejectedError, match="split it"):
+            await asyncio.wait_for(producer.flush(), 5)
+        await producer.flush()
+        assert producer.stats.attached == 1
+    assert node.log.bodies("0") == [b"before", b"after"]
 
 
 async def test_a_refused_event_is_reported_and_the_others_go_on(node: TinyNode) -> None:
