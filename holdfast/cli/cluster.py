@@ -294,7 +294,8 @@ def kill_node(frame: Frame, node_id: int, directory: Path) -> None:
         raise CliError(f"node {node_id} does not run", exit_code=EXIT_NOT_FOUND)
     frame.output.result({"node": node_id, "outcome": "killed"})
     if not frame.output.as_json:
-        frame.output.say(f"node {node_id} was killed; start it again with: holdfast cluster start-node {node_id}")
+        again = f"holdfast cluster start-node {node_id} --dir {local.directory}"
+        frame.output.say(f"node {node_id} was killed; start it again with: {again}")
 
 
 @cluster.command("start-node")

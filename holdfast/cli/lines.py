@@ -112,4 +112,7 @@ class KeyColumn:
         text = line.decode("utf-8", "replace")
         if '"' not in text:
             return text.split(self._delimiter)
-        return next(csv.reader(io.StringIO(text), delimiter=self._delimiter), [])
+        try:
+            return next(csv.reader(io.StringIO(text), delimiter=self._delimiter), [])
+        except csv.Error as error:
+            raise CliError(f"a line cannot be divided into columns ({error}): {line[:80]!r}") from error

@@ -99,7 +99,13 @@ async def _publish(frame: Frame, log: str, source: Source, options: ProducerOpti
                         if column is not None and column.needs_header:
                             column.read_header(line)
                         continue
-                    key = column.key_of(line) if column is not None else source.key
+                    try:
+                        key = column.key_of(line) if column is not None else source.key
+                    except CliError as error:
+                        await producer.flush()
+                        before = f"the {producer.stats.accepted:,} events before it are in the log"
+                        advice = "correct that line or --key-column, and publish again from there"
+                        raise CliError(f"{error}; {before}", advice=advice) from error
                     await producer.send(line, key=key, partition=source.partition)
                 _show(bar, producer.stats.accepted, started_s)
             await producer.flush()

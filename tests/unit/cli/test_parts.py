@@ -189,6 +189,12 @@ def test_keys_come_from_a_column_by_number_or_name() -> None:
         KeyColumn("1", "::")
 
 
+@pytest.mark.parametrize("line", [b'a\r"b",c', b'"a\x00"\r"b'])
+def test_a_line_that_is_no_text_is_an_error_for_people(line: bytes) -> None:
+    with pytest.raises(CliError, match="cannot be divided into columns"):
+        KeyColumn("1", ",").key_of(line)
+
+
 # ---------------------------------------------------------------- small things
 
 
