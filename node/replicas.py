@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from cluster.metadata import MetadataView, PartitionRecord
-from cluster.raft import Group, Host
+from cluster.raft import Group, Host, erase_group, stored_groups
 from cluster.rpc import PeerNetwork
 from node.changes import Changes
 from node.partition.api import Failed
@@ -128,6 +128,17 @@ class Replicas:
             self._network.drop_group(group_id)
         log.info("group %d is deleted, its data erased", group_id)
 
+    def erase_leftovers(self) -> None:
+        """What is stored of groups that were deleted just before this node went down: its metadata begins behind the
+        deletion, so they are never opened, and never closed with their data."""
+        for group_id in stored_groups(self._disk):
+            if group_id not in self._open and self._view.was_deleted(group_id):
+                batch = self._disk.batch()
+                erase_group(group_id, batch)
+                erase(group_id, batch)
+                self._disk.write(batch)
+                log.info("group %d was deleted before this node started, its data is erased", group_id)
+
     def _damaged(self, replica: PartitionReplica, error: Exception) -> None:
         self.on_failed(error)
 
@@ -146,19 +157,29 @@ class Replicas:
 
     async def keep_retention(self) -> None:
         """Until cancelled: trims by retention, refuses events while the disk is nearly full, gives space back."""
+        try:
+            await self._keep_retention()
+        except Exception as error:  # noqa: BLE001  without this upkeep the disk would fill unnoticed
+            self.on_failed(error)
+
+    async def _keep_retention(self) -> None:
         loop = asyncio.get_running_loop()
         next_reclaim = loop.time() + RECLAIM_PERIOD_S
         while True:
             await asyncio.sleep(RETENTION_PERIOD_S)
             self._watch_space()
-            now_ms = _now_ms()
-            for group_id, replica in list(self._open.items()):
-                found = self._view.group(group_id)
-                if found is not None:
-                    replica.enforce_retention(now_ms, found[0].retention_ms, found[0].retention_bytes)
+            self._enforce_retention()
             if loop.time() >= next_reclaim:
+                self.erase_leftovers()
                 await loop.run_in_executor(None, self._disk.reclaim)
                 next_reclaim = loop.time() + RECLAIM_PERIOD_S
+
+    def _enforce_retention(self) -> None:
+        now_ms = _now_ms()
+        for group_id, replica in list(self._open.items()):
+            found = self._view.group(group_id)
+            if found is not None:
+                replica.enforce_retention(now_ms, found[0].retention_ms, found[0].retention_bytes)
 
     def _watch_space(self) -> None:
         free = self._disk.free_bytes()

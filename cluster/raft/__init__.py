@@ -15,6 +15,7 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
+from cluster.raft.journal import erase_group, stored_groups
 from cluster.raft.messages import OutgoingMessage
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.outcomes import (
@@ -58,4 +59,6 @@ __all__ = [
     "StateMachine",
     "Turn",
     "Unknown",
+    "erase_group",
+    "stored_groups",
 ]

@@ -51,6 +51,19 @@ def group_range(kind: bytes, group: GroupId) -> tuple[bytes, bytes]:
     return prefix, prefix + b"\xff" * 9
 
 
+def stored_groups(disk: Disk) -> list[GroupId]:
+    """Groups of which this package has stored something."""
+    return [_U64.unpack(key[1:])[0] for key, _ in disk.scan(b"h", b"h" + b"\xff" * 9)]
+
+
+def erase_group(group: GroupId, batch: Batch) -> None:
+    """Remove every trace that this package wrote of a group that is not open."""
+    for kind in (b"e", b"t"):
+        batch.delete_range(*group_range(kind, group))
+    for kind in (b"h", b"c"):
+        batch.delete(group_prefix(kind, group))
+
+
 class Journal:
     """pysyncobj's journal interface (positions relative to the base) and ours (log indexes)."""
 
@@ -238,11 +251,7 @@ class Journal:
 
     def erase(self) -> None:
         """Remove every trace of the group that this package wrote."""
-        batch = self._batch()
-        for kind in (b"e", b"t"):
-            batch.delete_range(*group_range(kind, self._group))
-        batch.delete(self._hard_key)
-        batch.delete(self._checkpoint_key)
+        erase_group(self._group, self._batch())
         self._hard_changed = False
         self._cached.clear()
 
