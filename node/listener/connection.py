@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
             self._opened()
         elif isinstance(event, ConnectionClosed):
             if event.error is not None and not self._closing:
-                log.info("connection from %s ended: %s", self._peer, event.error)
+                self.listener.notes.write("connection from %s ended: %s", self._peer, event.error)
             self._closing = True
             self._drop_endpoints()
             self._end_in(LAST_WORDS_S)
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     def _forget_link(self, link: Link, error: Error | None) -> None:
         if error is not None:
-            log.info("link %s from %s was closed: %s", link.name, self._peer, error)
+            self.listener.notes.write("link %s from %s was closed: %s", link.name, self._peer, error)
         endpoint = self.endpoints.pop(link, None)
         link.context = None
         if endpoint is not None:
@@ -377,7 +377,7 @@ class Connection(asyncio.Protocol):
     def _cut(self, why: str) -> None:
         self._end_timer = None
         if self._transport is not None:
-            log.info("connection from %s is cut: %s", self._peer, why)
+            self.listener.notes.write("connection from %s is cut: %s", self._peer, why)
             self._transport.abort()
 
     def abort(self) -> None:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from node.listener.broker import Broker, ListenerConfig
 from node.listener.connection import Connection
+from node.listener.notes import Notes
 
 log = logging.getLogger("holdfast.listener")
 
@@ -56,6 +57,7 @@ class Listener:
         self.broker = broker
         self.config = config
         self.counters = Counters()
+        self.notes = Notes()
         self.unanswered_bytes = 0
         self.output_bytes = 0
         self._connections: set[Connection] = set()
@@ -115,7 +117,7 @@ class Listener:
             return "abort"
         if open_now < limit:
             return "welcome"
-        log.warning("a connection is refused: %d are open, the limit", open_now)
+        self.notes.write("a connection is refused: %d are open, the limit", open_now)
         return "excess"
 
     def forget(self, connection: Connection) -> None:
