@@ -85,7 +85,10 @@ def _fill_plan(row: Row, target: Target) -> Plan:
 def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
     found = {}
     for name, process in processes.items():
-        times = process.cpu_times()
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess as error:
+            raise PeerFailed(f"node {name} ended while it was measured") from error
         found[name] = times.user + times.system
     return found
 
