@@ -25,7 +25,7 @@ help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
-	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS)"
+	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS); then the cluster tests in large"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
@@ -54,6 +54,8 @@ bench: $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
+	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
+	    $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/integration
 
 # Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the
 # file declares a service.
