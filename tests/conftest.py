@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Any:
-    """`measured("p95 0.2 s")`: one line for the reader of the run. It is a figure, not a verdict: nothing is asserted."""
+    """`measured("p95 0.2 s")`: one line for the reader of the run. A figure, not a verdict: nothing is asserted."""
 
     def note(line: str) -> None:
         request.node.user_properties.append(("measured", line))
