@@ -21,7 +21,11 @@ from typing import Protocol
 from node.partition.api import (
     AppendDone,
     Failed,
+    Numbers,
     PartitionInfo,
+    ProducerInfo,
+    ProducerOpened,
+    ProducerWish,
     Reader,
     ReadError,
     Start,
@@ -35,9 +39,11 @@ INFO_HOPS = 3
 class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
-    def append(self, group: int, records: list[bytes], done: AppendDone) -> None: ...
+    def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
     def open_reader(self, group: int, start: Start, wake: Callable[[], None]) -> Reader: ...
     async def info(self, group: int) -> PartitionInfo: ...
+    async def open_producer(self, group: int, wish: ProducerWish) -> ProducerOpened | Failed: ...
+    async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
 
 
 class PartitionUnreachable(ConnectionError):
@@ -61,12 +67,29 @@ class RemotePartition:
         self._leader = leader
         self._peer = peer
 
-    def append(self, records: list[bytes], done: AppendDone) -> None:
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         node, peer = self._find()
         if peer is None:
             done(Failed("not_leader", True, self._nobody(), node))
         else:
-            peer.append(self.group, records, done)
+            peer.append(self.group, records, done, numbers)
+
+    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+        node, peer = self._find()
+        if peer is None:
+            return Failed("not_leader", True, self._nobody(), node)
+        return await peer.open_producer(self.group, wish)
+
+    def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
+        """A gateway hears of a higher epoch when its producer sends next."""
+        return _nothing
+
+    async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
+        """The leader's word. Raises PartitionUnreachable, or what the peer client raises."""
+        _, peer = self._find()
+        if peer is None:
+            raise PartitionUnreachable(self._nobody())
+        return await peer.producers(self.group, after, limit)
 
     def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader:
         node, peer = self._find()
@@ -94,6 +117,10 @@ class RemotePartition:
 
     def _nobody(self) -> str:
         return f"no reachable node leads partition {self.partition} (group {self.group}) now; try again"
+
+
+def _nothing() -> None:
+    """There is no watch to end."""
 
 
 class _NoReader:

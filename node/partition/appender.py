@@ -28,6 +28,7 @@ from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Fail
 from node.partition.batch import DIGEST_BYTES, encode
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import Accepted, Rejected
+from node.partition.producers import nonsense
 
 log = logging.getLogger(__name__)
 
@@ -121,10 +122,9 @@ class Appender:
     def append(self, group: Proposer, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         if not records:
             raise ValueError("an append needs at least one record")
-        if numbers is not None and len(numbers.digests) != DIGEST_BYTES * len(records):
-            raise ValueError(f"{len(records)} records, but {len(numbers.digests)} bytes of digests")
         size = sum(map(len, records))
-        refused = self._refusal(group, records, size)
+        refused = None if numbers is None else _nonsense(numbers, len(records))
+        refused = refused or self._refusal(group, records, size)
         if refused is not None:
             done(refused)
             return
@@ -286,6 +286,14 @@ class _AllOrUnknown:
             return replace(failures[0], known=sum(self._counts[:good]) + failures[0].known)
         detail = f"only a part of the records was stored; of the rest: {failures[0].detail}"
         return Failed("unknown", True, detail, failures[0].leader)
+
+
+def _nonsense(numbers: Numbers, records: int) -> Failed | None:
+    """What cannot be encoded must not be proposed."""
+    wrong = nonsense(numbers.producer_id, numbers.epoch, numbers.first)
+    if wrong is None and len(numbers.digests) != DIGEST_BYTES * records:
+        wrong = f"{len(numbers.digests)} bytes of digests do not belong to {records} records"
+    return None if wrong is None else Failed("producer_invalid", False, wrong)
 
 
 def _cut(records: list[bytes], limits: PartitionLimits) -> list[list[bytes]]:

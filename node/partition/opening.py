@@ -15,7 +15,7 @@ from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerWis
 from node.partition.appender import REFUSALS, Proposer
 from node.partition.commands import OpenProducer
 from node.partition.machine import Fence, Opened, Rejected
-from node.partition.producers import NOTHING, Producer, Producers, batches_of
+from node.partition.producers import NOTHING, Producer, Producers, batches_of, nonsense
 
 Stolen = Callable[[int], None]
 
@@ -28,6 +28,9 @@ async def open_producer(group: Proposer, wish: ProducerWish, now_ms: int) -> Pro
         if not answer.done():  # who asked may have given up
             answer.set_result(outcome)
 
+    wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
+    if wrong is not None:
+        return Failed("producer_invalid", False, wrong)
     command = OpenProducer(wish.producer_id, wish.epoch, wish.last_sequence, now_ms)
     try:
         group.propose(command.encode(), resolved)

@@ -167,7 +167,7 @@ class Producers:
 
     def open(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | Refusal:
         """`clock_ms`: the time of the log, which never goes back."""
-        wrong = _nonsense(wish)
+        wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
         if wrong is not None:
             return Refusal("invalid-producer", wrong)
         producer = None if wish.producer_id is None else self._by_id.get(wish.producer_id)
@@ -280,11 +280,12 @@ class Producers:
         self._remembering.pop(producer.producer_id, None)
 
 
-def _nonsense(wish: OpenProducer) -> str | None:
+def nonsense(producer_id: int | None, epoch: int | None, sequence: int | None) -> str | None:
+    """What is wrong with numbers that cannot be; None: nothing."""
     for what, value, highest in (
-        ("id", wish.producer_id, MAX_PRODUCER_ID),
-        ("epoch", wish.epoch, MAX_EPOCH),
-        ("sequence number", wish.last_sequence, SEQUENCES - 1),
+        ("id", producer_id, MAX_PRODUCER_ID),
+        ("epoch", epoch, MAX_EPOCH),
+        ("sequence number", sequence, SEQUENCES - 1),
     ):
         if value is not None and not 0 <= value <= highest:
             return f"a producer's {what} lies between 0 and {highest}, not at {value}"

@@ -247,6 +247,29 @@ def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
     assert (answers.last.kind, answers.last.retriable) == ("producer_unknown", False)
 
 
-def test_digests_must_fit_the_records(node: Node) -> None:
-    with pytest.raises(ValueError, match="2 records, but 4 bytes"):
-        node.replica.append([b"a", b"b"], Answers(), Numbers(7, 0, 1, b"1234"))
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        Numbers(7, 0, 1, b"1234"),
+        Numbers(-1, 0, 1, b"12345678"),
+        Numbers(2**63, 0, 1, b"12345678"),
+        Numbers(7, 2**15, 1, b"12345678"),
+        Numbers(7, 0, 2**31, b"12345678"),
+    ],
+)
+def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbers) -> None:
+    answers, before = Answers(), node.group.last_index
+    node.replica.append([b"a", b"b"], answers, numbers)
+    node.turns()
+    assert isinstance(answers.last, Failed)
+    assert (answers.last.kind, answers.last.retriable) == ("producer_invalid", False)
+    assert node.group.last_index == before
+
+
+@pytest.mark.parametrize("wish", [(-1, None, None), (2**63, None, None), (1, -1, 0), (1, 2**15, 0), (1, 0, 2**31)])
+def test_a_wish_that_cannot_be_is_refused_before_the_log(node: Node, wish: tuple[int | None, ...]) -> None:
+    before = node.group.last_index
+    refused = asyncio.run(node.replica.open_producer(ProducerWish(*wish)))
+    assert isinstance(refused, Failed)
+    assert refused.kind == "producer_invalid"
+    assert node.group.last_index == before
