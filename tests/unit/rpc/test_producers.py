@@ -38,15 +38,13 @@ async def test_refusals_tell_how_much_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
-    [ProducerWish(), ProducerWish(7), ProducerWish(7, 3, 99), ProducerWish(None, 0, 0), ProducerWish(-1, -1, -1)],
+    "wish", [ProducerWish(), ProducerWish(7), ProducerWish(7, 3, 99), ProducerWish(None, 0, 0)]
 )
 async def test_a_producer_is_opened_by_the_other_node(wish: ProducerWish) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        wanted = ProducerOpened(abs(wish.producer_id or 2**62), abs(wish.epoch or 0), 2**31 - 1)
-        if wish.producer_id != -1:
-            assert await nodes[1].network.client(2).open_producer(GROUP, wish) == wanted
+        wanted = ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
+        assert await nodes[1].network.client(2).open_producer(GROUP, wish) == wanted
         partition.failure = Failed("producer_stolen", False, "epoch 4 was opened")
         assert await nodes[1].network.client(2).open_producer(GROUP, wish) == partition.failure
         assert partition.wishes[-1] == wish
