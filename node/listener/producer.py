@@ -46,7 +46,7 @@ def whole_number(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool | timestamp):
         raise Refused(errors.numbers_wrong(f"{name} must be an integer, not a {type(value).__name__}"))
     if not 0 <= value <= HIGHEST[name]:
-        raise Refused(errors.numbers_out_of_range(name, value, HIGHEST[name]))
+        raise Refused(errors.numbers_out_of_range(name, int(value), HIGHEST[name]))
     return int(value)
 
 
