@@ -36,6 +36,9 @@ INFO_HOPS = 3
 """Nodes asked for one info: whoever we believe leads, whom that one names, and once more after an election."""
 
 
+Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
+
+
 class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
@@ -60,12 +63,15 @@ class RemotePartition:
         *,
         leader: Callable[[], int | None],
         peer: Callable[[int], Peer | None],
+        watch: Watch | None = None,
     ) -> None:
-        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown."""
+        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown.
+        `watch`: how to hear of producers, if this node follows the group."""
         self.partition = partition
         self.group = group
         self._leader = leader
         self._peer = peer
+        self._watch = watch
 
     def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         node, peer = self._find()
@@ -81,8 +87,8 @@ class RemotePartition:
         return await peer.open_producer(self.group, wish)
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
-        """A gateway hears of a higher epoch when its producer sends next."""
-        return _nothing
+        """A gateway that does not follow the group hears of a higher epoch when its producer sends next."""
+        return _nothing if self._watch is None else self._watch(producer_id, stolen)
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
         """The leader's word. Raises PartitionUnreachable, or what the peer client raises."""

@@ -106,7 +106,11 @@ class Services:
             detail = f"node {self._self_id} has no replica of group {request.group}"
             return pb.ProducersReply(failure=_failure("group_unknown", True, detail, None))
         limit = min(request.limit, options.MAX_PRODUCERS_PER_REPLY)
-        return pb.ProducersReply(producers=map(info_field, await replica.producers(request.after, limit)))
+        try:
+            found = await replica.producers(request.after, limit)
+        except NotLeader as error:
+            return pb.ProducersReply(failure=_failure("not_leader", True, str(error), error.leader))
+        return pb.ProducersReply(producers=map(info_field, found))
 
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)

@@ -6,7 +6,7 @@ Rules never broken, in addition to those of `ingest.py`:
  - `accepted` also for what was stored before, and only after that was committed: the answer is the partition's;
  - nothing is accepted behind a message that was not. The link ends with the first one that is refused, with the same
    error, and what waits behind it is released: the producer attaches again, and goes on by what the partition knows;
- - who was fenced by a higher epoch is detached at once if this node leads, else with the next message.
+ - who was fenced by a higher epoch is detached at once if this node has a replica, else with the next message.
 
 Rejected: serving on after a refusal. The next number does not tell whether its sender has understood.
 """
@@ -93,7 +93,7 @@ class NumberedIngest(Ingest):
     # -------------------------------------------------------------------------------------------- the other producer
 
     def _watch(self) -> None:
-        """Whoever serves the partition now is to say when the producer is taken over."""
+        """The partition is to say when the producer is taken over."""
         try:
             handle = self.host.broker.handle(self.plan.log, self._partition)
         except KeyError:  # the log is gone, and soon this link

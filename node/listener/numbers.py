@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -81,14 +82,15 @@ class _Event(NamedTuple):
 class _Template:
     """How messages of one producer begin: `head`, the number, `tail`; what stands before the body in the store."""
 
-    __slots__ = ("cut", "head", "highest", "kept", "length", "tail", "unit", "width")
+    __slots__ = ("body", "front", "head", "highest", "kept", "length", "tail", "unit", "width")
 
     def __init__(self, head: bytes, width: int, tail: bytes, kept: bytes) -> None:
         self.head, self.width, self.tail, self.kept = head, width, tail, kept
         self.highest = _HIGHEST[width]
         self.length = len(head) + width + len(tail)
-        self.cut = self.length - _NEXT_BYTES
         self.unit = head + bytes(width) + tail
+        self.front = itemgetter(slice(None, self.length))
+        self.body = itemgetter(slice(self.length - _NEXT_BYTES, None))
 
     def number_of(self, payload: bytes) -> int | None:
         at = len(self.head)
@@ -108,12 +110,11 @@ class _Template:
         for column in range(4 - self.width, 4):
             expected[at::length] = numbers[column::4]
             at += 1
-        return b"".join([payload[:length] for payload in payloads]) == expected
+        return b"".join(map(self.front, payloads)) == expected
 
     def records(self, payloads: list[bytes]) -> tuple[list[bytes], bytes]:
         """What to store of each, and the digests."""
-        cut = self.cut
-        bodies = [payload[cut:] for payload in payloads]
+        bodies = list(map(self.body, payloads))
         digests = struct.pack(f">{len(bodies)}I", *map(crc32c, bodies))
         if self.kept:
             bodies = [self.kept + body for body in bodies]

@@ -232,12 +232,13 @@ class PartitionHandle(Protocol):
         ...
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
-        """`stolen(epoch)` is called when the producer is opened with a higher epoch, if this node leads. Returns what
-        ends that. Only a courtesy: appends of lower epochs are refused in any case."""
+        """`stolen(epoch)` is called when this node sees the producer opened with a higher epoch: soon if it has a
+        replica, else never. Returns what ends that. A courtesy: appends of lower epochs are refused in any case."""
         ...
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
-        """Those with an id above `after`, by id, at most `limit`."""
+        """Those with an id above `after`, by id, at most `limit`. Raises NotLeader (a RaftError), ConnectionError or
+        LookupError when the leader cannot be asked."""
         ...
 
     def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader: ...

@@ -1,7 +1,7 @@
 """Idempotent producers as the node that leads a partition deals with them: opened, watched, listed.
 
 The rule: what a producer is told was applied from the replicated log, so a deposed leader can grant and fence nothing.
-The watches of this node's links are told by `apply`, inside a turn; they only note it.
+The watches of this node's links are told by `apply`, on followers too, inside a turn; they only note it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cluster.raft import Batch, Committed, Disk, Outcome, RaftError
+from cluster.raft import Batch, Committed, Disk, NotLeader, Outcome, RaftError
 from node.partition import opening
 from node.partition.api import (
     After,
@@ -37,7 +37,7 @@ from node.partition.api import (
     Start,
     StoredBatch,
 )
-from node.partition.appender import Appender, Proposer
+from node.partition.appender import REFUSALS, Appender, Proposer
 from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
 from node.partition.index import OffsetIndex, Row
@@ -155,7 +155,8 @@ class PartitionReplica:
             else:
                 self._forget(effect, batch)
         if isinstance(result, Rejected):
-            log.warning("partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result)
+            level = logging.INFO if result.code in REFUSALS else logging.WARNING  # a producer's fault, or ours
+            log.log(level, "partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result.detail)
         return result
 
     def _forget(self, effect: ForgetBelow, batch: Batch) -> None:
@@ -258,6 +259,8 @@ class PartitionReplica:
         return self._watches.add(producer_id, stolen)
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
+        if not self.is_leader:
+            raise NotLeader(self.leader)
         return opening.describe(self._machine.producers, after, limit)
 
     # ------------------------------------------------------------ out

@@ -10,11 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Message as StockMessage
+from proton.reactor import LinkOption
+from proton.utils import BlockingConnection, SendException
+from proton.utils import LinkDetached as LinkDetachedError
 
-from holdfast.amqp import ACCEPTED, LinkDetached, LinkOpened, Released, symbol
+from holdfast.amqp import (
+    ACCEPTED,
+    Described,
+    LinkDetached,
+    LinkOpened,
+    Released,
+    Value,
+    decode_message,
+    int32,
+    short,
+    symbol,
+    ubyte,
+    uint,
+    ulong,
+)
 from node.listener import hints
 from node.listener.numbered import CREDIT_LIMIT
 from node.partition.producers import ALLOCATED_FROM
+from tests.unit.amqp.wire import AMQP_HEADER, frame, frames
 from tests.unit.listener.peer import Peer, eventually, message
 from tests.unit.listener.producing import (
     ARGUMENT_ERROR,
@@ -59,6 +78,56 @@ async def test_who_states_nothing_is_granted_everything(node: SingleNode) -> Non
         assert link.remote_properties["event-streams-partition"] == "0"
         other = await attached(peer)
         assert granted(other)[0] != producer
+
+
+async def test_the_capability_alone_asks_for_everything(node: SingleNode) -> None:
+    """As .NET attaches at first: no property, a symbol that proton neither sends nor shows."""
+    properties = {symbol("event-streams-partition"): symbol("0")}
+    attach = [
+        "raw", uint(0), False, ubyte(0), ubyte(0), Described(ulong(0x28), []), Described(ulong(0x29), ["trades"]),
+        None, None, uint(0), None, None, symbol("com.microsoft:idempotent-producer"), properties,
+    ]  # fmt: skip
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    begin = frame(0, 0x11, [None, uint(0), uint(2048), uint(2048)])
+    writer.write(AMQP_HEADER + frame(0, 0x10, ["raw"]) + begin + frame(0, 0x12, attach))
+    data = b""
+    async with asyncio.timeout(20):
+        while b"producer-sequence-number" not in data:
+            data += await reader.read(65536)
+    writer.close()
+    (answer,) = (fields for code, fields, _ in frames(data) if code == 0x12)
+    assert answer[13].keys() == {"event-streams-partition", ID, EPOCH, SEQUENCE}
+    assert (answer[13][EPOCH], answer[13][SEQUENCE]) == (0, 0)
+
+
+async def test_unmodified_proton_publishes_with_numbers(node: SingleNode) -> None:
+    class Terms(LinkOption):
+        def apply(self, link: Any) -> None:
+            stated = terms(None, 2, None) | {"event-streams-partition": symbol("0")}
+            link.properties = {symbol(name): value for name, value in stated.items()}
+
+    def client() -> list[str]:
+        connection = BlockingConnection(node.url, timeout=20)
+        sender = connection.create_sender("trades", options=[Terms()])
+        producer, epoch, last = (sender.link.remote_properties[symbol(name)] for name in (ID, EPOCH, SEQUENCE))
+        outcomes = []
+        for number in (1, 2, 2, 3, 2):
+            told = {
+                symbol(ID): producer, symbol(EPOCH): short(epoch), symbol(SEQUENCE): int32(last + number)
+            }  # fmt: skip
+            body = f"changed {number}" if len(outcomes) == 4 else f"event {number}"
+            try:
+                sender.send(StockMessage(body=body, annotations=told))
+                outcomes.append("accepted")
+            except (SendException, LinkDetachedError) as error:
+                outcomes.append(type(error).__name__)
+        connection.close()
+        return outcomes
+
+    assert await asyncio.to_thread(client) == [*["accepted"] * 4, "SendException"]
+    replica = node.logs["trades"]["0"]
+    bodies = [decode_message(record).body for batch in replica.read(0, 1 << 20) for record in batch.records]
+    assert bodies == [Value(f"event {number}") for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(

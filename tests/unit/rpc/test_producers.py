@@ -37,9 +37,7 @@ async def test_refusals_tell_how_much_is_known() -> None:
         assert answers == [partition.failure]
 
 
-@pytest.mark.parametrize(
-    "wish", [ProducerWish(), ProducerWish(7), ProducerWish(7, 3, 99), ProducerWish(None, 0, 0)]
-)
+@pytest.mark.parametrize("wish", [ProducerWish(), ProducerWish(7), ProducerWish(7, 3, 99), ProducerWish(None, 0, 0)])
 async def test_a_producer_is_opened_by_the_other_node(wish: ProducerWish) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
