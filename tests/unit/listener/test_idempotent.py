@@ -124,7 +124,9 @@ async def test_unmodified_proton_publishes_with_numbers(node: SingleNode) -> Non
         connection.close()
         return outcomes
 
-    assert await asyncio.to_thread(client) == [*["accepted"] * 4, "SendException"]
+    *good, changed = await asyncio.to_thread(client)
+    assert good == ["accepted"] * 4
+    assert changed in ("SendException", "LinkDetached"), "the rejection and the end of the link come together"
     replica = node.logs["trades"]["0"]
     bodies = [decode_message(record).body for batch in replica.read(0, 1 << 20) for record in batch.records]
     assert bodies == [Value(f"event {number}") for number in (1, 2, 3)]
