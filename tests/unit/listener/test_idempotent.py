@@ -6,6 +6,7 @@ The cases IS-1 to IS-10 are those that clients of Event Hubs check the service f
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from holdfast.amqp import (
     LinkDetached,
     LinkOpened,
     Released,
+    SenderLink,
     Value,
     decode_message,
     int32,
@@ -32,6 +34,7 @@ from holdfast.amqp import (
 )
 from node.listener import hints
 from node.listener.numbered import CREDIT_LIMIT
+from node.partition import producers as rules
 from node.partition.producers import ALLOCATED_FROM
 from tests.unit.amqp.wire import AMQP_HEADER, frame, frames
 from tests.unit.listener.peer import Peer, eventually, message
@@ -510,6 +513,51 @@ async def test_a_link_that_ends_leaves_its_producer_behind_and_nothing_else(node
         await peer.wait(LinkDetached, lambda event: event.link is link)
         await eventually(lambda: not replica._watches._by_producer)
         assert granted(await attached(peer, 7)) == (7, 0, 3)
+
+
+async def test_a_producer_that_had_to_make_room_is_told_that_it_is_not_known(
+    node: SingleNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "MAX_PRODUCERS", 2)
+    async with Peer(node.port) as peer:
+        link = await attached(peer, 7)
+        await peer.send(link, events(7, 0, 1, "a"))
+        await peer.states(link, 1)
+        for other in (8, 9):
+            await attached(peer, other)
+        await peer.send(link, events(7, 0, 2, "b"))
+        assert conditions(await peer.states(link, 2)) == [OK, "amqp:not-allowed"]
+        assert (await peer.refused(link)).condition == "amqp:not-allowed"
+        assert (await refusal(peer, terms(7, 0, 1))).condition == "amqp:not-allowed"
+    assert stored(node) == "a"
+
+
+async def test_whatever_bytes_a_producer_sends_the_node_answers_and_lives(node: SingleNode) -> None:
+    chance = random.Random(5)
+    number = 0
+    async with Peer(node.port) as peer:
+        for _ in range(60):
+            link = await attached(peer, 7)
+            last = granted(link)[2]
+            payloads = events(7, 0, last + 1, "abcdefgh") if chance.random() < 0.5 else events(7, 0, number, "xy")
+            for victim in range(len(payloads)):
+                if chance.random() < 0.3:
+                    spoiled = bytearray(payloads[victim])
+                    for _ in range(chance.randint(1, 4)):
+                        spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
+                    payloads[victim] = bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
+            await peer.send(link, payloads)
+            states = await peer.states(link, len(payloads))
+            told = [state is ACCEPTED for state in states]
+            assert told == sorted(told, reverse=True), "something was accepted behind something that was not"
+            number = last
+        assert await peer.states(await _plain(peer), 1) == [ACCEPTED]
+
+
+async def _plain(peer: Peer) -> SenderLink:
+    sender = await peer.sender("trades", "0")
+    await peer.send(sender, [message(b"p")])
+    return sender
 
 
 async def test_a_log_that_is_deleted_ends_its_producers_links(node: SingleNode) -> None:
