@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.metadata import MetadataView
 from cluster.rpc import PeerNetwork
+from node import producers
 from node.admin import Administration
 from node.changes import Changes
 from node.config import Address, ListenerSection, parse_address
@@ -60,9 +61,20 @@ class NodeBroker:
             return replica
         remote = self._remote.get(group)
         if remote is None:
-            remote = RemotePartition(partition, group, leader=lambda: self._replicas.leader_of(group), peer=self._peer)
+            remote = RemotePartition(
+                partition,
+                group,
+                leader=lambda: self._replicas.leader_of(group),
+                peer=self._peer,
+                watch=lambda producer, stolen: self._watch(group, producer, stolen),
+            )
             self._remote[group] = remote
         return remote
+
+    def _watch(self, group: int, producer: int, stolen: Callable[[int], None]) -> Callable[[], None]:
+        """A follower hears of producers as soon as the leader."""
+        replica = self._replicas.partition(group)
+        return _nothing if replica is None else replica.watch_producer(producer, stolen)
 
     def address_of(self, node: int) -> AmqpAddress | None:
         mapped = self._listener.address_map.get(str(node))
@@ -75,6 +87,11 @@ class NodeBroker:
         return self._changes.subscribe(changed)
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        if operation in producers.OPERATIONS:
+            name = str(args.get("name"))
+            view = self.describe(name)
+            partitions = None if view is None else view.partitions
+            return await producers.run(operation, args, partitions, lambda partition: self.handle(name, partition))
         return await self._administration.run(operation, args)
 
     def _group(self, log: str, partition: str) -> int:
@@ -85,6 +102,10 @@ class NodeBroker:
 
     def _peer(self, node: int) -> Any:
         return self._network.client(node) if node != self.node_id else None
+
+
+def _nothing() -> None:
+    """There is no watch to end."""
 
 
 def _amqp(address: Address) -> AmqpAddress:

@@ -21,7 +21,11 @@ from typing import Protocol
 from node.partition.api import (
     AppendDone,
     Failed,
+    Numbers,
     PartitionInfo,
+    ProducerInfo,
+    ProducerOpened,
+    ProducerWish,
     Reader,
     ReadError,
     Start,
@@ -32,12 +36,17 @@ INFO_HOPS = 3
 """Nodes asked for one info: whoever we believe leads, whom that one names, and once more after an election."""
 
 
+Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
+
+
 class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
-    def append(self, group: int, records: list[bytes], done: AppendDone) -> None: ...
+    def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
     def open_reader(self, group: int, start: Start, wake: Callable[[], None]) -> Reader: ...
     async def info(self, group: int) -> PartitionInfo: ...
+    async def open_producer(self, group: int, wish: ProducerWish) -> ProducerOpened | Failed: ...
+    async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
 
 
 class PartitionUnreachable(ConnectionError):
@@ -54,19 +63,39 @@ class RemotePartition:
         *,
         leader: Callable[[], int | None],
         peer: Callable[[int], Peer | None],
+        watch: Watch | None = None,
     ) -> None:
-        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown."""
+        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown.
+        `watch`: how to hear of producers, if this node follows the group."""
         self.partition = partition
         self.group = group
         self._leader = leader
         self._peer = peer
+        self._watch = watch
 
-    def append(self, records: list[bytes], done: AppendDone) -> None:
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         node, peer = self._find()
         if peer is None:
             done(Failed("not_leader", True, self._nobody(), node))
         else:
-            peer.append(self.group, records, done)
+            peer.append(self.group, records, done, numbers)
+
+    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+        node, peer = self._find()
+        if peer is None:
+            return Failed("not_leader", True, self._nobody(), node)
+        return await peer.open_producer(self.group, wish)
+
+    def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
+        """A gateway that does not follow the group hears of a higher epoch when its producer sends next."""
+        return _nothing if self._watch is None else self._watch(producer_id, stolen)
+
+    async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
+        """The leader's word. Raises PartitionUnreachable, or what the peer client raises."""
+        _, peer = self._find()
+        if peer is None:
+            raise PartitionUnreachable(self._nobody())
+        return await peer.producers(self.group, after, limit)
 
     def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader:
         node, peer = self._find()
@@ -94,6 +123,10 @@ class RemotePartition:
 
     def _nobody(self) -> str:
         return f"no reachable node leads partition {self.partition} (group {self.group}) now; try again"
+
+
+def _nothing() -> None:
+    """There is no watch to end."""
 
 
 class _NoReader:

@@ -49,9 +49,11 @@ class Reader(Protocol):
 class Partition(Protocol):
     """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
 
-    def append(self, records: list[bytes], done: Callable[[Any], None]) -> None: ...
+    def append(self, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
     def open_reader(self, start: Any, wake: Callable[[], None]) -> Reader: ...
     async def info(self) -> Any: ...
+    async def open_producer(self, wish: Any) -> Any: ...
+    async def producers(self, after: int, limit: int) -> Sequence[Any]: ...
 
 
 class PartitionHost(Protocol):
@@ -82,9 +84,17 @@ class Vocabulary(Protocol):
     @property
     def ReadError(self) -> type: ...  # (kind, detail, retriable, leader)
     @property
-    def Appended(self) -> type: ...  # (base_offset, timestamp_ms)
+    def Appended(self) -> type: ...  # (base_offset, timestamp_ms, duplicates)
     @property
-    def Failed(self) -> type: ...  # (kind, retriable, detail, leader)
+    def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known)
+    @property
+    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests)
+    @property
+    def ProducerWish(self) -> type: ...  # (producer_id, epoch, last_sequence)
+    @property
+    def ProducerOpened(self) -> type: ...  # (producer_id, epoch, last_sequence)
+    @property
+    def ProducerInfo(self) -> type: ...  # see node.partition.api
     @property
     def PartitionInfo(self) -> type: ...  # see node.partition.api
 
@@ -135,7 +145,7 @@ class PeerClient(Protocol):
 
     node: int
 
-    def append(self, group: int, records: list[bytes], done: Callable[[Any], None]) -> None:
+    def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...
 
@@ -143,6 +153,15 @@ class PeerClient(Protocol):
 
     async def info(self, group: int) -> Any:
         """The vocabulary's PartitionInfo; raises GroupUnknown, Unavailable."""
+        ...
+
+    async def open_producer(self, group: int, wish: Any) -> Any:
+        """The vocabulary's ProducerOpened or Failed: `not_leader` when certainly nothing was done, `unknown` when it
+        may have been."""
+        ...
+
+    async def producers(self, group: int, after: int, limit: int) -> Sequence[Any]:
+        """The vocabulary's ProducerInfo of each; raises GroupUnknown, Unavailable."""
         ...
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:

@@ -25,6 +25,7 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import Vocabulary
 from cluster.rpc.frames import APPEND_FRAME_REQUESTS, PartQueue
 from cluster.rpc.methods import EOF, append_call
+from cluster.rpc.producers import failed, numbers_field
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -61,7 +62,7 @@ class AppendStream:
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
-    def append(self, records: list[bytes], done: Done) -> None:
+    def append(self, records: list[bytes], done: Done, numbers: Any = None) -> None:
         if self._refusal is not None:
             done(self._refusal)
             return
@@ -73,7 +74,8 @@ class AppendStream:
         self._last_id += 1
         self._unanswered.append((self._last_id, size, done))
         self._unanswered_bytes += size
-        self._queue.push(APPEND_FRAME_REQUESTS, (pb.AppendRequest(id=self._last_id, records=records),))
+        request = pb.AppendRequest(id=self._last_id, records=records, numbers=numbers_field(numbers))
+        self._queue.push(APPEND_FRAME_REQUESTS, (request,))
         self._woken.set()
 
     async def close(self) -> None:
@@ -142,12 +144,11 @@ class AppendStream:
 
     def _outcome(self, reply: pb.AppendReply) -> Any:
         if not reply.HasField("failure"):
-            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms)
-        failure = reply.failure
-        failed = self._vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None)
-        if failure.kind in TRANSIENT_KINDS and self._refusal is None:
-            self._refusal = failed
-        return failed
+            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates)
+        outcome = failed(reply.failure, self._vocabulary)
+        if reply.failure.kind in TRANSIENT_KINDS and self._refusal is None:
+            self._refusal = outcome
+        return outcome
 
     def _retire(self) -> None:
         """The next request goes over another stream."""

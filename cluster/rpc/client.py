@@ -18,7 +18,8 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
 from cluster.rpc.append_client import AppendStream
 from cluster.rpc.identity import METADATA_KEY
-from cluster.rpc.methods import execute_call, info_call
+from cluster.rpc.methods import execute_call, info_call, open_producer_call, producers_call
+from cluster.rpc.producers import failed, info_of, open_request, opened
 from cluster.rpc.read_client import GrpcReader, NoReader
 
 log = logging.getLogger("holdfast.rpc")
@@ -39,7 +40,7 @@ class GrpcPeerClient:
         self._appends: dict[int, AppendStream] = {}
         self._closed = False
 
-    def append(self, group: int, records: list[bytes], done: Callable[[Any], None]) -> None:
+    def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
         stream = self._appends.get(group)
         if stream is None or stream.closed:
             if self._closed:
@@ -48,7 +49,7 @@ class GrpcPeerClient:
             stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._vocabulary)
             self._appends[group] = stream
             stream.on_closed = self._forget
-        stream.append(records, done)
+        stream.append(records, done, numbers)
 
     def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> GrpcReader | NoReader:
         if self._closed:
@@ -72,6 +73,25 @@ class GrpcPeerClient:
             replicas=tuple(reply.replicas),
             last_timestamp_ms=reply.last_timestamp_ms if reply.HasField("last_timestamp_ms") else None,
         )
+
+    async def open_producer(self, group: int, wish: Any) -> Any:
+        try:
+            reply = await self._ask(open_producer_call, open_request(group, wish), options.OPEN_PRODUCER_TIMEOUT_S)
+        except Unavailable as error:
+            kind = "unknown" if error.sent else "not_leader"
+            return self._vocabulary.Failed(kind, True, str(error), None)
+        if reply.HasField("failure"):
+            return failed(reply.failure, self._vocabulary)
+        return opened(reply, self._vocabulary)
+
+    async def producers(self, group: int, after: int, limit: int) -> list[Any]:
+        request = pb.ProducersRequest(group=group, after=after, limit=limit)
+        reply = await self._ask(producers_call, request, options.INFO_TIMEOUT_S)
+        if reply.HasField("failure"):
+            if reply.failure.kind == "group_unknown":
+                raise GroupUnknown(group, self.node)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return [info_of(field, self._vocabulary) for field in reply.producers]
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
         reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)

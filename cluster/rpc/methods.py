@@ -22,9 +22,21 @@ LINK = f"/{PEERS}/Link"
 APPEND = f"/{PARTITION}/Append"
 READ = f"/{PARTITION}/Read"
 INFO = f"/{PARTITION}/Info"
+OPEN_PRODUCER = f"/{PARTITION}/OpenProducer"
+PRODUCERS = f"/{PARTITION}/Producers"
 EXECUTE = f"/{ADMIN}/Execute"
 
-__all__ = ["EOF", "append_call", "execute_call", "handlers", "info_call", "link_call", "read_call"]
+__all__ = [
+    "EOF",
+    "append_call",
+    "execute_call",
+    "handlers",
+    "info_call",
+    "link_call",
+    "open_producer_call",
+    "producers_call",
+    "read_call",
+]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -54,6 +66,22 @@ def info_call(channel: Any) -> Any:
     )
 
 
+def open_producer_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        OPEN_PRODUCER,
+        request_serializer=pb.OpenProducerRequest.SerializeToString,
+        response_deserializer=pb.OpenProducerReply.FromString,
+    )
+
+
+def producers_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        PRODUCERS,
+        request_serializer=pb.ProducersRequest.SerializeToString,
+        response_deserializer=pb.ProducersReply.FromString,
+    )
+
+
 def execute_call(channel: Any) -> Any:
     return channel.unary_unary(
         EXECUTE,
@@ -62,7 +90,16 @@ def execute_call(channel: Any) -> Any:
     )
 
 
-def handlers(*, link: Handler, append: Handler, read: Handler, info: Handler, execute: Handler) -> tuple[Any, ...]:
+def handlers(
+    *,
+    link: Handler,
+    append: Handler,
+    read: Handler,
+    info: Handler,
+    open_producer: Handler,
+    producers: Handler,
+    execute: Handler,
+) -> tuple[Any, ...]:
     """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
     and what cannot be parsed is answered, where gRPC would log a traceback for each."""
     return (
@@ -72,8 +109,12 @@ def handlers(*, link: Handler, append: Handler, read: Handler, info: Handler, ex
             {
                 "Append": grpc.stream_stream_rpc_method_handler(append),
                 "Read": grpc.stream_stream_rpc_method_handler(read),
-                "Info": grpc.unary_unary_rpc_method_handler(
-                    info, response_serializer=pb.InfoReply.SerializeToString
+                "Info": grpc.unary_unary_rpc_method_handler(info, response_serializer=pb.InfoReply.SerializeToString),
+                "OpenProducer": grpc.unary_unary_rpc_method_handler(
+                    open_producer, response_serializer=pb.OpenProducerReply.SerializeToString
+                ),
+                "Producers": grpc.unary_unary_rpc_method_handler(
+                    producers, response_serializer=pb.ProducersReply.SerializeToString
                 ),
             },
         ),

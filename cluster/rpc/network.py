@@ -111,6 +111,8 @@ class PeerNetwork:
                 append=self._services.append,
                 read=self._services.read,
                 info=self._services.info,
+                open_producer=self._services.open_producer,
+                producers=self._services.producers,
                 execute=self._services.execute,
             )
         )

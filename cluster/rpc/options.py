@@ -11,8 +11,9 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 1
-"""Raised when nodes of two versions could misunderstand each other; they then refuse each other by name."""
+PROTOCOL_VERSION = 2
+"""Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
+idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart."""
 
 MIB = 1 << 20
 
@@ -72,6 +73,12 @@ STREAM_IDLE_S = 60.0
 """An append stream unused for so long is closed; the next append opens it again."""
 
 INFO_TIMEOUT_S = 2.0
+
+OPEN_PRODUCER_TIMEOUT_S = 4.0
+"""A round of replication, or until a leader that lost its office says that it does not know."""
+
+MAX_PRODUCERS_PER_REPLY = 10_000
+"""All that a partition knows; some 40 bytes each."""
 
 MAX_CALLS = 20_000
 """Open calls on the whole port: some thousand readers per gateway; a stranger cannot take more."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cluster.raft import raft_pb2 as cluster_dot_raft_dot_raft__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63luster/rpc/rpc.proto\x12\x0b\x63luster.rpc\x1a\x17\x63luster/raft/raft.proto\"I\n\x05Hello\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x0f\n\x07\x64ialled\x18\x03 \x01(\r\x12\x10\n\x08protocol\x18\x04 \x01(\r\"=\n\x0bLeaderHints\x12\x0e\n\x06groups\x18\x01 \x03(\x04\x12\r\n\x05terms\x18\x02 \x03(\x04\x12\x0f\n\x07leaders\x18\x03 \x03(\r\"\x80\x01\n\x05\x46rame\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cluster.rpc.Hello\x12+\n\x08messages\x18\x02 \x03(\x0b\x32\x19.cluster.raft.RaftMessage\x12\'\n\x05hints\x18\x03 \x01(\x0b\x32\x18.cluster.rpc.LeaderHints\"\t\n\x07Goodbye\"J\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tretriable\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\r\",\n\rAppendRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x03(\x0c\"J\n\x0b\x41ppendFrame\x12\r\n\x05group\x18\x01 \x01(\x04\x12,\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.cluster.rpc.AppendRequest\"k\n\x0b\x41ppendReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x14.cluster.rpc.Failure\":\n\rAppendReplies\x12)\n\x07replies\x18\x01 \x03(\x0b\x32\x18.cluster.rpc.AppendReply\"\x8f\x01\n\x08ReadOpen\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x12\n\x08\x65\x61rliest\x18\x02 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x03 \x01(\x08H\x00\x12\x16\n\x0c\x61\x66ter_offset\x18\x04 \x01(\x04H\x00\x12\x17\n\rafter_time_ms\x18\x05 \x01(\x03H\x00\x12\x14\n\x0cwindow_bytes\x18\x06 \x01(\x04\x42\x07\n\x05start\"H\n\x0bReadRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x15.cluster.rpc.ReadOpen\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\x04\"I\n\x0bStoredBatch\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x03(\x0c\"\x87\x01\n\tReadReply\x12)\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x18.cluster.rpc.StoredBatch\x12%\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x14.cluster.rpc.Failure\x12\x18\n\x0bnext_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_next_offset\"\x1c\n\x0bInfoRequest\x12\r\n\x05group\x18\x01 \x01(\x04\"\xb1\x02\n\tInfoReply\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x1c\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rlatest_offset\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x04\x12\x0e\n\x06\x65vents\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\x12\x0e\n\x06leader\x18\x07 \x01(\r\x12\x10\n\x08replicas\x18\x08 \x03(\r\x12\x1e\n\x11last_timestamp_ms\x18\t \x01(\x03H\x02\x88\x01\x01\x12%\n\x07\x66\x61ilure\x18\n \x01(\x0b\x32\x14.cluster.rpc.FailureB\x12\n\x10_earliest_offsetB\x10\n\x0e_latest_offsetB\x14\n\x12_last_timestamp_ms\"\x1f\n\x0c\x41\x64minRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\"C\n\nAdminReply\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12%\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x14.cluster.rpc.Failureb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63luster/rpc/rpc.proto\x12\x0b\x63luster.rpc\x1a\x17\x63luster/raft/raft.proto\"I\n\x05Hello\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x0f\n\x07\x64ialled\x18\x03 \x01(\r\x12\x10\n\x08protocol\x18\x04 \x01(\r\"=\n\x0bLeaderHints\x12\x0e\n\x06groups\x18\x01 \x03(\x04\x12\r\n\x05terms\x18\x02 \x03(\x04\x12\x0f\n\x07leaders\x18\x03 \x03(\r\"\x80\x01\n\x05\x46rame\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.cluster.rpc.Hello\x12+\n\x08messages\x18\x02 \x03(\x0b\x32\x19.cluster.raft.RaftMessage\x12\'\n\x05hints\x18\x03 \x01(\x0b\x32\x18.cluster.rpc.LeaderHints\"\t\n\x07Goodbye\"Y\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tretriable\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\r\x12\r\n\x05known\x18\x05 \x01(\r\"M\n\x07Numbers\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\r\x12\x0f\n\x07\x64igests\x18\x04 \x01(\x0c\"S\n\rAppendRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x03(\x0c\x12%\n\x07numbers\x18\x03 \x01(\x0b\x32\x14.cluster.rpc.Numbers\"J\n\x0b\x41ppendFrame\x12\r\n\x05group\x18\x01 \x01(\x04\x12,\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.cluster.rpc.AppendRequest\"\x7f\n\x0b\x41ppendReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x14.cluster.rpc.Failure\x12\x12\n\nduplicates\x18\x05 \x01(\r\":\n\rAppendReplies\x12)\n\x07replies\x18\x01 \x03(\x0b\x32\x18.cluster.rpc.AppendReply\"\x8f\x01\n\x08ReadOpen\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x12\n\x08\x65\x61rliest\x18\x02 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x03 \x01(\x08H\x00\x12\x16\n\x0c\x61\x66ter_offset\x18\x04 \x01(\x04H\x00\x12\x17\n\rafter_time_ms\x18\x05 \x01(\x03H\x00\x12\x14\n\x0cwindow_bytes\x18\x06 \x01(\x04\x42\x07\n\x05start\"H\n\x0bReadRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x15.cluster.rpc.ReadOpen\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\x04\"I\n\x0bStoredBatch\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x03(\x0c\"\x87\x01\n\tReadReply\x12)\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x18.cluster.rpc.StoredBatch\x12%\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x14.cluster.rpc.Failure\x12\x18\n\x0bnext_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_next_offset\"\x1c\n\x0bInfoRequest\x12\r\n\x05group\x18\x01 \x01(\x04\"\xb1\x02\n\tInfoReply\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x1c\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rlatest_offset\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x04\x12\x0e\n\x06\x65vents\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\x12\x0e\n\x06leader\x18\x07 \x01(\r\x12\x10\n\x08replicas\x18\x08 \x03(\r\x12\x1e\n\x11last_timestamp_ms\x18\t \x01(\x03H\x02\x88\x01\x01\x12%\n\x07\x66\x61ilure\x18\n \x01(\x0b\x32\x14.cluster.rpc.FailureB\x12\n\x10_earliest_offsetB\x10\n\x0e_latest_offsetB\x14\n\x12_last_timestamp_ms\"\x9a\x01\n\x13OpenProducerRequest\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x18\n\x0bproducer_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x1a\n\rlast_sequence\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\x0e\n\x0c_producer_idB\x08\n\x06_epochB\x10\n\x0e_last_sequence\"u\n\x11OpenProducerReply\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rlast_sequence\x18\x03 \x01(\r\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x14.cluster.rpc.Failure\"?\n\x10ProducersRequest\x12\r\n\x05group\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\r\"\xb6\x01\n\x0cProducerInfo\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x1a\n\rlast_sequence\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0blast_offset\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\x0elast_active_ms\x18\x05 \x01(\x03\x12\x12\n\nremembered\x18\x06 \x01(\rB\x10\n\x0e_last_sequenceB\x0e\n\x0c_last_offset\"e\n\x0eProducersReply\x12,\n\tproducers\x18\x01 \x03(\x0b\x32\x19.cluster.rpc.ProducerInfo\x12%\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x14.cluster.rpc.Failure\"\x1f\n\x0c\x41\x64minRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\"C\n\nAdminReply\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12%\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x14.cluster.rpc.Failureb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,29 +41,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GOODBYE']._serialized_start=332
   _globals['_GOODBYE']._serialized_end=341
   _globals['_FAILURE']._serialized_start=343
-  _globals['_FAILURE']._serialized_end=417
-  _globals['_APPENDREQUEST']._serialized_start=419
-  _globals['_APPENDREQUEST']._serialized_end=463
-  _globals['_APPENDFRAME']._serialized_start=465
-  _globals['_APPENDFRAME']._serialized_end=539
-  _globals['_APPENDREPLY']._serialized_start=541
-  _globals['_APPENDREPLY']._serialized_end=648
-  _globals['_APPENDREPLIES']._serialized_start=650
-  _globals['_APPENDREPLIES']._serialized_end=708
-  _globals['_READOPEN']._serialized_start=711
-  _globals['_READOPEN']._serialized_end=854
-  _globals['_READREQUEST']._serialized_start=856
-  _globals['_READREQUEST']._serialized_end=928
-  _globals['_STOREDBATCH']._serialized_start=930
-  _globals['_STOREDBATCH']._serialized_end=1003
-  _globals['_READREPLY']._serialized_start=1006
-  _globals['_READREPLY']._serialized_end=1141
-  _globals['_INFOREQUEST']._serialized_start=1143
-  _globals['_INFOREQUEST']._serialized_end=1171
-  _globals['_INFOREPLY']._serialized_start=1174
-  _globals['_INFOREPLY']._serialized_end=1479
-  _globals['_ADMINREQUEST']._serialized_start=1481
-  _globals['_ADMINREQUEST']._serialized_end=1512
-  _globals['_ADMINREPLY']._serialized_start=1514
-  _globals['_ADMINREPLY']._serialized_end=1581
+  _globals['_FAILURE']._serialized_end=432
+  _globals['_NUMBERS']._serialized_start=434
+  _globals['_NUMBERS']._serialized_end=511
+  _globals['_APPENDREQUEST']._serialized_start=513
+  _globals['_APPENDREQUEST']._serialized_end=596
+  _globals['_APPENDFRAME']._serialized_start=598
+  _globals['_APPENDFRAME']._serialized_end=672
+  _globals['_APPENDREPLY']._serialized_start=674
+  _globals['_APPENDREPLY']._serialized_end=801
+  _globals['_APPENDREPLIES']._serialized_start=803
+  _globals['_APPENDREPLIES']._serialized_end=861
+  _globals['_READOPEN']._serialized_start=864
+  _globals['_READOPEN']._serialized_end=1007
+  _globals['_READREQUEST']._serialized_start=1009
+  _globals['_READREQUEST']._serialized_end=1081
+  _globals['_STOREDBATCH']._serialized_start=1083
+  _globals['_STOREDBATCH']._serialized_end=1156
+  _globals['_READREPLY']._serialized_start=1159
+  _globals['_READREPLY']._serialized_end=1294
+  _globals['_INFOREQUEST']._serialized_start=1296
+  _globals['_INFOREQUEST']._serialized_end=1324
+  _globals['_INFOREPLY']._serialized_start=1327
+  _globals['_INFOREPLY']._serialized_end=1632
+  _globals['_OPENPRODUCERREQUEST']._serialized_start=1635
+  _globals['_OPENPRODUCERREQUEST']._serialized_end=1789
+  _globals['_OPENPRODUCERREPLY']._serialized_start=1791
+  _globals['_OPENPRODUCERREPLY']._serialized_end=1908
+  _globals['_PRODUCERSREQUEST']._serialized_start=1910
+  _globals['_PRODUCERSREQUEST']._serialized_end=1973
+  _globals['_PRODUCERINFO']._serialized_start=1976
+  _globals['_PRODUCERINFO']._serialized_end=2158
+  _globals['_PRODUCERSREPLY']._serialized_start=2160
+  _globals['_PRODUCERSREPLY']._serialized_end=2261
+  _globals['_ADMINREQUEST']._serialized_start=2263
+  _globals['_ADMINREQUEST']._serialized_end=2294
+  _globals['_ADMINREPLY']._serialized_start=2296
+  _globals['_ADMINREPLY']._serialized_end=2363
 # @@protoc_insertion_point(module_scope)

@@ -44,24 +44,40 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("kind", "retriable", "detail", "leader")
+    __slots__ = ("kind", "retriable", "detail", "leader", "known")
     KIND_FIELD_NUMBER: _ClassVar[int]
     RETRIABLE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     kind: str
     retriable: bool
     detail: str
     leader: int
-    def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ...) -> None: ...
+    known: int
+    def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ...) -> None: ...
+
+class Numbers(_message.Message):
+    __slots__ = ("producer_id", "epoch", "first", "digests")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    first: int
+    digests: bytes
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("id", "records")
+    __slots__ = ("id", "records", "numbers")
     ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     records: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    numbers: Numbers
+    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ...) -> None: ...
 
 class AppendFrame(_message.Message):
     __slots__ = ("group", "requests")
@@ -72,16 +88,18 @@ class AppendFrame(_message.Message):
     def __init__(self, group: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[AppendRequest, _Mapping]]] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("id", "base_offset", "timestamp_ms", "failure")
+    __slots__ = ("id", "base_offset", "timestamp_ms", "failure", "duplicates")
     ID_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     id: int
     base_offset: int
     timestamp_ms: int
     failure: Failure
-    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    duplicates: int
+    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., duplicates: _Optional[int] = ...) -> None: ...
 
 class AppendReplies(_message.Message):
     __slots__ = ("replies",)
@@ -162,6 +180,64 @@ class InfoReply(_message.Message):
     last_timestamp_ms: int
     failure: Failure
     def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class OpenProducerRequest(_message.Message):
+    __slots__ = ("group", "producer_id", "epoch", "last_sequence")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    def __init__(self, group: _Optional[int] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class OpenProducerReply(_message.Message):
+    __slots__ = ("producer_id", "epoch", "last_sequence", "failure")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    failure: Failure
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class ProducersRequest(_message.Message):
+    __slots__ = ("group", "after", "limit")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    after: int
+    limit: int
+    def __init__(self, group: _Optional[int] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ProducerInfo(_message.Message):
+    __slots__ = ("producer_id", "epoch", "last_sequence", "last_offset", "last_active_ms", "remembered")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_ACTIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    last_active_ms: int
+    remembered: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_active_ms: _Optional[int] = ..., remembered: _Optional[int] = ...) -> None: ...
+
+class ProducersReply(_message.Message):
+    __slots__ = ("producers", "failure")
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerInfo]
+    failure: Failure
+    def __init__(self, producers: _Optional[_Iterable[_Union[ProducerInfo, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class AdminRequest(_message.Message):
     __slots__ = ("command",)

@@ -23,6 +23,7 @@ from cluster.rpc.append_client import TRANSIENT_KINDS, charge
 from cluster.rpc.frames import APPEND_REPLIES, PartQueue
 from cluster.rpc.identity import hello_in, refusal
 from cluster.rpc.methods import EOF
+from cluster.rpc.producers import info_field, numbers_of, opened_reply, wish_of
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -85,6 +86,32 @@ class Services:
             last_timestamp_ms=info.last_timestamp_ms,
         )
 
+    async def open_producer(self, data: bytes, context: Any) -> pb.OpenProducerReply:
+        await self._admit(context)
+        request = await _parse(context, pb.OpenProducerRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            return pb.OpenProducerReply(failure=_failure("not_leader", True, detail, None))
+        outcome = await replica.open_producer(wish_of(request, self._vocabulary))
+        if isinstance(outcome, self._vocabulary.Failed):
+            return pb.OpenProducerReply(failure=_failure_of(outcome))
+        return opened_reply(outcome)
+
+    async def producers(self, data: bytes, context: Any) -> pb.ProducersReply:
+        await self._admit(context)
+        request = await _parse(context, pb.ProducersRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}"
+            return pb.ProducersReply(failure=_failure("group_unknown", True, detail, None))
+        limit = min(request.limit, options.MAX_PRODUCERS_PER_REPLY)
+        try:
+            found = await replica.producers(request.after, limit)
+        except NotLeader as error:
+            return pb.ProducersReply(failure=_failure("not_leader", True, str(error), error.leader))
+        return pb.ProducersReply(producers=map(info_field, found))
+
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)
         request = await _parse(context, pb.AdminRequest, data)
@@ -111,6 +138,7 @@ class AppendSession:
     def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
         self._context = context
         self._partitions = partitions
+        self._vocabulary = vocabulary
         self._failed_type = vocabulary.Failed
         self._self_id = self_id
         self._refusal: pb.Failure | None = None
@@ -131,38 +159,45 @@ class AppendSession:
     async def _read(self) -> None:
         while (frame := await _next(self._context, pb.AppendFrame)) is not EOF:
             for request in frame.requests:
-                self._append(frame.group, request.id, list(request.records))
+                self._append(frame.group, request)
             while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
                 self._room.clear()
                 await self._room.wait()
 
-    def _append(self, group: int, request: int, records: list[bytes]) -> None:
+    def _append(self, group: int, request: pb.AppendRequest) -> None:
+        number = request.id
         if self._refusal is not None:
-            self._push(pb.AppendReply(id=request, failure=self._refusal))
+            self._push(pb.AppendReply(id=number, failure=self._refusal))
             return
+        records = list(request.records)
         size = charge(records)
         self._unanswered_bytes += size
 
         def done(outcome: Any) -> None:
             self._unanswered_bytes -= size
             self._room.set()
-            self._reply(request, outcome)
+            self._reply(number, outcome)
 
         # Looked up for each request: the replica may be closed, and opened anew, while the stream stands.
         replica = self._partitions.partition(group)
         if replica is None:
             self._unanswered_bytes -= size
             detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
-            self._refuse(request, _failure("not_leader", True, detail, None))
+            self._refuse(number, _failure("not_leader", True, detail, None))
         else:
-            replica.append(records, done)
+            replica.append(records, done, numbers_of(request, self._vocabulary))
 
     def _reply(self, request: int, outcome: Any) -> None:
         if isinstance(outcome, self._failed_type):
-            failed: Any = outcome
-            self._refuse(request, _failure(failed.kind, failed.retriable, failed.detail, failed.leader))
+            self._refuse(request, _failure_of(outcome))
         else:
-            self._push(pb.AppendReply(id=request, base_offset=outcome.base_offset, timestamp_ms=outcome.timestamp_ms))
+            reply = pb.AppendReply(
+                id=request,
+                base_offset=outcome.base_offset,
+                timestamp_ms=outcome.timestamp_ms,
+                duplicates=outcome.duplicates,
+            )
+            self._push(reply)
 
     def _refuse(self, request: int, failure: pb.Failure) -> None:
         if failure.kind in TRANSIENT_KINDS and self._refusal is None:
@@ -261,6 +296,16 @@ def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
 
 def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:
     return pb.Failure(kind=kind, retriable=retriable, detail=detail, leader=leader or 0)
+
+
+def _failure_of(failed: Any) -> pb.Failure:
+    return pb.Failure(
+        kind=failed.kind,
+        retriable=failed.retriable,
+        detail=failed.detail,
+        leader=failed.leader or 0,
+        known=failed.known,
+    )
 
 
 def _encoded(message: pb.ReadReply) -> bytes:

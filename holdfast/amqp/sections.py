@@ -83,6 +83,23 @@ class Ingested(NamedTuple):
     group_key: str | None
 
 
+class Entry(NamedTuple):
+    """One pair of a map: its key, which begins at `start`, and the value's encoded form between `value` and `end`."""
+
+    key: Any
+    start: int
+    value: int
+    end: int
+
+
+class AnnotationMap(NamedTuple):
+    """The message annotations of a message: the whole section is message[start:end]."""
+
+    start: int
+    end: int
+    entries: list[Entry]
+
+
 def _skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
     """The position behind the value at `pos`, found without decoding it."""
     size = len(data)
@@ -216,6 +233,47 @@ def _hint(payload: bytes, pos: int, name: str, seen: dict[bytes, str | None]) ->
             seen.clear()
         seen[encoded] = hint
     return hint, end
+
+
+def message_annotations(stored: bytes) -> AnnotationMap | None:
+    """Where a message, as `ingest` returned it, keeps its annotations; their values stay encoded. None: it has none."""
+    start = _after_header(stored) if stored[:3] == b"\x00Sp" else 0
+    if start < 0 or stored[start : start + 3] != b"\x00Sr":
+        return None
+    pos = start + 3
+    end = _skip_value(stored, pos)
+    if stored[pos] not in _MAPS:
+        raise MalformedMessage("annotations are not a map")
+    wide = stored[pos] == 0xD1
+    pos += 9 if wide else 3
+    if pos > end:
+        raise MalformedMessage("annotations are cut off")
+    count = int(_U32.unpack_from(stored, pos - 4)[0]) if wide else stored[pos - 1]
+    entries: list[Entry] = []
+    while pos < end:
+        key, value = decode_value(stored, pos, end)
+        after = _skip_value(stored, value)
+        entries.append(Entry(key, pos, value, after))
+        pos = after
+    if pos != end or count != 2 * len(entries):
+        raise MalformedMessage("annotations with an impossible number of elements")
+    return AnnotationMap(start, end, entries)
+
+
+def annotations_without(stored: bytes, found: AnnotationMap, names: frozenset[str]) -> bytes:
+    """The section that is left when the entries of these names are taken out, the others as they are; b"" if none is
+    left."""
+    kept = [stored[entry.start : entry.end] for entry in found.entries if not _named(entry, names)]
+    body = b"".join(kept)
+    if not kept:
+        return b""
+    if len(body) < 255 and len(kept) < 128:
+        return b"\x00Sr\xc1" + bytes((len(body) + 1, 2 * len(kept))) + body
+    return b"\x00Sr\xd1" + _U32.pack(len(body) + 4) + _U32.pack(2 * len(kept)) + body
+
+
+def _named(entry: Entry, names: frozenset[str]) -> bool:
+    return isinstance(entry.key, str) and entry.key in names
 
 
 def _ingest_slowly(payload: bytes) -> Ingested:

@@ -3,7 +3,8 @@
 Problem: an attach may arrive in the middle of an election, and a receiver that starts at `@latest` must get
 everything that is sent after it was told that it is attached, from partitions that other nodes lead as well.
 Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders);
-the answer "attached" is given only when the link can be served and its starting position is fixed.
+the answer "attached" is given only when the link can be served and its starting position is fixed; to an idempotent
+producer, when what it is granted is replicated.
 Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
 early.
 """
@@ -23,8 +24,9 @@ from node.listener.errors import Refused
 from node.listener.info import Info
 from node.listener.ingest import Ingest
 from node.listener.management import Management, Reply
+from node.listener.numbered import NumberedIngest
 from node.listener.routing import Kind, Plan
-from node.partition.api import After, Earliest, Latest, Start
+from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 
 
 class Attacher(Host, Protocol):
@@ -45,7 +47,7 @@ def on_request(host: Attacher, link: Link) -> None:
         plan = routing.plan(link, host.broker)
         if plan.kind not in (Kind.INGEST, Kind.EGRESS):
             host.serve(link, _service(host, link, plan))
-        elif _answer_now(host, link, plan):
+        elif plan.producer is None and _answer_now(host, link, plan):
             host.serve(link, _events(host, link, plan, {}))
         else:
             host.spawn(_answer_later(host, link, plan))
@@ -61,9 +63,11 @@ def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
 
 
-def _events(host: Attacher, link: Link, plan: Plan, starts: dict[str, Start]) -> Endpoint:
+def _events(
+    host: Attacher, link: Link, plan: Plan, starts: dict[str, Start], granted: ProducerOpened | None = None
+) -> Endpoint:
     if isinstance(link, ReceiverLink):
-        return Ingest(host, link, plan)
+        return Ingest(host, link, plan) if granted is None else NumberedIngest(host, link, plan, granted)
     assert isinstance(link, SenderLink)
     return Egress(host, link, plan, starts)
 
@@ -117,12 +121,13 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
             if plan.partition is not None:
                 await _until_usable(host, plan, plan.partition)
                 _redirect_away(host, plan, plan.partition)
+            granted = await _open_producer(host, plan)
             if _needs_position(plan):
                 wanted = _partitions(host.broker, plan)
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
                 starts = dict(zip(wanted, found, strict=True))
         if link.alive:
-            endpoint = _events(host, link, plan, starts)
+            endpoint = _events(host, link, plan, starts, granted)
             host.serve(link, endpoint)
             if isinstance(link, SenderLink) and link.credit > 0:
                 endpoint.on_credit(Credit(link))  # it came with the attach, before there was anybody to take it
@@ -141,6 +146,21 @@ async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
     await host.until(settled, host.config.leader_wait_s)
     if host.broker.describe(plan.log) is None:
         raise Refused(errors.log_deleted(plan.log))
+
+
+async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
+    """On the word of the partition's leader. Whatever stands in the way but the producer itself is tried again."""
+    if plan.producer is None or plan.partition is None:
+        return None
+    while True:
+        outcome = await host.broker.handle(plan.log, plan.partition).open_producer(plan.producer)
+        if isinstance(outcome, ProducerOpened):
+            return outcome
+        if not outcome.retriable:
+            raise Refused(errors.producer_refused(outcome, plan.log))
+        await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one: the outer timeout ends this
+        await _until_usable(host, plan, plan.partition)
+        _redirect_away(host, plan, plan.partition)
 
 
 async def _position(host: Attacher, plan: Plan, partition: str) -> Start:

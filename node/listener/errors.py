@@ -12,12 +12,14 @@ from holdfast.amqp.errors import (
     INTERNAL_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
     NOT_FOUND,
     PRECONDITION_FAILED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     Error,
 )
+from node.listener import vocabulary as words
 from node.partition.api import Failed, FailureKind
 
 
@@ -79,6 +81,10 @@ _CONDITIONS: dict[FailureKind, str] = {
     "too_large": MESSAGE_SIZE_EXCEEDED,
     "deleted": RESOURCE_DELETED,
     "rejected": PRECONDITION_FAILED,
+    "producer_stolen": words.PRODUCER_STOLEN,
+    "out_of_order": words.OUT_OF_ORDER,
+    "producer_unknown": NOT_ALLOWED,
+    "producer_invalid": words.ARGUMENT_OUT_OF_RANGE,
 }
 
 
@@ -87,6 +93,42 @@ def append_refused(why: Failed, log: str) -> Error:
     retry = "try again later" if why.retriable else "do not send it again"
     condition = _CONDITIONS.get(why.kind, INTERNAL_ERROR)
     return Error(condition, f"log {log!r} did not take the message: {why.detail}; {retry}")
+
+
+def producer_refused(why: Failed, log: str) -> Error:
+    """Why a producer may not attach, in the peer's terms."""
+    condition = _CONDITIONS.get(why.kind, INTERNAL_ERROR)
+    return Error(condition, f"the producer cannot be opened on {log!r}: {why.detail}")
+
+
+def producer_fenced(producer_id: int, epoch: int, by: int) -> Error:
+    text = f"producer {producer_id} was opened with epoch {by}; this link has epoch {epoch} and must not send any more"
+    return Error(words.PRODUCER_STOLEN, text)
+
+
+def producer_needs_partition(log: str) -> Error:
+    text = (
+        f"idempotent publishing to {log!r} needs a link that is bound to a partition; name one ({words.LINK_PARTITION})"
+    )
+    return Error(NOT_ALLOWED, text)
+
+
+def numbers_unasked() -> Error:
+    text = (
+        "the message carries a producer's numbers, but its link was not attached for idempotent publishing: attach to a"
+        f" partition with {', '.join(words.PRODUCER_NAMES)}, or send without them"
+    )
+    return Error(NOT_ALLOWED, text)
+
+
+def numbers_wrong(text: str) -> Error:
+    return Error(words.ARGUMENT_ERROR, f"{text}; correct the producer, do not resend the message")
+
+
+def numbers_out_of_range(name: str, value: int, highest: int) -> Error:
+    return Error(
+        words.ARGUMENT_OUT_OF_RANGE, f"{name} lies between 0 and {highest}, not at {value}; correct the producer"
+    )
 
 
 def overloaded(what: str) -> Error:

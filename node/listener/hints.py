@@ -4,13 +4,17 @@ Problem: a keyed producer puts the same few keys into the message annotations of
 section each time costs more (6 us) than everything else a node does for the message.
 Rule never broken: a hint that is remembered is the one that decoding the same bytes gave. Only whole sections of
 message annotations at the very start of a message are remembered (in front of them there can be nothing of concern),
-and the memory is bounded in entries and in bytes of each.
+and the memory is bounded in entries and in bytes of each. A producer's numbers on a link that was not attached for
+them are refused: their producer believes that they count.
 Rejected: decoding only the one annotation out of the map; it needs a second decoder, and is still ten times as slow.
 """
 
 from __future__ import annotations
 
-from holdfast.amqp import Ingested, ingest
+from holdfast.amqp import Ingested, ingest, message_annotations
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.errors import Refused
 
 ENTRIES = 8192
 """Sections remembered. When they are too many all are dropped: annotations that never repeat gain nothing anyway."""
@@ -22,15 +26,24 @@ _known: dict[bytes, str | None] = {}
 
 
 def read(payload: bytes) -> Ingested:
-    """What `holdfast.amqp.ingest` says. Raises MalformedMessage."""
+    """What `holdfast.amqp.ingest` says. Raises MalformedMessage, or Refused for a message with a producer's numbers."""
     if payload[:4] != _START or len(payload) <= _HEAD_BYTES:
-        return ingest(payload)
+        return _ingest_plain(payload)
     section = payload[: _HEAD_BYTES + payload[4]]
     try:
         return Ingested(payload, None, _known[section])
     except KeyError:
-        message = ingest(payload)
+        message = _ingest_plain(payload)
     if len(_known) >= ENTRIES:
         _known.clear()
     _known[section] = message.group_key
+    return message
+
+
+def _ingest_plain(payload: bytes) -> Ingested:
+    message = ingest(payload)
+    if words.PRODUCER_PREFIX in payload:  # seldom, and then most likely in the annotations
+        found = message_annotations(message.stored)
+        if found is not None and any(entry.key in words.PRODUCER_NAMES for entry in found.entries):
+            raise Refused(errors.numbers_unasked())
     return message

@@ -12,13 +12,15 @@ Rules never broken:
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
    later message is accepted. Else the resent message would come behind its successors.
 
+Links of idempotent producers are served by `numbered.py`, which is this with numbers.
+
 Rejected: two classes for bound and agnostic. They differ in one function, which partition; everything that can go wrong
 (answers, credit, order, leaving) is the same, and must stay the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -60,6 +62,7 @@ UNKNOWN = Modified(delivery_failed=True)
 
 
 class Ingest(Endpoint):
+    LANE: type[Lane] = Lane
     link: ReceiverLink
 
     def __init__(self, host: Host, link: ReceiverLink, plan: Plan) -> None:
@@ -70,25 +73,26 @@ class Ingest(Endpoint):
         self._turn = 0  # of the round robin
         self._known_partitions: Sequence[str] | None = None  # until something changes
         self._redirects = plan.bound and host.redirects
+        self._window = host.config.credit_window  # messages
+        self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     def open(self) -> None:
-        bound, config = self.plan.partition, self.host.config
+        bound = self.plan.partition
+        self.accept(None if bound is None else {words.LINK_PARTITION: symbol(bound)})
+
+    def accept(self, properties: Mapping[str, Any] | None) -> None:
         self.link.accept(
             target=Target(address=self.plan.address),
-            properties=None if bound is None else {words.LINK_PARTITION: symbol(bound)},
-            max_message_size=config.max_message_size,
+            properties=properties,
+            max_message_size=self.host.config.max_message_size,
         )
-        self.link.grant(config.credit_window)
+        self.link.grant(self._window)
 
     # -------------------------------------------------------------------------------------------- messages come in
 
     def on_transfers(self, event: Transfers) -> None:
         payloads, deliveries = event.payloads, event.deliveries
-        count, size = len(payloads), sum(map(len, payloads))
-        self._unanswered += count
-        share = min(1.0, count / 64) if self._mean_size else 1.0
-        self._mean_size += (size / count - self._mean_size) * share
-        self.host.received(count, size)
+        count, size = self._count(payloads)
         partition = self.plan.partition
         if not PLAIN.issuperset([payload[:3] for payload in payloads]):
             self._sort(deliveries, payloads)
@@ -100,6 +104,15 @@ class Ingest(Endpoint):
                 self._lane(self._next(partitions)).submit(Batch(deliveries, payloads, count, size))
             else:
                 self._answer(deliveries, count, size, Rejected(errors.log_deleted(self.plan.log)))
+
+    def _count(self, payloads: list[bytes]) -> tuple[int, int]:
+        """From now on they are unanswered."""
+        count, size = len(payloads), sum(map(len, payloads))
+        self._unanswered += count
+        share = min(1.0, count / 64) if self._mean_size else 1.0
+        self._mean_size += (size / count - self._mean_size) * share
+        self.host.received(count, size)
+        return count, size
 
     def _sort(self, deliveries: list[Any], payloads: list[bytes]) -> None:
         """Messages that must be looked at, one by one."""
@@ -163,7 +176,7 @@ class Ingest(Endpoint):
     def _lane(self, partition: str) -> Lane:
         lane = self._lanes.get(partition)
         if lane is None:
-            lane = self._lanes[partition] = Lane(
+            lane = self._lanes[partition] = self.LANE(
                 self,
                 self.host.broker,
                 self.plan.log,
@@ -206,10 +219,9 @@ class Ingest(Endpoint):
 
     def _top_up(self) -> None:
         """Refill the window in quarters, so that a flow frame goes out for many messages, not for each."""
-        config = self.host.config
-        window = config.credit_window
-        if self._mean_size * window > config.credit_window_bytes:
-            window = max(MIN_CREDIT, int(config.credit_window_bytes / self._mean_size))
+        window, window_bytes = self._window, self.host.config.credit_window_bytes
+        if self._mean_size * window > window_bytes:
+            window = max(MIN_CREDIT, int(window_bytes / self._mean_size))
         missing = window - self._unanswered - self.link.credit
         if missing > 0 and missing * 4 >= window:
             self.link.grant(missing)
@@ -217,7 +229,7 @@ class Ingest(Endpoint):
     # -------------------------------------------------------------------------------------------- changes, leaving
 
     def _order_at_risk(self) -> None:
-        if self.leaving or not (self._redirects or self.host.knows_streams):
+        if self.leaving or not self._ordered:
             return
         broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
         if broker.describe(log) is None:

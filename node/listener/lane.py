@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from node.listener.broker import Broker
-from node.partition.api import Appended, AppendOutcome, Failed
+from node.partition.api import Appended, AppendOutcome, Failed, Numbers
 
 RETRY_DELAY_S = 0.05
 """Between attempts while nothing announces a change: a leader that is new, or busy, is asked twenty times a second."""
@@ -35,14 +35,19 @@ _TRANSIENT = frozenset({"not_leader", "overloaded"})
 class Batch:
     """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
 
-    __slots__ = ("count", "deliveries", "records", "size")
+    __slots__ = ("count", "deliveries", "in_doubt", "numbers", "place", "records", "size")
 
-    def __init__(self, deliveries: list[Any], records: list[bytes], count: int, size: int) -> None:
+    def __init__(
+        self, deliveries: list[Any], records: list[bytes], count: int, size: int, numbers: Numbers | None = None
+    ) -> None:
         """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
         self.deliveries = deliveries
         self.records = records
         self.count = count
         self.size = size
+        self.numbers = numbers
+        self.place = 0  # in the order of the lane, once it was submitted
+        self.in_doubt = False  # an attempt ended with nobody knowing whether it was appended
 
 
 class Owner(Protocol):
@@ -82,7 +87,8 @@ class Lane:
         self._follow = follow
         self._leader: int | None = None  # to whom the batches under way went
         self._under_way = 0
-        self._again: list[Batch] = []  # certainly not appended, in order; before everything in _behind
+        self._places = 0
+        self._again: list[Batch] = []  # certainly not appended; before everything in _behind
         self._behind: deque[Batch] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success
@@ -109,7 +115,13 @@ class Lane:
                 return
             self._leader = leader
         self._under_way += 1
-        handle.append(batch.records, partial(self._answered, batch))
+        self._places += 1
+        batch.place = self._places
+        self._goes(batch)
+        handle.append(batch.records, partial(self._answered, batch), batch.numbers)
+
+    def _goes(self, batch: Batch) -> None:
+        """The batch is about to be handed over, and may be answered before that has returned."""
 
     def _answered(self, batch: Batch, outcome: AppendOutcome) -> None:
         """Called by the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
@@ -140,9 +152,10 @@ class Lane:
         if self.state is not State.SWITCHING:
             return
         self.state = State.WAITING
-        if self._patience is None:
+        leader = self._current_leader()
+        if self._patience is None and (self._again or leader is None):
             self._patience = _later(self._wait_s, self._out_of_patience)
-        if self._again and self._current_leader() == self._leader:
+        if self._again and leader == self._leader:
             self._retry = _later(RETRY_DELAY_S, self.attempt)  # the same one again: not at once
         else:
             self.attempt()
@@ -185,6 +198,7 @@ class Lane:
             self._owner.turned_away(batch, why)
 
     def _take_waiting(self) -> list[Batch]:
+        self._again.sort(key=_place)  # a refusal on the spot overtakes the answers of what was proposed before
         waiting = [*self._again, *self._behind]
         self._again.clear()
         self._behind.clear()
@@ -195,6 +209,10 @@ class Lane:
         if timer is not None:
             timer.cancel()
             setattr(self, name, None)
+
+
+def _place(batch: Batch) -> int:
+    return batch.place
 
 
 def _later(delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:

@@ -20,11 +20,12 @@ from typing import Any
 
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
-from node.listener import errors
+from node.listener import errors, producer
 from node.listener import vocabulary as words
 from node.listener.broker import Broker, RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.filters import Selection, select
+from node.partition.api import ProducerWish
 
 
 class Kind(Enum):
@@ -43,6 +44,7 @@ class Plan:
     partition: str | None = None  # None: agnostic (or not about events)
     selection: Selection | None = None  # EGRESS only
     dynamic: bool = False  # REPLY only: the node chooses the address
+    producer: ProducerWish | None = None  # INGEST only: the sender numbers its events
 
     @property
     def bound(self) -> bool:
@@ -71,7 +73,10 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
     if address.endswith(words.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     log, partition = _log_and_partition(link, address, broker)
-    return Plan(Kind.INGEST, address, log, partition)
+    wish = producer.wish_of(link)
+    if wish is not None and partition is None:
+        raise Refused(errors.producer_needs_partition(log))
+    return Plan(Kind.INGEST, address, log, partition, producer=wish)
 
 
 def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:

@@ -33,6 +33,12 @@ Requests to `$management`
                               retention_bytes: an absent key stays as it is,
                               null lifts the bound
     log, delete         yes   -                                                name
+    producer, list      yes   partition int (absent: all), after int (ids      producers: list of maps (partition
+                        (log) above it, of one partition), limit int           string, producer_id, epoch int,
+                                                                               last_sequence, last_offset int or null,
+                                                                               last_active_ms, remembered int)
+    producer, describe  yes   partition int, producer_id int                   one such map
+                        (log)
     node, list          no    -                                                nodes: list of maps
     cluster, status     no    -                                                a map
 
@@ -48,7 +54,7 @@ list, map with string keys.
     201     -                   created
     400     invalid-argument    the request is wrong: change it; no
     403     not-allowed         no
-    404     not-found           no such log or node; no
+    404     not-found           no such log, partition, producer or node; no
     409     already-exists      no
     409     not-enough-nodes    more replicas asked for than there are nodes; no
     501     not-implemented     no such type and operation; no
@@ -83,6 +89,19 @@ OFFSET_DIGITS: Final = 16  # lowercase hex, so that byte order is number order
 DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({"amqp:event-streams-delivery-annotations-filter", 0x200})
 SQL_FILTERS: Final = frozenset({"amqp:event-streams-sql-filter", 0x201, "amqp:sql-filter", 0x120})
 SELECTOR_FILTERS: Final = frozenset({"apache.org:selector-filter:string", 0x0000468C00000004, 0x000000137000000A})
+
+# --- idempotent publishing: attach and message annotations of a sender that is bound to a partition
+IDEMPOTENT_CAPABILITY: Final = "com.microsoft:idempotent-producer"  # desired by the attach; implied by the names below
+PRODUCER_ID: Final = "com.microsoft:producer-id"  # long
+PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"  # short; the "owner level" of clients
+PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"  # int; of an attach: the last one, not the next
+PRODUCER_NAMES: Final = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE)
+PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
+
+PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
+OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
+ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
+ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
 
 # --- addresses
 INFO_SUFFIX: Final = "/$info"
@@ -120,6 +139,8 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "describe"): (True, frozenset(), 200),
     ("log", "alter"): (True, frozenset({"partitions", "retention_ms", "retention_bytes"}), 200),
     ("log", "delete"): (True, frozenset(), 200),
+    ("producer", "list"): (True, frozenset({"partition", "after", "limit"}), 200),
+    ("producer", "describe"): (True, frozenset({"partition", "producer_id"}), 200),
     ("node", "list"): (False, frozenset(), 200),
     ("cluster", "status"): (False, frozenset(), 200),
 }

@@ -6,6 +6,8 @@ node does (the gateway). Both speak these protocols; everything here is plain da
 The rules never broken:
  - an `append` is answered exactly once, through `done`, and an answer other than `Appended` says whether the records
    may still turn up in the log (`kind == "unknown"`) or certainly never will (every other kind);
+ - records with `Numbers` are stored once however often they are appended, and `Appended` comes only after the first
+   copy was committed;
  - a reader sees committed records only, each once, in offset order, without a hole above the partition's start offset;
  - callbacks (`done`, `wake`) only note what happened: they may be called from inside a turn of the Raft host, so they
    must not block, and must not raise.
@@ -20,6 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from node.partition.batch import DIGEST_BYTES
+from node.partition.producers import SEQUENCES
 
 # ---------------------------------------------------------------- where a reader starts
 
@@ -99,15 +104,70 @@ class Reader(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- idempotent producers
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What an idempotent producer says of the records of an append: record `i` has the number `first + i`, modulo 2^31.
+    `digests`: DIGEST_BYTES of each, equal for the same event sent again."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    digests: bytes
+
+    def cut(self, start: int, stop: int) -> Numbers:
+        """Those of the records [start, stop)."""
+        digests = self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES]
+        return Numbers(self.producer_id, self.epoch, (self.first + start) % SEQUENCES, digests)
+
+    @property
+    def next(self) -> int:
+        """The number behind the last one."""
+        return (self.first + len(self.digests) // DIGEST_BYTES) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerWish:
+    """What a producer knows of itself when it attaches; None: the partition is to say."""
+
+    producer_id: int | None = None
+    epoch: int | None = None
+    last_sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpened:
+    """What it is to go by: its next event has the number behind `last_sequence`."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    producer_id: int
+    epoch: int
+    last_sequence: int | None  # None: nothing of this epoch is stored
+    last_offset: int | None  # None: not remembered
+    last_active_ms: int  # when it last opened or sent, in the log's time
+    remembered: int  # of its last events: those that are recognised when they come again
+
+
 # ---------------------------------------------------------------- what became of an append
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The records of one `append` call are committed at `base_offset ...`, without a gap between them."""
+    """The records of one `append` call are committed at `base_offset ...`, without a gap between them. The first
+    `duplicates` of them were stored by an earlier append, the first of all at `base_offset`: then those that follow
+    may stand apart."""
 
     base_offset: int
     timestamp_ms: int
+    duplicates: int = 0
 
 
 FailureKind = Literal[
@@ -118,6 +178,11 @@ FailureKind = Literal[
     "too_large",  # a record exceeds the largest entry: never retry
     "rejected",  # the replicated state machine refused it: never retry
     "deleted",  # the log is gone
+    # of appends with Numbers, and only as the outcome of a committed entry: certainly not appended, never retry
+    "producer_stolen",  # a higher epoch of the producer was opened
+    "out_of_order",  # the number is neither the next one nor known with the same bytes
+    "producer_unknown",  # it was not opened here, or was silent too long
+    "producer_invalid",  # what it says of itself is nonsense
 ]
 
 
@@ -127,6 +192,7 @@ class Failed:
     retriable: bool
     detail: str
     leader: int | None = None
+    known: int = 0  # the first so many records stand in the log all the same, from an earlier append with Numbers
 
     @property
     def certainly_not_appended(self) -> bool:
@@ -155,9 +221,24 @@ class PartitionInfo:
 class PartitionHandle(Protocol):
     partition: str
 
-    def append(self, records: list[bytes], done: AppendDone) -> None:
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         """Append `records` in this order, without a gap. Ownership of the list passes to the partition.
-        `done` is called exactly once, possibly before `append` returns."""
+        `done` is called exactly once, possibly before `append` returns. With `numbers`, what is known is not appended
+        again; all or nothing of the rest is."""
+        ...
+
+    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+        """Agree with a producer, on all replicas, under which numbers it goes on. Repeating it does no harm."""
+        ...
+
+    def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
+        """`stolen(epoch)` is called when this node sees the producer opened with a higher epoch: soon if it has a
+        replica, else never. Returns what ends that. A courtesy: appends of lower epochs are refused in any case."""
+        ...
+
+    async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
+        """Those with an id above `after`, by id, at most `limit`. Raises NotLeader (a RaftError), ConnectionError or
+        LookupError when the leader cannot be asked."""
         ...
 
     def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader: ...

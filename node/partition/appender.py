@@ -8,6 +8,9 @@ is bounded in bytes, and the caller is told before the bound is crossed, never a
 A call stays in one entry unless it alone exceeds one. Then it is cut, and its answer is good only if every part was
 committed: if some were and some not, the answer is "unknown", since repeating would double a part.
 
+Calls without numbers share entries. Calls of one idempotent producer share entries as long as their numbers connect;
+each producer's entries keep the order of its calls, and nobody else's order is touched by that.
+
 Rejected: waiting for more records before proposing (the sync of the turn before is wait enough; latency stays low when
 there is little to do, and batches grow by themselves when there is much).
 """
@@ -16,18 +19,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed
-from node.partition.batch import encode
+from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
+from node.partition.batch import DIGEST_BYTES, encode
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.machine import Accepted
+from node.partition.machine import Accepted, Rejected
+from node.partition.producers import nonsense
 
 log = logging.getLogger(__name__)
 
-_Call = tuple[list[bytes], int, AppendDone]  # records, their bytes, whom to tell
-_Told = list[tuple[int, AppendDone]]  # (place of the call's first record in the entry, whom to tell)
+_Call = tuple[list[bytes], int, AppendDone, Numbers | None]  # records, their bytes, whom to tell
+_Told = list[tuple[int, int, AppendDone]]  # (place of the call's first record in the entry, records, whom to tell)
+
+REFUSALS: dict[str, FailureKind] = {
+    "producer-stolen": "producer_stolen",
+    "out-of-order": "out_of_order",
+    "producer-unknown": "producer_unknown",
+    "invalid-producer": "producer_invalid",
+}
+"""What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
 
 
 class Proposer(Protocol):
@@ -38,6 +52,40 @@ class Proposer(Protocol):
     @property
     def leader(self) -> int | None: ...
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int: ...
+
+
+class _Entry:
+    """Calls that will be one Raft entry."""
+
+    __slots__ = ("digests", "numbers", "records", "size", "told")
+
+    def __init__(self, numbers: Numbers | None) -> None:
+        self.numbers = numbers  # of the first call
+        self.digests: list[bytes] = []
+        self.records: list[bytes] = []
+        self.size = 0
+        self.told: _Told = []
+
+    def add(self, call: _Call) -> None:
+        records, size, done, numbers = call
+        self.told.append((len(self.records), len(records), done))
+        self.records.extend(records)
+        self.size += size
+        if numbers is not None:
+            self.digests.append(numbers.digests)
+
+    def encode(self, now_ms: int) -> bytes:
+        numbers = self.numbers
+        if numbers is None:
+            return encode(self.records, now_ms)
+        return encode(
+            self.records,
+            now_ms,
+            producer_id=numbers.producer_id,
+            producer_epoch=numbers.epoch,
+            base_sequence=numbers.first,
+            digests=b"".join(self.digests),
+        )
 
 
 class Appender:
@@ -71,17 +119,18 @@ class Appender:
 
     # ------------------------------------------------------------ in
 
-    def append(self, group: Proposer, records: list[bytes], done: AppendDone) -> None:
+    def append(self, group: Proposer, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         if not records:
             raise ValueError("an append needs at least one record")
         size = sum(map(len, records))
-        refused = self._refusal(group, records, size)
+        refused = None if numbers is None else _nonsense(numbers, len(records))
+        refused = refused or self._refusal(group, records, size)
         if refused is not None:
             done(refused)
             return
         if not self._waiting:
             self._on_pending()
-        self._waiting.append((records, size, done))
+        self._waiting.append((records, size, done, numbers))
         self._waiting_bytes += size
 
     def _refusal(self, group: Proposer, records: list[bytes], size: int) -> Failed | None:
@@ -108,38 +157,56 @@ class Appender:
             return
         calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
         limits = self._limits
-        records: list[bytes] = []
-        told: _Told = []
-        entry_bytes = 0
         now_ms = self._now_ms()
-        for call_records, size, done in calls:
-            count = len(call_records)
-            if records and (entry_bytes + size > limits.entry_bytes or len(records) + count > limits.entry_records):
-                self._propose(group, records, entry_bytes, told, now_ms)
-                records, told, entry_bytes = [], [], 0
-            if size > limits.entry_bytes or count > limits.entry_records:
-                self._propose_in_parts(group, call_records, done, now_ms)
+        gathered: dict[tuple[int, int] | None, _Entry] = {}  # by who numbers the records
+        next_number: dict[tuple[int, int] | None, int] = {}
+        for call in calls:
+            records, size, _, numbers = call
+            key = None if numbers is None else (numbers.producer_id, numbers.epoch)
+            entry = gathered.get(key)
+            if entry is not None and (
+                entry.size + size > limits.entry_bytes
+                or len(entry.records) + len(records) > limits.entry_records
+                or (numbers is not None and numbers.first != next_number[key])
+            ):
+                self._propose(group, entry, now_ms)
+                del gathered[key]
+                entry = None
+            if size > limits.entry_bytes or len(records) > limits.entry_records:
+                if entry is not None:
+                    self._propose(group, gathered.pop(key), now_ms)
+                self._propose_in_parts(group, call, now_ms)
                 continue
-            told.append((len(records), done))
-            records.extend(call_records)
-            entry_bytes += size
-        if records:
-            self._propose(group, records, entry_bytes, told, now_ms)
+            if entry is None:
+                entry = gathered[key] = _Entry(numbers)
+            entry.add(call)
+            if numbers is not None:
+                next_number[key] = numbers.next
+        for entry in gathered.values():
+            self._propose(group, entry, now_ms)
 
-    def _propose_in_parts(self, group: Proposer, records: list[bytes], done: AppendDone, now_ms: int) -> None:
+    def _propose_in_parts(self, group: Proposer, call: _Call, now_ms: int) -> None:
+        records, _, done, numbers = call
         parts = _cut(records, self._limits)
-        answer = _AllOrUnknown(len(parts), done)
-        for part in parts:
-            self._propose(group, part, sum(map(len, part)), [(0, answer)], now_ms)
+        answer = _AllOrUnknown(parts, done)
+        place = 0
+        for number, part in enumerate(parts):
+            own = None if numbers is None else numbers.cut(place, place + len(part))
+            entry = _Entry(own)
+            entry.add((part, sum(map(len, part)), answer.part(number), own))
+            self._propose(group, entry, now_ms)
+            place += len(part)
 
-    def _propose(self, group: Proposer, records: list[bytes], size: int, told: _Told, now_ms: int) -> None:
+    def _propose(self, group: Proposer, entry: _Entry, now_ms: int) -> None:
+        size, told = entry.size, entry.told
+
         def resolved(outcome: Outcome) -> None:
             self._proposed_bytes -= size
-            self._resolve(outcome, records, told)
+            self._resolve(outcome, entry.records, told)
 
         self._proposed_bytes += size
         try:
-            group.propose(encode(records, now_ms), resolved)
+            group.propose(entry.encode(now_ms), resolved)
         except NotLeader as error:
             self._proposed_bytes -= size
             _tell(told, self.not_leader(error.leader))
@@ -151,11 +218,16 @@ class Appender:
         if isinstance(outcome, Committed):
             result = outcome.result
             if isinstance(result, Accepted):
-                self._on_committed(result.base_offset, result.timestamp_ms, records)
-                for place, done in told:
-                    _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
-                return
-            _tell(told, Failed("rejected", False, f"partition {self._partition} refused the records: {result}"))
+                if not result.known:
+                    self._on_committed(result.base_offset, result.timestamp_ms, records)
+                    for place, _, done in told:
+                        _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
+                else:
+                    _tell_places(told, result)
+            elif isinstance(result, Rejected):
+                self._tell_refusal(told, result)
+            else:
+                _tell(told, self._rejected(result))
         elif isinstance(outcome, Discarded):
             detail = f"another leader of partition {self._partition} went on without these records; retry"
             _tell(told, Failed("not_leader", True, detail))
@@ -163,39 +235,65 @@ class Appender:
             detail = f"leadership of partition {self._partition} was lost before the records were known to be stored"
             _tell(told, Failed("unknown", True, detail))
 
+    def _rejected(self, result: object) -> Failed:
+        return Failed("rejected", False, f"partition {self._partition} refused the records: {result}")
+
+    def _tell_refusal(self, told: _Told, result: Rejected) -> None:
+        """Of an idempotent producer's entry the first records may be known, and their calls are good."""
+        kind = REFUSALS.get(result.code)
+        known = sum(place.events for place in result.known)
+        for place, count, done in told:
+            first = result.place_of(place)
+            if first is not None and place + count <= known:
+                _answer(done, Appended(*first, count))
+            elif kind is None:
+                _answer(done, self._rejected(result))
+            else:
+                _answer(done, Failed(kind, False, result.detail, known=max(0, known - place)))
+
     def fail_waiting(self, failure: Failed) -> None:
         """What was not proposed yet certainly never will be."""
         calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for _, _, done in calls:
+        for _, _, done, _ in calls:
             _answer(done, failure)
 
 
 class _AllOrUnknown:
     """One answer for a call that was cut into several entries."""
 
-    def __init__(self, parts: int, done: AppendDone) -> None:
-        self._missing = parts
+    def __init__(self, parts: list[list[bytes]], done: AppendDone) -> None:
+        self._counts = [len(part) for part in parts]
+        self._outcomes: dict[int, AppendOutcome] = {}
         self._done = done
-        self._first: Appended | None = None
-        self._failure: Failed | None = None
 
-    def __call__(self, outcome: AppendOutcome) -> None:
-        self._missing -= 1
-        if isinstance(outcome, Failed):
-            if self._failure is None or outcome.kind == "unknown":
-                self._failure = outcome
-        elif self._first is None:
-            self._first = outcome
-        if self._missing:
-            return
-        if self._failure is None:
-            assert self._first is not None
-            self._done(self._first)
-        elif self._first is None:
-            self._done(self._failure)
-        else:
-            detail = f"only a part of the records was stored; of the rest: {self._failure.detail}"
-            self._done(Failed("unknown", True, detail, self._failure.leader))
+    def part(self, number: int) -> AppendDone:
+        return partial(self._answered, number)
+
+    def _answered(self, part: int, outcome: AppendOutcome) -> None:
+        self._outcomes[part] = outcome
+        if len(self._outcomes) == len(self._counts):
+            self._done(self._together([self._outcomes[number] for number in range(len(self._counts))]))
+
+    def _together(self, outcomes: list[AppendOutcome]) -> AppendOutcome:
+        failures = [one for one in outcomes if isinstance(one, Failed)]
+        stored = [one for one in outcomes if isinstance(one, Appended)]
+        if not failures:
+            return Appended(stored[0].base_offset, stored[0].timestamp_ms, sum(one.duplicates for one in stored))
+        if not stored:
+            return next((one for one in failures if one.kind == "unknown"), failures[0])
+        good = outcomes.index(failures[0])
+        if failures[0].kind in REFUSALS.values():  # the parts before it have numbers too, and are in the log
+            return replace(failures[0], known=sum(self._counts[:good]) + failures[0].known)
+        detail = f"only a part of the records was stored; of the rest: {failures[0].detail}"
+        return Failed("unknown", True, detail, failures[0].leader)
+
+
+def _nonsense(numbers: Numbers, records: int) -> Failed | None:
+    """What cannot be encoded must not be proposed."""
+    wrong = nonsense(numbers.producer_id, numbers.epoch, numbers.first)
+    if wrong is None and len(numbers.digests) != DIGEST_BYTES * records:
+        wrong = f"{len(numbers.digests)} bytes of digests do not belong to {records} records"
+    return None if wrong is None else Failed("producer_invalid", False, wrong)
 
 
 def _cut(records: list[bytes], limits: PartitionLimits) -> list[list[bytes]]:
@@ -212,8 +310,15 @@ def _cut(records: list[bytes], limits: PartitionLimits) -> list[list[bytes]]:
 
 
 def _tell(told: _Told, failure: Failed) -> None:
-    for _, done in told:
+    for _, _, done in told:
         _answer(done, failure)
+
+
+def _tell_places(told: _Told, result: Accepted) -> None:
+    """Of an entry that holds records which were stored before."""
+    known = sum(place.events for place in result.known)
+    for place, count, done in told:
+        _answer(done, Appended(*result.place_of(place), max(0, min(count, known - place))))
 
 
 def _answer(done: AppendDone, outcome: AppendOutcome) -> None:

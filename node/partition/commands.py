@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from node.partition.batch import ENTRY_REGULAR, TAG_RECORD_BATCH, BatchHead, Damaged, decode_head
 
 TAG_TRIM = 2
+TAG_OPEN_PRODUCER = 3
 
 _TRIM = struct.Struct(">BBBQQQ")
 _TRIM_VERSION = 1
+
+_OPEN = struct.Struct(">BBBqqqq")
+_OPEN_VERSION = 1
+_UNSTATED = -1
 
 
 class UnknownCommand(ValueError):
@@ -35,7 +40,23 @@ class Trim:
         return _TRIM.pack(ENTRY_REGULAR, TAG_TRIM, _TRIM_VERSION, self.offset, self.index, self.bytes_before)
 
 
-Command = BatchHead | Trim
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer attaches, and states what it knows of itself; None: the partition is to say. The rules are in
+    `node/partition/producers.py`. `timestamp_ms` is the leader's clock, as in a record batch."""
+
+    producer_id: int | None
+    epoch: int | None
+    last_sequence: int | None
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        stated = (self.producer_id, self.epoch, self.last_sequence)
+        numbers = [_UNSTATED if one is None else one for one in stated]
+        return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms)
+
+
+Command = BatchHead | Trim | OpenProducer
 
 
 def _decode_trim(entry: bytes) -> Trim:
@@ -47,9 +68,20 @@ def _decode_trim(entry: bytes) -> Trim:
     return Trim(offset, index, bytes_before)
 
 
+def _decode_open(entry: bytes) -> OpenProducer:
+    if len(entry) != _OPEN.size:
+        raise Damaged(f"a command to open a producer has {_OPEN.size} bytes, not {len(entry)}")
+    _, _, version, *numbers, timestamp_ms = _OPEN.unpack(entry)
+    if version != _OPEN_VERSION:
+        raise UnknownCommand(f"command to open a producer, of version {version}")
+    producer_id, epoch, last = (None if number == _UNSTATED else number for number in numbers)
+    return OpenProducer(producer_id, epoch, last, timestamp_ms)
+
+
 _DECODERS: dict[int, Callable[[bytes], Command]] = {
     TAG_RECORD_BATCH: decode_head,
     TAG_TRIM: _decode_trim,
+    TAG_OPEN_PRODUCER: _decode_open,
 }
 
 

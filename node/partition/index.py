@@ -1,6 +1,10 @@
 """Where events are: the offset index of a partition, one row per stored batch.
 
-    b"o" + group u64 + base offset u64  ->  entry index u64 | timestamp u64 ms | count u32 | bytes before u64
+    b"o" + group u64 + base offset u64
+        -> entry index u64 | timestamp u64 ms | count u32 | bytes before u64 | skip u32, unless it is 0
+
+The events of a row are the records of its entry, but for the first `skip`: an idempotent producer sent those before,
+and they stand where they were stored then. Most entries repeat nothing, and their rows end before that field.
 
 Rows are ordered by offset, and with it entry index, timestamp and bytes before never fall. So one binary search over
 offsets, with a seek at each step, answers everything: where a time begins, what is too old, what is too much, and what
@@ -23,6 +27,7 @@ from node.partition.machine import ForgetBelow, IndexBatch
 KIND = b"o"
 _U64 = struct.Struct(">Q")
 _ROW = struct.Struct(">QQIQ")
+_ROW_WITH_SKIP = struct.Struct(">QQIQI")
 
 
 class Row(NamedTuple):
@@ -31,6 +36,7 @@ class Row(NamedTuple):
     timestamp_ms: int
     events: int
     bytes_before: int
+    skip: int = 0
 
     @property
     def next_offset(self) -> int:
@@ -62,11 +68,14 @@ class OffsetIndex:
         if batch is not self._fresh_batch:  # a turn writes its batch before the next one begins
             self._fresh_batch = batch
             self._fresh.clear()
-        base, index, timestamp_ms, count, before = (
-            effect.base_offset, effect.index, effect.timestamp_ms, effect.count, effect.bytes_before,
+        base, index, timestamp_ms, count, before, skip = (
+            effect.base_offset, effect.index, effect.timestamp_ms, effect.count, effect.bytes_before, effect.skip,
         )  # fmt: skip
-        batch.put(self._prefix + _U64.pack(base), _ROW.pack(index, timestamp_ms, count, before))
-        self._fresh.append(Row(base, index, timestamp_ms, count, before))
+        value = _ROW_WITH_SKIP.pack(index, timestamp_ms, count, before, skip) if skip else _ROW.pack(
+            index, timestamp_ms, count, before
+        )  # fmt: skip
+        batch.put(self._prefix + _U64.pack(base), value)
+        self._fresh.append(Row(base, index, timestamp_ms, count, before, skip))
 
     def forget(self, effect: ForgetBelow, batch: Batch) -> None:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(effect.offset))
@@ -118,4 +127,5 @@ def _base(row: Row) -> int:
 
 
 def _decode(key: bytes, value: bytes) -> Row:
-    return Row(_U64.unpack(key[-8:])[0], *_ROW.unpack(value))
+    layout = _ROW if len(value) == _ROW.size else _ROW_WITH_SKIP
+    return Row(_U64.unpack(key[-8:])[0], *layout.unpack(value))

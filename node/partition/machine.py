@@ -3,7 +3,8 @@
 The problem: replicas must agree on every offset, for ever, whatever was committed. The rules: no clock, no random
 number, no disk, no configuration in here: state and the entry decide alone; time comes in the command. An entry that
 makes no sense is a recorded rejection with its reason, which takes an index but no offset; nothing is raised out of
-`apply`. Offsets count accepted events without gaps; timestamps never go back, though the clocks of leaders do.
+`apply`. Offsets count accepted events without gaps; timestamps never go back, though the clocks of leaders do. Of an
+idempotent producer's batch only what is new is accepted: see `producers.py`.
 
 Rejected: letting the leader assign offsets and write them into the batch (a deposed leader's batches would carry
 offsets that another one gave away).
@@ -18,22 +19,27 @@ from typing import Any
 import msgspec
 
 from node.partition.batch import Attributes, BatchHead, Damaged
-from node.partition.commands import Command, Trim, UnknownCommand, decode
+from node.partition.commands import Command, OpenProducer, Trim, UnknownCommand, decode
+from node.partition.producers import Place, Producer, Producers, Refusal
 
-LAYOUT = 1
+LAYOUT = 2
+READABLE_LAYOUTS = (1, 2)
+"""1 knew no producers."""
 
 # ---------------------------------------------------------------- effects and results
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """Remember where events begin: `count` of them from `base_offset` are in entry `index`."""
+    """Remember where events begin: `count` of them from `base_offset` are in entry `index`, behind its first `skip`
+    records, which stand elsewhere."""
 
     base_offset: int
     index: int
     timestamp_ms: int
     count: int
     bytes_before: int  # of all batches ever accepted before this one
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +51,35 @@ class ForgetBelow:
     index: int
 
 
-Effect = IndexBatch | ForgetBelow
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The producer was opened with this epoch: whoever sends with a lower one has lost it."""
+
+    producer_id: int
+    epoch: int
+
+
+Effect = IndexBatch | ForgetBelow | Fence
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """The batch's first records stand in the places `known` since earlier; the other `count` were stored now, at
+    `base_offset`."""
+
     base_offset: int
     timestamp_ms: int
     count: int
+    known: tuple[Place, ...] = ()
+
+    @property
+    def duplicate(self) -> bool:
+        """All of it was known: nothing was stored."""
+        return self.count == 0
+
+    def place_of(self, position: int) -> tuple[int, int]:
+        """(offset, timestamp) of a record of the batch."""
+        return _find(self.known, position, self.base_offset, self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +88,38 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """What a producer is to go by: its first number is the one behind `last_sequence`."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
+    """Nothing was stored. `known`: places in which the first records of a producer's batch stand since earlier."""
+
     code: str
     detail: str
+    known: tuple[Place, ...] = ()
+
+    def place_of(self, position: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of a record of the batch; None: it is refused."""
+        if position >= sum(place.events for place in self.known):
+            return None
+        return _find(self.known, position, 0, 0)
 
 
-Result = Accepted | Trimmed | Rejected
+def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_ms: int) -> tuple[int, int]:
+    for place in places:
+        if position < place.events:
+            return place.base_offset + position, place.timestamp_ms
+        position -= place.events
+    return base_offset + position, timestamp_ms
+
+
+Result = Accepted | Trimmed | Opened | Rejected
 Applied = tuple[Result, tuple[Effect, ...]]
 
 # ---------------------------------------------------------------- state
@@ -86,6 +139,9 @@ class LogState(msgspec.Struct, array_like=True):
     last_batch_index: int = 0
     rejections: int = 0
     last_rejection_index: int = 0
+    clock_ms: int = 0  # the highest time in any entry; `last_timestamp_ms` is that of the last event
+    duplicates: int = 0  # records that came again and were not stored
+    producers: list[Producer] = []  # by id; filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
@@ -95,9 +151,11 @@ class WrongCheckpoint(ValueError):
 class PartitionMachine:
     def __init__(self) -> None:
         self.state = LogState()
+        self.producers = Producers()
         self._handlers: dict[type[Any], Callable[[int, Any], Applied]] = {
             BatchHead: self._append,
             Trim: self._trim,
+            OpenProducer: self._open,
         }
 
     # ------------------------------------------------------------ apply
@@ -117,15 +175,59 @@ class PartitionMachine:
     def _append(self, index: int, head: BatchHead) -> Applied:
         if head.attributes & Attributes.CONTROL:
             return self._reject(index, "invalid-record", "a control batch, which no client may append")
+        self._advance(head.max_timestamp_ms)
+        if head.numbered:
+            return self._append_numbered(index, head)
+        return self._store(index, head, ())
+
+    def _store(self, index: int, head: BatchHead, known: tuple[Place, ...], skip: int = 0) -> Applied:
+        """What is behind the first `skip` records gets its offsets."""
         state = self.state
         base, bytes_before = state.next_offset, state.total_bytes
+        count = head.count - skip
         timestamp_ms = max(state.last_timestamp_ms, head.max_timestamp_ms)
-        state.next_offset = base + head.count
+        state.next_offset = base + count
         state.total_bytes = bytes_before + head.size
         state.last_timestamp_ms = timestamp_ms
         state.last_batch_index = index
-        effect = IndexBatch(base, index, timestamp_ms, head.count, bytes_before)
-        return Accepted(base, timestamp_ms, head.count), (effect,)
+        effect = IndexBatch(base, index, timestamp_ms, count, bytes_before, skip)
+        return Accepted(base, timestamp_ms, count, known), (effect,)
+
+    def _append_numbered(self, index: int, head: BatchHead) -> Applied:
+        if min(head.producer_id, head.producer_epoch, head.base_sequence) < 0:
+            detail = f"producer {head.producer_id}, epoch {head.producer_epoch}, number {head.base_sequence}"
+            return self._reject(index, "invalid-record", detail)
+        state, producers = self.state, self.producers
+        verdict = producers.judge(head)
+        if isinstance(verdict, Refusal):
+            state.duplicates += verdict.known.count
+            return self._reject(index, verdict.code, verdict.detail, verdict.known.places)
+        skip = verdict.count
+        state.duplicates += skip
+        if skip == head.count:
+            producers.accept(head, Place(0, 0, 0), index, state.clock_ms)
+            first = verdict.places[0]
+            return Accepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
+        result, effects = self._store(index, head, verdict.places, skip)
+        assert isinstance(result, Accepted)
+        stored = Place(result.count, result.base_offset, result.timestamp_ms)
+        producers.accept(head, stored, index, state.clock_ms)
+        return result, effects
+
+    def _open(self, index: int, command: OpenProducer) -> Applied:
+        self._advance(command.timestamp_ms)
+        opening = self.producers.open(command, index, self.state.clock_ms)
+        if isinstance(opening, Refusal):
+            return self._reject(index, opening.code, opening.detail)
+        effects = (Fence(opening.producer_id, opening.epoch),) if opening.fenced else ()
+        return Opened(opening.producer_id, opening.epoch, opening.last_sequence), effects
+
+    def _advance(self, time_ms: int) -> None:
+        """Time passes by what entries say, and it never goes back."""
+        state = self.state
+        if time_ms > state.clock_ms:
+            state.clock_ms = time_ms
+            self.producers.expire(time_ms)
 
     def _trim(self, index: int, command: Trim) -> Applied:
         state = self.state
@@ -143,25 +245,29 @@ class PartitionMachine:
         state.trimmed_bytes = command.bytes_before
         return Trimmed(command.offset), (effect,)
 
-    def _reject(self, index: int, code: str, detail: str) -> Applied:
+    def _reject(self, index: int, code: str, detail: str, known: tuple[Place, ...] = ()) -> Applied:
         self.state.rejections += 1
         self.state.last_rejection_index = index
-        return Rejected(code, f"entry {index}: {detail}"), ()
+        return Rejected(code, f"entry {index}: {detail}", known), ()
 
     # ------------------------------------------------------------ checkpoint
 
     def checkpoint(self) -> bytes:
         """Equal bytes mean equal replicas."""
-        return msgspec.msgpack.encode(self.state)
+        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, producers=self.producers.rows()))
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
-            self.state = LogState()
+            self.state, self.producers = LogState(), Producers()
             return
         try:
             state = msgspec.msgpack.decode(data, type=LogState)
         except msgspec.DecodeError as error:
             raise WrongCheckpoint(f"the checkpoint of a partition cannot be read: {error}") from error
-        if state.layout != LAYOUT:
-            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads layout {LAYOUT}")
-        self.state = state
+        if state.layout not in READABLE_LAYOUTS:
+            known = " and ".join(map(str, READABLE_LAYOUTS))
+            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
+        self.producers = Producers(state.producers)
+        self.state = msgspec.structs.replace(
+            state, layout=LAYOUT, clock_ms=max(state.clock_ms, state.last_timestamp_ms), producers=[]
+        )

@@ -18,7 +18,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cluster.raft import Batch, Committed, Disk, Outcome, RaftError
+from cluster.raft import Batch, Committed, Disk, NotLeader, Outcome, RaftError
+from node.partition import opening
 from node.partition.api import (
     After,
     AfterTime,
@@ -26,18 +27,23 @@ from node.partition.api import (
     Earliest,
     Failed,
     Latest,
+    Numbers,
     PartitionInfo,
+    ProducerInfo,
+    ProducerOpened,
+    ProducerWish,
     ReadError,
     ReadErrorKind,
     Start,
     StoredBatch,
 )
-from node.partition.appender import Appender, Proposer
+from node.partition.appender import REFUSALS, Appender, Proposer
 from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
 from node.partition.index import OffsetIndex, Row
 from node.partition.limits import PartitionLimits
-from node.partition.machine import ForgetBelow, IndexBatch, PartitionMachine, Result, Trimmed
+from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result, Trimmed
+from node.partition.opening import Watches
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.retention import plan_trim
 from node.storage.errors import StorageDamaged
@@ -88,6 +94,8 @@ class PartitionReplica:
         self._group: GroupLike | None = None
         self._closed: Failed | None = None
         self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
+        self._now_ms = now_ms
+        self._watches = Watches()
         self._readers: set[LocalReader] = set()
         self._trim_under_way = False
         self.cache = BatchCache(self.limits.cache_bytes)
@@ -142,10 +150,13 @@ class PartitionReplica:
                 self._index.put(effect, batch)
                 if self._readers:
                     self._wake_readers()
+            elif isinstance(effect, Fence):
+                self._watches.tell(effect)
             else:
                 self._forget(effect, batch)
-        if not effects:
-            log.warning("partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result)
+        if isinstance(result, Rejected):
+            level = logging.INFO if result.code in REFUSALS else logging.WARNING  # a producer's fault, or ours
+            log.log(level, "partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result.detail)
         return result
 
     def _forget(self, effect: ForgetBelow, batch: Batch) -> None:
@@ -217,11 +228,11 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ in
 
-    def append(self, records: list[bytes], done: AppendDone) -> None:
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         if self._closed is not None:
             done(self._closed)
         else:
-            self._appender.append(self.group, records, done)
+            self._appender.append(self.group, records, done, numbers)
 
     def flush(self) -> None:
         """Propose what was gathered. The node calls it right before a turn of the host."""
@@ -238,6 +249,19 @@ class PartitionReplica:
     def _own_entry_applied(self, base_offset: int, timestamp_ms: int, records: list[bytes]) -> None:
         if self._readers:
             self.cache.add(StoredBatch(base_offset, timestamp_ms, records), sum(map(len, records)))
+
+    # ------------------------------------------------------------ producers
+
+    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+        return self._closed or await opening.open_producer(self.group, wish, self._now_ms())
+
+    def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
+        return self._watches.add(producer_id, stolen)
+
+    async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
+        if not self.is_leader:
+            raise NotLeader(self.leader)
+        return opening.describe(self._machine.producers, after, limit)
 
     # ------------------------------------------------------------ out
 
@@ -295,8 +319,11 @@ class PartitionReplica:
         try:
             _, entry = self.group.entry(row.entry_index)
             records = decode_records(entry)
-            if len(records) != row.events:
-                raise Damaged(f"entry {row.entry_index} holds {len(records)} records, but the index says {row.events}")
+            if len(records) != row.skip + row.events:
+                wanted = row.skip + row.events
+                raise Damaged(f"entry {row.entry_index} holds {len(records)} records, but the index says {wanted}")
+            if row.skip:
+                del records[: row.skip]
         except KeyError:
             return None
         except (Damaged, StorageDamaged) as error:

@@ -37,8 +37,8 @@ def kept(cluster: Cluster, node_id: int, group: int) -> Kept:
             entry = disk.get(b"e" + group.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
             assert entry is not None, f"node {node_id}: the entry of offset {row.base_offset} is missing"
             found = decode_records(entry)
-            assert len(found) == row.events
-            records += found
+            assert len(found) == row.skip + row.events
+            records += found[row.skip :]
             next_offset = row.next_offset
         return Kept(first, records)
 

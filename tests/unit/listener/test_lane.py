@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from node.listener.lane import Batch, Lane, State
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed
+from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
 from tests.unit.listener.peer import eventually
 
 NOT_LEADER = Failed("not_leader", True, "not here")
@@ -29,7 +29,7 @@ class Scripted:
     def handle(self, log: str, partition: str) -> Scripted:
         return self
 
-    def append(self, records: list[bytes], done: AppendDone) -> None:
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         self.calls.append((self.leading, records, done))
 
     def answer(self, outcome: AppendOutcome | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.partition.batch import (
+    DIGEST_BYTES,
     MAX_RECORDS,
     Attributes,
     Damaged,
@@ -21,15 +23,39 @@ from node.partition.batch import (
 records_of = st.lists(st.binary(max_size=200), min_size=1, max_size=60)
 
 
-@given(records_of, st.integers(0, 2**62), st.integers(-1, 2**62), st.integers(-1, 2**14), st.integers(-1, 2**30))
-def test_what_goes_in_comes_out(records: list[bytes], now_ms: int, producer: int, epoch: int, sequence: int) -> None:
-    entry = encode(records, now_ms, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+@given(records_of, st.integers(0, 2**62))
+def test_what_goes_in_comes_out(records: list[bytes], now_ms: int) -> None:
+    entry = encode(records, now_ms)
     head = decode_head(entry)
     assert decode_records(entry) == records
     assert (head.count, head.size) == (len(records), len(entry))
     assert len(entry) == encoded_size(len(records), sum(map(len, records)))
     assert (head.first_timestamp_ms, head.max_timestamp_ms) == (now_ms, now_ms)
+    assert (head.producer_id, head.producer_epoch, head.base_sequence, head.digests) == (-1, -1, -1, b"")
+    assert not head.numbered
+
+
+@given(records_of, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1), st.randoms())
+def test_a_producers_batch_carries_its_numbers_and_a_digest_of_each_record(
+    records: list[bytes], producer: int, epoch: int, sequence: int, chance: random.Random
+) -> None:
+    digests = chance.randbytes(DIGEST_BYTES * len(records))
+    entry = encode(records, 1, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, digests=digests)
+    head = decode_head(entry)
     assert (head.producer_id, head.producer_epoch, head.base_sequence) == (producer, epoch, sequence)
+    assert head.digests == digests
+    assert head.numbered
+    assert decode_records(entry) == records
+
+
+def test_digests_and_producers_come_together_or_not_at_all() -> None:
+    for wrong in ({"producer_id": 1}, {"digests": b"1234"}, {"producer_id": 1, "digests": b"12345678"}):
+        with pytest.raises(ValueError, match="digests for 1 records"):
+            encode([b"x"], 1, **wrong)  # type: ignore[arg-type]
+    entry = bytearray(encode([b"x"], 1, producer_id=5, producer_epoch=0, base_sequence=0, digests=b"1234"))
+    entry[2] = 1  # the version without digests
+    with pytest.raises(Damaged, match="does not go with producer 5"):
+        decode_head(bytes(entry))
 
 
 @given(records_of, st.data())
@@ -52,7 +78,7 @@ def test_any_cut_is_noticed(records: list[bytes], data: st.DataObject) -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_never_raises_anything_else(garbage: bytes) -> None:
-    for entry in (garbage, b"\0\1\1" + garbage):
+    for entry in (garbage, b"\0\1\1" + garbage, b"\0\1\2" + garbage):
         for decode in (decode_head, decode_records):
             try:
                 decode(entry)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.partition.batch import Attributes, encode
-from node.partition.commands import Trim, UnknownCommand, decode
+from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.machine import (
     Accepted,
     ForgetBelow,
@@ -57,6 +57,11 @@ def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
         (encode([b"x"], 1, attributes=Attributes.CONTROL), "invalid-record"),
         (Trim(0, 1, 1).encode(), "already-trimmed"),
         (Trim(99, 1, 1).encode(), "invalid-trim"),
+        (OpenProducer(1, 0, 0, 1).encode()[:-1], "damaged"),
+        (b"\0\3\x09" + OpenProducer(1, 0, 0, 1).encode()[3:], "unknown-command"),
+        (OpenProducer(-2, 0, 0, 1).encode(), "invalid-producer"),
+        (encode([b"x"], 1, producer_id=-2, producer_epoch=0, base_sequence=0, digests=b"...."), "invalid-record"),
+        (encode([b"x"], 1, producer_id=2, producer_epoch=0, base_sequence=-1, digests=b"...."), "invalid-record"),
     ],
 )
 def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) -> None:
@@ -72,7 +77,12 @@ def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) ->
     assert machine.apply(6, batch_of(1))[0] == Accepted(3, 1000, 1)
 
 
-@given(st.lists(st.binary(max_size=80) | st.binary(max_size=80).map(lambda tail: b"\0\1\1" + tail), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"", b"\0\1\1", b"\0\1\2", b"\0\3\1"]), st.binary(max_size=80)).map(b"".join),
+        max_size=20,
+    )
+)
 def test_no_committed_bytes_raise(entries: list[bytes]) -> None:
     machine = PartitionMachine()
     for index, entry in enumerate(entries, 2):

@@ -43,13 +43,19 @@ class MemoryPartition:
         self.failure: vocabulary.Failed | None = None
         self.readers: list[MemoryReader] = []
         self.requests = 0
+        self.numbers: list[vocabulary.Numbers | None] = []
+        self.duplicates = 0
+        self.wishes: list[vocabulary.ProducerWish] = []
 
     @property
     def next_offset(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def append(self, records: list[bytes], done: vocabulary.AppendDone) -> None:
+    def append(
+        self, records: list[bytes], done: vocabulary.AppendDone, numbers: vocabulary.Numbers | None = None
+    ) -> None:
         self.requests += 1
+        self.numbers.append(numbers)
         if self.failure is not None:
             done(self.failure)
             return
@@ -57,7 +63,7 @@ class MemoryPartition:
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms)
+        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates)
         if self.held is None:
             done(outcome)
         else:
@@ -67,6 +73,17 @@ class MemoryPartition:
         reader = MemoryReader(self, start, wake)
         self.readers.append(reader)
         return reader
+
+    async def open_producer(self, wish: vocabulary.ProducerWish) -> vocabulary.ProducerOpened | vocabulary.Failed:
+        self.wishes.append(wish)
+        return self.failure or vocabulary.ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
+
+    async def producers(self, after: int, limit: int) -> list[vocabulary.ProducerInfo]:
+        every = [
+            vocabulary.ProducerInfo(5, 0, None, None, 1000, 0),
+            vocabulary.ProducerInfo(2**63 - 1, 2**15 - 1, 2**31 - 1, 0, 1000, 7),
+        ]
+        return [one for one in every if one.producer_id > after][:limit]
 
     async def info(self) -> vocabulary.PartitionInfo:
         return vocabulary.PartitionInfo(

@@ -73,7 +73,7 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
         requests = partition.requests
         stand_in = partition.append
 
-        def refuse_once(records: list[bytes], done: Any) -> None:
+        def refuse_once(records: list[bytes], done: Any, numbers: Any = None) -> None:
             stand_in(records, done)
             partition.failure = None
 

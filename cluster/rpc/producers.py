@@ -1,0 +1,73 @@
+"""Idempotent producers on the wire: the node's words to messages and back, both sides in one place.
+
+The rule: a message that is well formed makes a value; whether it makes sense is the partition's to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import Vocabulary
+
+
+def numbers_field(numbers: Any) -> pb.Numbers | None:
+    if numbers is None:
+        return None
+    return pb.Numbers(
+        producer_id=numbers.producer_id, epoch=numbers.epoch, first=numbers.first, digests=numbers.digests
+    )
+
+
+def numbers_of(request: pb.AppendRequest, vocabulary: Vocabulary) -> Any:
+    if not request.HasField("numbers"):
+        return None
+    numbers = request.numbers
+    return vocabulary.Numbers(numbers.producer_id, numbers.epoch, numbers.first, numbers.digests)
+
+
+def failed(failure: pb.Failure, vocabulary: Vocabulary) -> Any:
+    return vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known)
+
+
+def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:
+    return pb.OpenProducerRequest(
+        group=group, producer_id=wish.producer_id, epoch=wish.epoch, last_sequence=wish.last_sequence
+    )
+
+
+def wish_of(request: pb.OpenProducerRequest, vocabulary: Vocabulary) -> Any:
+    stated = [
+        getattr(request, name) if request.HasField(name) else None for name in ("producer_id", "epoch", "last_sequence")
+    ]
+    return vocabulary.ProducerWish(*stated)
+
+
+def opened_reply(opened: Any) -> pb.OpenProducerReply:
+    return pb.OpenProducerReply(producer_id=opened.producer_id, epoch=opened.epoch, last_sequence=opened.last_sequence)
+
+
+def opened(reply: pb.OpenProducerReply, vocabulary: Vocabulary) -> Any:
+    return vocabulary.ProducerOpened(reply.producer_id, reply.epoch, reply.last_sequence)
+
+
+def info_field(info: Any) -> pb.ProducerInfo:
+    return pb.ProducerInfo(
+        producer_id=info.producer_id,
+        epoch=info.epoch,
+        last_sequence=info.last_sequence,
+        last_offset=info.last_offset,
+        last_active_ms=info.last_active_ms,
+        remembered=info.remembered,
+    )
+
+
+def info_of(field: pb.ProducerInfo, vocabulary: Vocabulary) -> Any:
+    return vocabulary.ProducerInfo(
+        producer_id=field.producer_id,
+        epoch=field.epoch,
+        last_sequence=field.last_sequence if field.HasField("last_sequence") else None,
+        last_offset=field.last_offset if field.HasField("last_offset") else None,
+        last_active_ms=field.last_active_ms,
+        remembered=field.remembered,
+    )

@@ -1,0 +1,76 @@
+"""A partition's machine driven by hand, as idempotent producers see it."""
+
+from __future__ import annotations
+
+from node.partition.batch import encode
+from node.partition.commands import OpenProducer
+from node.partition.machine import Accepted, Opened, PartitionMachine, Rejected
+from node.partition.producers import Producer
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def digests_of(contents: str) -> bytes:
+    """One letter is one event: equal letters, equal bytes."""
+    return b"".join(letter.encode() * 4 for letter in contents)
+
+
+class Log:
+    """`machine`, with the next index and a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.machine = PartitionMachine()
+        self.index = 0
+        self.now_ms = 1_000_000
+
+    def opened(self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None) -> Opened:
+        result = self.open(producer_id, epoch, last)
+        assert isinstance(result, Opened), result
+        return result
+
+    def open(
+        self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
+    ) -> Opened | Rejected:
+        result = self.apply(OpenProducer(producer_id, epoch, last, self.now_ms).encode())
+        assert isinstance(result, Opened | Rejected)
+        return result
+
+    def send(self, producer_id: int, epoch: int, first: int, contents: str) -> Accepted | Rejected:
+        entry = encode(
+            [letter.encode() for letter in contents],
+            self.now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=first,
+            digests=digests_of(contents),
+        )
+        result = self.apply(entry)
+        assert isinstance(result, Accepted | Rejected)
+        return result
+
+    def plain(self, events: int = 1) -> Accepted:
+        result = self.apply(encode([b"p"] * events, self.now_ms))
+        assert isinstance(result, Accepted)
+        return result
+
+    def apply(self, entry: bytes) -> object:
+        self.index += 1
+        result, _ = self.machine.apply(self.index, entry)
+        return result
+
+    def producer(self, producer_id: int) -> Producer:
+        found = self.machine.producers.get(producer_id)
+        assert found is not None
+        return found
+
+    def restart(self) -> None:
+        """From the checkpoint; what is written next is the same as if nothing had happened."""
+        data = self.machine.checkpoint()
+        self.machine = PartitionMachine()
+        self.machine.restore(data)
+        assert self.machine.checkpoint() == data
+
+
+def code(result: object) -> str:
+    assert isinstance(result, Rejected), result
+    return result.code
