@@ -1,10 +1,16 @@
-"""What tests measured, shown at the end of the run, whichever process they ran in."""
+"""For all tests: what they measured is shown at the end of the run, whichever process they ran in; and no verdict of
+hypothesis depends on how busy the machine is.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture
