@@ -6,8 +6,9 @@ when it was handed to gRPC on a stream that the other node had accepted, else `n
 retriable); the unanswered bytes are bounded (beyond: `overloaded`). Requests of one loop turn travel in one message,
 since a message costs 50 us and a request 2.
 
-Nothing overtakes a request that was refused for the moment: the other node refuses all behind it on the stream, this
-side refuses what comes until all of them are answered, and only the next stream takes requests again.
+Nothing overtakes a request that was refused for the moment, or whose outcome is unknown: the other node refuses all
+behind it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
+requests again.
 """
 
 from __future__ import annotations
@@ -146,8 +147,11 @@ class AppendStream:
         if not reply.HasField("failure"):
             return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates)
         outcome = failed(reply.failure, self._vocabulary)
-        if reply.failure.kind in TRANSIENT_KINDS and self._refusal is None:
+        if self._refusal is None and reply.failure.kind in TRANSIENT_KINDS:
             self._refusal = outcome
+        elif self._refusal is None and reply.failure.kind == "unknown":
+            detail = f"node {self.node} lost leadership amid earlier records: retry, at the leader of the time"
+            self._refusal = self._vocabulary.Failed("not_leader", True, detail, None)
         return outcome
 
     def _retire(self) -> None:

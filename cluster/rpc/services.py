@@ -131,8 +131,8 @@ class AppendSession:
     """One gateway's appends to one partition.
 
     The links behind it pipeline, and submit again what was refused for the moment. What they sent before they learned
-    of a refusal must not get in front of it: so after the first one everything else on the stream is refused too, and
-    the gateway opens another (`append_client`).
+    of a refusal, or of an outcome that nobody knows, must not get in front of it: so after the first one everything
+    else on the stream is refused too, and the gateway opens another (`append_client`).
     """
 
     def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
@@ -200,8 +200,11 @@ class AppendSession:
             self._push(reply)
 
     def _refuse(self, request: int, failure: pb.Failure) -> None:
-        if failure.kind in TRANSIENT_KINDS and self._refusal is None:
+        if self._refusal is None and failure.kind in TRANSIENT_KINDS:
             self._refusal = failure
+        elif self._refusal is None and failure.kind == "unknown":
+            detail = f"node {self._self_id} lost leadership amid earlier records of this stream: retry on another"
+            self._refusal = _failure("not_leader", True, detail, None)
         self._push(pb.AppendReply(id=request, failure=failure))
 
     def _push(self, reply: pb.AppendReply) -> None:

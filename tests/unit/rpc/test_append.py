@@ -95,6 +95,29 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
         assert [r for b in partition.batches for r in b.records] == [b"before", b"first", b"second"]
 
 
+async def test_what_was_sent_behind_a_request_whose_outcome_is_unknown_is_refused() -> None:
+    """The first may be lost, and will be sent again by its producer: the second must not be in the log by then."""
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.failure = Failed("unknown", True, "leadership lost")
+        stand_in = partition.append
+
+        def lose_once(records: list[bytes], done: Any, numbers: Any = None) -> None:
+            stand_in(records, done)
+            partition.failure = None  # it leads again
+
+        partition.append = lose_once  # type: ignore[method-assign]
+        client = nodes[1].network.client(2)
+        answers: list[Any] = []
+        client.append(GROUP, [b"first"], answers.append)
+        client.append(GROUP, [b"second"], answers.append)
+        await until(lambda: len(answers) == 2, "both answers")
+        assert [answer.kind for answer in answers] == ["unknown", "not_leader"]
+        client.append(GROUP, [b"again"], answers.append)
+        await until(lambda: len(answers) == 3, "the next stream")
+        assert [r for b in partition.batches for r in b.records] == [b"again"]
+
+
 async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_is_answered() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
