@@ -19,7 +19,7 @@ from types import TracebackType
 
 from holdfast.client import wire
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
-from holdfast.client.events import DeliveryReader, Event
+from holdfast.client.events import DeliveryReader, ReceivedEvent
 from holdfast.client.info import PartitionInfo, read_complete_info, read_info
 from holdfast.client.links import Receiver
 from holdfast.client.network import Backoff, Network, NetworkOptions
@@ -70,7 +70,7 @@ class ConsumerClient:
         self._wanted = list(partitions) if partitions is not None else None
         self._network = Network(servers, self.options.network)
         self._readers: list[PartitionReader] = []
-        self._arrived: deque[tuple[PartitionReader, list[Event]]] = deque()
+        self._arrived: deque[tuple[PartitionReader, list[ReceivedEvent]]] = deque()
         self._something = asyncio.Event()
         self._error: HoldfastError | None = None
         self._closed = False
@@ -129,7 +129,7 @@ class ConsumerClient:
 
     # ---------------------------------------------------------------- reading
 
-    async def receive(self, max_events: int = 1000, timeout_s: float | None = None) -> list[Event]:
+    async def receive(self, max_events: int = 1000, timeout_s: float | None = None) -> list[ReceivedEvent]:
         """The next events, all of one partition. `[]`: the timeout passed, or the end was reached (see `at_end`)."""
         if max_events < 1:
             raise ConfigurationError(f"max_events must be at least 1, not {max_events}")
@@ -158,19 +158,19 @@ class ConsumerClient:
         """With `until_end`: everything up to the end was handed out."""
         return self.options.until_end and not self._arrived and all(reader.finished for reader in self._readers)
 
-    async def batches(self) -> AsyncIterator[list[Event]]:
+    async def batches(self) -> AsyncIterator[list[ReceivedEvent]]:
         """Events as they arrive, in lists of one partition each."""
         while events := await self.receive():
             yield events
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncIterator[ReceivedEvent]:
         async for events in self.batches():
             for event in events:
                 yield event
 
     # ---------------------------------------------------------------- from the readers
 
-    def deliver(self, reader: PartitionReader, events: list[Event]) -> None:
+    def deliver(self, reader: PartitionReader, events: list[ReceivedEvent]) -> None:
         self._arrived.append((reader, events))
         self._something.set()
 
@@ -284,7 +284,7 @@ class PartitionReader:
 
     # ---------------------------------------------------------------- credit
 
-    def take(self, events: list[Event]) -> None:
+    def take(self, events: list[ReceivedEvent]) -> None:
         """The program has taken these: there is room for others."""
         self._buffered -= len(events)
         self.taken = events[-1].offset

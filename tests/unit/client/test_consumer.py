@@ -12,10 +12,10 @@ from holdfast.client import (
     ConfigurationError,
     ConsumerClient,
     ConsumerOptions,
-    Event,
     HoldfastError,
     NetworkOptions,
     NotFoundError,
+    ReceivedEvent,
     Start,
     TimeoutExpiredError,
     encode_event,
@@ -31,8 +31,8 @@ def fill(log: TinyLog, count: int, size: int = 0) -> None:
         log.append(partition, [encode_event(f"{partition}:{n}:".encode() + bytes(size), f"k{n}") for n in numbers])
 
 
-async def read_all(consumer: ConsumerClient) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
+async def read_all(consumer: ConsumerClient) -> dict[str, list[ReceivedEvent]]:
+    found: dict[str, list[ReceivedEvent]] = defaultdict(list)
     async with asyncio.timeout(10):
         async for event in consumer:
             found[event.partition].append(event)
