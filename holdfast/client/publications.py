@@ -62,12 +62,12 @@ class EventList:
 class Together:
     """Waits for several deliveries of a producer that is not idempotent."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, partition: str | None) -> None:
+    def __init__(self, partition: str | None) -> None:
         self._partition = partition
         self._settled = self._failed = 0
         self._wanted = 0
         self._first: HoldfastError | None = None
-        self._all: asyncio.Future[None] = loop.create_future()
+        self._all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(self, error: HoldfastError | None) -> None:
         """The callback of each of them."""

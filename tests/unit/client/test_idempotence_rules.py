@@ -58,7 +58,7 @@ async def last(producer: ProducerClient, partition: str = "0") -> int | None:
 
 async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
-    line = producer._lanes[partition]
+    line = producer._intake._lanes[partition]
     async with asyncio.timeout(5):
         while line._publisher._sender is not None:  # type: ignore[union-attr]  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.002)
