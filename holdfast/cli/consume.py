@@ -12,9 +12,10 @@ import click
 
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.consumer import ConsumerClient
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.network import NetworkOptions
+from holdfast.client.options import ConsumerOptions
 from holdfast.client.start import Start
 
 

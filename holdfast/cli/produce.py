@@ -13,7 +13,8 @@ from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.cli.lines import KeyColumn, lines, open_input
 from holdfast.cli.output import ProgressBar
 from holdfast.client.network import NetworkOptions
-from holdfast.client.producer import ProducerClient, ProducerOptions
+from holdfast.client.options import ProducerOptions
+from holdfast.client.producer import ProducerClient
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.consumer import ConsumerClient
 from holdfast.client.delivery import Delivery, DeliveryResult
 from holdfast.client.errors import (
     AdminError,
@@ -36,7 +36,7 @@ from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.info import PartitionInfo
 from holdfast.client.lane import ProducerStats
 from holdfast.client.network import NetworkOptions
-from holdfast.client.options import ProducerOptions
+from holdfast.client.options import ConsumerOptions, ProducerOptions
 from holdfast.client.producer import ProducerClient
 from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 from holdfast.client.start import Start

@@ -1,4 +1,4 @@
-"""How a producer behaves; every bound has a default that suits a program on one core."""
+"""How producers and consumers behave; every bound has a default that suits a program on one core."""
 
 from __future__ import annotations
 
@@ -59,3 +59,19 @@ class ProducerOptions:
             if not isinstance(partition, str):
                 raise ConfigurationError(f"partitions are named by strings, not {partition!r}")
             options.check(partition)
+
+
+@dataclass(frozen=True)
+class ConsumerOptions:
+    """Of a `ConsumerClient`."""
+
+    prefetch: int = 4000  # events under way or buffered, per partition
+    prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
+    reconnect_timeout_s: float = 30.0  # a partition that cannot be reached for so long is an error
+    until_end: bool = False  # stop at what was the end of the log when the consumer started
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def check(self) -> None:
+        for name in ("prefetch", "prefetch_bytes", "reconnect_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")

@@ -26,7 +26,6 @@ from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
     InvalidOperationError,
-    UndeliveredError,
 )
 from holdfast.client.eventbatch import EventBatch
 from holdfast.client.events import Event, encode_content, encode_event
@@ -331,5 +330,3 @@ def _event(event: Event | bytes | str, key: str | None, properties: Mapping[str,
         return event
     return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)
 
-
-__all__ = ["ProducerClient", "ProducerOptions", "ProducerStats", "UndeliveredError"]

@@ -7,7 +7,8 @@ import threading
 import time
 
 from holdfast.client.errors import HoldfastError
-from holdfast.client.producer import ProducerClient, ProducerOptions
+from holdfast.client.options import ProducerOptions
+from holdfast.client.producer import ProducerClient
 from tests.integration.history import Sent
 from tests.integration.plain import WAIT_S
 
