@@ -157,7 +157,7 @@ class EventTooLargeError(RejectedError):
 
     @classmethod
     def of(cls, size: int, limit: int) -> EventTooLargeError:
-        return cls(f"event refused: it has {size} bytes, encoded, and the node takes {limit}")
+        return cls(f"event refused: it has {size} bytes, encoded, and the node takes {limit}: split it")
 
 
 class UndeliveredError(HoldfastError):
