@@ -66,6 +66,12 @@ class Delivery:
             if self._future is None:
                 self._future = asyncio.get_running_loop().create_future()
             yield from asyncio.shield(self._future)
+        return self.result()
+
+    def result(self) -> DeliveryResult:
+        """Of a delivery that is done."""
+        assert self._settled, "await it first"
+        self._asked = True
         if self._error is not None:
             raise self._error
         return DeliveryResult(self.partition, None, self.sequence_number, 1)

@@ -81,7 +81,7 @@ class ProducerClient:
         try:
             await self.start()
         except BaseException:
-            await self._shut()
+            await self.abandon()
             raise
         return self
 
@@ -91,7 +91,7 @@ class ProducerClient:
         if kind is None:
             await self.close()
         else:
-            await self._shut()
+            await self.abandon()
 
     async def close(self) -> None:
         """Take nothing more, wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises
@@ -100,9 +100,10 @@ class ProducerClient:
         try:
             await self.flush()
         finally:
-            await self._shut()
+            await self.abandon()
 
-    async def _shut(self) -> None:
+    async def abandon(self) -> None:
+        """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
         if not self._closed:
             self._closing = self._closed = True
             await self._intake.close()
