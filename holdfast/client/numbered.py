@@ -73,11 +73,11 @@ class NumberedLine:
         self._publisher.check_usable()
 
     async def properties(self) -> PartitionPublishingProperties:
-        """Opens the partition if that has not been done."""
+        """Opens the partition if that has not been done. What was known before an end can still be read."""
         publisher = self._publisher
-        publisher.check_usable()
         if not publisher.identity.known:
             async with publisher.turn:
+                publisher.check_usable()
                 await publisher.ready()
         return publisher.identity.properties()
 
