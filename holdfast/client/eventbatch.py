@@ -52,15 +52,8 @@ class EventBatch:
         """Add an event if there is room for it. An event that no batch has room for raises `EventTooLargeError`."""
         if self.is_locked:
             raise InvalidOperationError(f"the batch {'was' if self._published else 'is being'} published: it is locked")
-        event = event if isinstance(event, Event) else Event(event)
-        if event.key is not None and (self.numbered or self.key not in (None, event.key)):
-            raise ConfigurationError(f"an event with the key {event.key!r} does not belong into {self!r}")
-        if self.numbered:
-            content = encode_content(event.body, event.properties)
-            size = NUMBERING_BYTES + len(content)
-        else:
-            content = encode_event(event.body, self.key if event.key is None else event.key, event.properties)
-            size = len(content)
+        content = self._content(event)
+        size = NUMBERING_BYTES + len(content) if self.numbered else len(content)
         if size > self.max_bytes:
             raise EventTooLargeError(f"an event of {size} bytes is larger than a batch of {self.max_bytes}")
         if self.size_bytes + size > self.max_bytes or (self.numbered and len(self) >= MAX_BATCH_EVENTS):
@@ -68,6 +61,15 @@ class EventBatch:
         self.contents.append(content)
         self.size_bytes += size
         return True
+
+    def _content(self, event: Event | bytes | str) -> bytes:
+        if isinstance(event, bytes):  # the usual case, for which no Event is made
+            return encode_content(event) if self.key is None else encode_event(event, self.key)
+        event = event if isinstance(event, Event) else Event(event)
+        if event.key is not None and (self.numbered or self.key not in (None, event.key)):
+            raise ConfigurationError(f"an event with the key {event.key!r} does not belong into {self!r}")
+        key = self.key if event.key is None else event.key
+        return encode_event(event.body, key, event.properties)
 
     def add(self, event: Event | bytes | str) -> None:
         """Add an event or raise `BatchFullError`."""

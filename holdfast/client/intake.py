@@ -226,7 +226,11 @@ class Intake:
                 stats=self._stats,
             )
             lane = self._lanes[partition] = NumberedLine(
-                publisher, settled=self._on_settled, confirmed=self._on_confirmed, unclaimed=self._on_failure
+                publisher,
+                stats=self._stats,
+                settled=self._on_settled,
+                confirmed=self._on_confirmed,
+                unclaimed=self._on_failure,
             )
             return lane
         lane = self._lanes[partition] = Lane(

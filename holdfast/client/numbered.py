@@ -26,6 +26,7 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
+from holdfast.client.lane import ProducerStats
 from holdfast.client.publisher import FATAL, Publisher
 from holdfast.client.publishing import NUMBERING_BYTES, PartitionPublishingProperties
 
@@ -51,14 +52,15 @@ class NumberedLine:
         self,
         publisher: Publisher,
         *,
+        stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
         confirmed: Callable[[str | None, int], None],
         unclaimed: Callable[[Delivery], None],
     ) -> None:
         """`settled`, `unclaimed`: as of a `Lane`, for what is buffered; `confirmed` for events of batches."""
         self._publisher = publisher
-        self._confirmed = confirmed
-        self._buffer = _Buffer(publisher.partition, settled, unclaimed)
+        self._confirmed, self._stats = confirmed, stats
+        self._buffer = _Buffer(publisher.partition, stats, settled, unclaimed)
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._publishing: asyncio.Task[None] | None = None  # a batch
@@ -127,6 +129,7 @@ class NumberedLine:
             publication.published(source.first_number)
         else:
             publication.unlock()
+            self._stats.failed += source.missing
         self._publisher.turn.release()
 
     # ---------------------------------------------------------------- the buffer: as a Lane has it
@@ -179,7 +182,7 @@ class _Batch:
     def __init__(self, contents: list[bytes], confirmed: Callable[[int], None]) -> None:
         self._deliveries = deque(Delivery(content) for content in contents)
         self._first = self._deliveries[0]
-        self._count = len(contents)
+        self._count = self.missing = len(contents)
         self._largest = max(map(len, contents))
         self._confirmed = confirmed
 
@@ -203,6 +206,7 @@ class _Batch:
         return _taken(self._deliveries, most, most_bytes)
 
     def accepted(self, deliveries: list[Delivery]) -> None:
+        self.missing -= len(deliveries)
         self._confirmed(len(deliveries))
 
     def refused(self, delivery: Delivery, error: RejectedError) -> None:
@@ -220,13 +224,15 @@ class _Buffer:
     def __init__(
         self,
         partition: str,
+        stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
         unclaimed: Callable[[Delivery], None],
     ) -> None:
         self.waiting: deque[Delivery] = deque()
         self.in_line = 0  # batches that wait for their turn
         self.taken = 0  # since the buffer has its turn
-        self._partition, self._settled, self._unclaimed = partition, settled, unclaimed
+        self._partition, self._stats = partition, stats
+        self._settled, self._unclaimed = settled, unclaimed
         self._most_bytes = 0
         self._out = 0
 
@@ -254,6 +260,7 @@ class _Buffer:
     def _without_too_large(self, deliveries: list[Delivery], limit: int) -> list[Delivery]:
         for one in deliveries:
             if len(one.content) > limit:
+                self._stats.rejected += 1
                 self._finish(one, EventTooLargeError.of(len(one.content), limit))
         return [one for one in deliveries if len(one.content) <= limit]
 
@@ -282,6 +289,7 @@ class _Buffer:
         self.waiting.clear()
         if not failed:
             return
+        self._stats.failed += len(failed)
         if not isinstance(error, FATAL):
             text = f"{len(failed)} events for partition {self._partition} were not confirmed: {error}"
             error = UndeliveredError(text, count=len(failed))
