@@ -165,8 +165,8 @@ class UndeliveredError(HoldfastError):
 
     advice = "check that the cluster has a majority of its nodes, then send them again (readers may see copies)"
 
-    def __init__(self, message: str, *, count: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, count: int, advice: str | None = None) -> None:
+        super().__init__(message, advice=advice)
         self.count = count
 
 

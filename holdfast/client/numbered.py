@@ -23,7 +23,6 @@ from holdfast.client.errors import (
     EventTooLargeError,
     HoldfastError,
     RejectedError,
-    TimeoutExpiredError,
     UndeliveredError,
 )
 from holdfast.client.lane import ProducerStats
@@ -103,9 +102,13 @@ class NumberedLine:
         self._publishing = task
         try:
             await self._to_its_end(task)
-        except TimeoutExpiredError as error:
+        except HoldfastError as error:
+            if not error.retriable:
+                raise
             raise UndeliveredError(
-                f"{len(source)} events for {publisher.what} were not confirmed: {error}", count=len(source)
+                f"{len(source)} events for {publisher.what} were not confirmed: {error}",
+                count=len(source),
+                advice="send the same batch again, by this producer: what had arrived is not stored twice",
             ) from error
 
     async def _to_its_end(self, task: asyncio.Task[None]) -> None:

@@ -184,7 +184,7 @@ class Publisher:
 
     # ---------------------------------------------------------------- the link
 
-    async def _open(self) -> Sender:
+    async def _open(self) -> None:
         identity, hint, self._closed_by = self.identity, self._closed_by, None
         try:
             sender = await self._network.attach_sender(
@@ -204,8 +204,8 @@ class Publisher:
             sender.abandon()
             raise
         self._stats.attached += 1
-        self._sender = sender
-        return sender
+        if self._closed_by is None:  # the node may have ended it in the same breath
+            self._sender = sender
 
     def _of_refused_attach(self, error: LinkRefusedError) -> LinkRefusedError:
         """Who was open before and is refused now, or claims numbers that the node does not know, must begin anew."""
@@ -265,12 +265,26 @@ class Publisher:
         if accepted and source is not None:
             self._stats.accepted += len(accepted)
             self._progress_s = self._loop.time()
-            if source.one_by_one and not self._returned:
-                self.identity.last = accepted[-1].sequence_number
+            if source.one_by_one:
+                self.identity.last = following(self._first_open, -1)
             source.accepted(accepted)
         if not in_flight:
             self._quiet.set()
         self._pump()
+
+    @property
+    def _first_open(self) -> int:
+        """The number of the first event that is not accepted. Answers need not come in order."""
+        first = self._next
+        if self._in_flight or self._returned:
+            in_flight, returned = next(iter(self._in_flight), None), min(self._returned, default=None)
+            if in_flight is not None and (returned is None or in_flight < returned):
+                first = _number_of(self._in_flight[in_flight])
+            elif returned is not None:
+                first = _number_of(self._returned[returned][0])
+        elif self._again:
+            first = _number_of(self._again[0])
+        return first
 
     def _not_accepted(self, number: int, delivery: Delivery, state: DeliveryState) -> None:
         error: Error | None = None
@@ -345,8 +359,7 @@ class Publisher:
         if not source.one_by_one:
             raise rejected
         self._progress_s = self._loop.time()
-        assert first.sequence_number is not None, "it was sent"
-        self._next = first.sequence_number
+        self._next = _number_of(first)
         self._again.popleft()
         for delivery in (first, *self._again):
             delivery.sequence_number = None
@@ -354,7 +367,7 @@ class Publisher:
 
     def _give_up(self, source: Source) -> None:
         """What is unconfirmed loses its numbers. Answers that are still under way must not reach a later publish."""
-        if self._in_flight and self._sender is not None:
+        if (self._in_flight or self._fatal is not None) and self._sender is not None:
             self._sender.abandon()
             self._sender = None
         unconfirmed = [delivery for delivery, _ in self._unconfirmed()]
@@ -362,3 +375,7 @@ class Publisher:
             delivery.sequence_number = None
         source.given_up(unconfirmed)
 
+
+def _number_of(delivery: Delivery) -> int:
+    assert delivery.sequence_number is not None, "it was sent"
+    return delivery.sequence_number

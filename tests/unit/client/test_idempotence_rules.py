@@ -832,3 +832,54 @@ async def test_an_event_that_the_node_would_not_take_is_refused_before_it_is_num
         await producer.send_batch([b"next"], partition="0")
     assert node.log.numbers("0") == [1, 2]
     assert node.log.bodies("0") == [b"small", b"next"]
+
+
+async def test_what_was_accepted_in_front_of_a_refusal_stays_counted(node: TinyNode) -> None:
+    """Also when the answers come in one piece, and the rest is given up afterwards."""
+    async with idempotent(node, delivery_timeout_s=0.4) as producer:
+        seen = 0
+
+        def first_three(payload: bytes) -> Any:
+            nonlocal seen
+            seen += 1
+            return ACCEPTED if seen <= 3 else Modified(delivery_failed=False)
+
+        node.answer = first_three
+        deliveries = [await producer.send(f"{n}", partition="0") for n in range(6)]
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+        assert [isinstance(outcome, UndeliveredError) for outcome in outcomes] == [False] * 3 + [True] * 3
+        assert await last(producer) == 3
+        node.answer = lambda payload: ACCEPTED
+        assert (await producer.send_batch([b"next"], partition="0")).sequence_number == 4
+
+
+async def test_a_link_that_ends_as_soon_as_it_is_open_is_no_place_to_wait(node: TinyNode) -> None:
+    """The detach may come in the same piece as the answer to the attach."""
+    ends = 3
+
+    def end_at_once(answer: dict[str, Any]) -> dict[str, Any]:
+        nonlocal ends
+        ends -= 1
+        if ends >= 0:
+            asyncio.get_running_loop().call_soon(node.close_links, Error("amqp:link:detach-forced", "not here"))
+        return answer
+
+    node.answer_identity = end_at_once
+    async with asyncio.timeout(10), idempotent(node) as producer:
+        await producer.send_batch([b"x"], partition="0")
+    assert node.log.numbers("0") == [1]
+
+
+async def test_without_any_server_a_batch_fails_and_is_free_again(node: TinyNode) -> None:
+    async with idempotent(node, delivery_timeout_s=0.3) as producer:
+        await producer.send_batch([b"1"], partition="0")
+        port = node.port
+        await node.crash()
+        batch = await batch_of(producer, b"2")
+        with pytest.raises(UndeliveredError) as caught:
+            await producer.send_batch(batch)
+        assert "the same batch again" in caught.value.advice
+        assert not batch.is_locked
+        await node.start(port)
+        await producer.send_batch(batch)
+    assert node.log.numbers("0") == [1, 2]
