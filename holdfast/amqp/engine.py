@@ -16,7 +16,7 @@ garbage collection) releases the C memory. An engine belongs to one thread at a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from cproton import ffi, lib
@@ -181,11 +181,12 @@ class Engine(EventPump):
         snd_settle_mode: int = MIXED,
         max_message_size: int | None = None,
         session: Session | None = None,
+        desired_capabilities: Sequence[str] = (),
     ) -> SenderLink:
         """Attaches a link that sends to `target` (an address or a Target). LinkOpened or LinkDetached follows."""
         place = Target(address=target) if isinstance(target, str) else target
         link = self._attach(lib.pn_sender, SenderLink, name, session, max_message_size)
-        link._write_attach(source or Source(), place, properties, snd_settle_mode, 0)
+        link._write_attach(source or Source(), place, properties, snd_settle_mode, 0, desired_capabilities)
         return link
 
     def open_receiver(
@@ -298,6 +299,9 @@ class Engine(EventPump):
         if self._prelude is not None:
             words = bytes(self._prelude.output)
             self._prelude.output.clear()
+            return words
+        if self._said:
+            words, self._said = self._said, b""
             return words
         if self._output_ended:
             return b""

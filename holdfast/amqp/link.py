@@ -266,6 +266,7 @@ class Link:
         properties: Mapping[str, Any] | None,
         snd_settle_mode: int,
         rcv_settle_mode: int,
+        desired_capabilities: Sequence[str] = (),
     ) -> None:
         impl = self._impl
         write_terminus(lib.pn_link_source(impl), source)
@@ -276,7 +277,10 @@ class Link:
         if properties:
             write_data(lib.pn_link_properties(impl), encode_symbol_map(properties))
         self._engine._expect_output()
-        lib.pn_link_open(impl)
+        if desired_capabilities:
+            self._engine._attach_desiring(self, desired_capabilities)
+        else:
+            lib.pn_link_open(impl)
 
     def _drop(self) -> None:
         """Lets go of the C object; the engine gives back our reference when no queued event can mention it."""

@@ -10,11 +10,12 @@ Rules never broken:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cproton import ffi, lib
 
+from holdfast.amqp.attaching import frames_of, with_capabilities
 from holdfast.amqp.codec import Described, symbol, symbols_of, ulong
 from holdfast.amqp.dispositions import read_condition, text
 from holdfast.amqp.errors import (
@@ -90,6 +91,7 @@ class EventPump(Transferring):
         self._held = 0
         self._spoke = False
         self._at_eof = False
+        self._said = b""
         self._last_words = b""
         self._output_ended = False
         self._connection = lib.pn_connection()
@@ -294,6 +296,7 @@ class EventPump(Transferring):
 
     def _die(self, error: Error | None, last_words: bytes) -> None:
         """Ends a connection that has no AMQP layer (any more): the bytes given are the last ones."""
+        self._said = b""
         self._last_words += last_words
         self._output_ended = True
         self._finish(error)
@@ -313,12 +316,17 @@ class EventPump(Transferring):
         self._die(error, b"".join(words))
 
     def _flush(self) -> list[bytes]:
-        words: list[bytes] = []
-        while (count := lib.pn_transport_peek(self._transport, read_buffer.memory, READ_BUFFER_BYTES)) > 0:
-            words.append(read_buffer.view[:count])
-            lib.pn_transport_pop(self._transport, count)
-            self._spoke = True
-        return words
+        """All that is to be said now; taken."""
+        said, self._said = self._said, b""
+        words = frames_of(self._transport, read_buffer.memory, read_buffer.view, READ_BUFFER_BYTES)
+        self._spoke = self._spoke or bool(words)
+        return [said, *words] if said else words
+
+    def _attach_desiring(self, link: Link, desired: Sequence[str]) -> None:
+        """Opens a link whose attach states capabilities; it is said at once, behind what was to be said before it."""
+        before = b"".join(self._flush())
+        lib.pn_link_open(link._impl)
+        self._said = before + with_capabilities(b"".join(self._flush()), link.name, desired)
 
 
 def _bury(graves: list[Any]) -> None:

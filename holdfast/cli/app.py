@@ -10,6 +10,7 @@ from holdfast.cli.consume import consume
 from holdfast.cli.demo import demo
 from holdfast.cli.logs import log, node
 from holdfast.cli.produce import produce
+from holdfast.cli.producers import producer
 
 EPILOG = """
 \b
@@ -34,5 +35,5 @@ def main() -> None:
     """
 
 
-for command in (bench, cluster, consume, demo, log, node, produce):
+for command in (bench, cluster, consume, demo, log, node, produce, producer):
     main.add_command(command)

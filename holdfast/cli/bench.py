@@ -20,9 +20,10 @@ import click
 from holdfast.cli.errors import CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.client.admin import AdminClient
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import AdminError, HoldfastError
-from holdfast.client.producer import ProducerClient, ProducerOptions
+from holdfast.client.options import ConsumerOptions, ProducerOptions
+from holdfast.client.producer import ProducerClient
 from holdfast.client.start import Start
 
 SAMPLE_EVERY = 50  # events; a callback per event would measure the callbacks

@@ -12,9 +12,10 @@ import click
 
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
-from holdfast.client.events import Event
+from holdfast.client.consumer import ConsumerClient
+from holdfast.client.events import ReceivedEvent
 from holdfast.client.network import NetworkOptions
+from holdfast.client.options import ConsumerOptions
 from holdfast.client.start import Start
 
 
@@ -107,7 +108,7 @@ def parse_time_ms(text: str) -> int:
         ) from error
 
 
-def _print(frame: Frame, events: list[Event], show: str) -> None:
+def _print(frame: Frame, events: list[ReceivedEvent], show: str) -> None:
     if frame.output.as_json:
         for event in events:
             frame.output.line(_document(event))
@@ -125,7 +126,7 @@ def _print(frame: Frame, events: list[Event], show: str) -> None:
     out.flush()
 
 
-def _document(event: Event) -> dict[str, Any]:
+def _document(event: ReceivedEvent) -> dict[str, Any]:
     """An event as JSON: the body as text when it is UTF-8, else as `body_base64`."""
     document: dict[str, Any] = {
         "partition": event.partition,

@@ -19,9 +19,11 @@ from holdfast.cli.output import Output, ProgressBar
 from holdfast.cli.processes import LocalCluster
 from holdfast.cli.trades import Published, ReadBack, read_trades
 from holdfast.client.admin import AdminClient
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.consumer import ConsumerClient
+from holdfast.client.lane import ProducerStats
 from holdfast.client.network import NetworkOptions
-from holdfast.client.producer import ProducerClient, ProducerStats
+from holdfast.client.options import ConsumerOptions
+from holdfast.client.producer import ProducerClient
 from holdfast.client.start import Start
 
 LOG = "trades"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.cli.errors import CliError
-from holdfast.client.events import Event
+from holdfast.client.events import ReceivedEvent
 
 HEADER = b"ms_of_day,symbol,price,size,exchange,conditions,suspicious"
 SYMBOL_COLUMN = 1
@@ -93,7 +93,7 @@ class ReadBack:
         self.strangers = 0  # events of somebody else
         self.disorder: list[str] = []
 
-    def add(self, event: Event) -> None:
+    def add(self, event: ReceivedEvent) -> None:
         fields = event.body.split(b",", 4)
         if len(fields) < 5 or fields[0] != self._run:
             self.strangers += 1

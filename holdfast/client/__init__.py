@@ -2,55 +2,81 @@
 
     from holdfast.client import ProducerClient, ConsumerClient, AdminClient, Start
 
-Whatever goes wrong is a `HoldfastError` that says whether to try again and what to do.
+`holdfast.client.sync` holds the same names for programs without an event loop. Whatever goes wrong is a `HoldfastError`
+that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.consumer import ConsumerClient
+from holdfast.client.delivery import Delivery, DeliveryResult
 from holdfast.client.errors import (
     AdminError,
+    BatchFullError,
     BufferFullError,
     ClosedError,
     ConfigurationError,
     ConnectionLostError,
+    EventTooLargeError,
     HoldfastError,
+    InvalidOperationError,
     LinkRefusedError,
     NotFoundError,
+    OutOfOrderError,
+    ProducerStateError,
+    ProducerStolenError,
     ProtocolError,
     RejectedError,
     TimeoutExpiredError,
     UndeliveredError,
     UnreachableError,
+    UnsupportedError,
 )
-from holdfast.client.events import Event, encode_event
+from holdfast.client.eventbatch import EventBatch
+from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.info import PartitionInfo
+from holdfast.client.lane import ProducerStats
 from holdfast.client.network import NetworkOptions
-from holdfast.client.producer import ProducerClient, ProducerOptions, ProducerStats
+from holdfast.client.options import ConsumerOptions, ProducerOptions
+from holdfast.client.producer import ProducerClient
+from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 from holdfast.client.start import Start
 
 __all__ = [
     "AdminClient",
     "AdminError",
+    "BatchFullError",
     "BufferFullError",
     "ClosedError",
     "ConfigurationError",
     "ConnectionLostError",
     "ConsumerClient",
     "ConsumerOptions",
+    "Delivery",
+    "DeliveryResult",
     "Event",
+    "EventBatch",
+    "EventTooLargeError",
     "HoldfastError",
+    "InvalidOperationError",
     "LinkRefusedError",
     "NetworkOptions",
     "NotFoundError",
+    "OutOfOrderError",
     "PartitionInfo",
+    "PartitionPublishingOptions",
+    "PartitionPublishingProperties",
     "ProducerClient",
     "ProducerOptions",
+    "ProducerStateError",
     "ProducerStats",
+    "ProducerStolenError",
     "ProtocolError",
+    "ReceivedEvent",
     "RejectedError",
     "Start",
     "TimeoutExpiredError",
     "UndeliveredError",
     "UnreachableError",
+    "UnsupportedError",
     "encode_event",
 ]

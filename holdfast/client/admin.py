@@ -22,9 +22,11 @@ from holdfast.amqp.message import Message, Value, decode_message, encode_message
 from holdfast.amqp.states import ACCEPTED, DeliveryState
 from holdfast.client import wire
 from holdfast.client.connection import Connection
-from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, TimeoutExpiredError
+from holdfast.client.errors import AdminError, ConfigurationError, HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.info import OneMessage, PartitionInfo, read_complete_info, read_info
 from holdfast.client.network import Network, NetworkOptions
+
+PRODUCERS_PER_REQUEST = 1000  # about 100 KiB of answer
 
 
 class AdminClient:
@@ -88,6 +90,31 @@ class AdminClient:
     async def delete_log(self, name: str) -> None:
         """Delete a log with all its events."""
         await self._request("log", "delete", name, {}, changes=True)
+
+    async def list_producers(self, log: str, *, partition: str | None = None) -> list[dict[str, Any]]:
+        """The idempotent producers that a log's partitions remember, by partition and id: partition, producer_id (the
+        producer group), epoch (the owner level), last_sequence, last_offset, last_active_ms, remembered."""
+        if partition is None:
+            partitions = [str(entry["partition"]) for entry in (await self.describe_log(log))["partitions"]]
+        else:
+            partitions = [partition]
+        found: list[dict[str, Any]] = []
+        for name in partitions:
+            after = -1
+            while True:
+                given = {"partition": _number(name), "after": after, "limit": PRODUCERS_PER_REQUEST}
+                page = await self._request("producer", "list", log, given, changes=False)
+                producers = list(page.get("producers", []))
+                found += producers
+                if len(producers) < PRODUCERS_PER_REQUEST:
+                    break
+                after = int(producers[-1]["producer_id"])
+        return found
+
+    async def describe_producer(self, log: str, partition: str, producer_group_id: int) -> dict[str, Any]:
+        """What a partition remembers of one idempotent producer."""
+        given = {"partition": _number(partition), "producer_id": producer_group_id}
+        return await self._request("producer", "describe", log, given, changes=False)
 
     async def list_nodes(self) -> list[dict[str, Any]]:
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
@@ -224,6 +251,13 @@ class _Exchange:
     def on_closed(self, error: HoldfastError) -> None:
         self._credit.set()
         self._answer.on_closed(error)
+
+
+def _number(partition: str) -> int:
+    """Partitions are named by numbers in requests."""
+    if not partition.isdecimal():
+        raise ConfigurationError(f"{partition!r} is no partition: they are numbers, from 0 on")
+    return int(partition)
 
 
 def plain(value: Any) -> Any:

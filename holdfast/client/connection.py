@@ -17,7 +17,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from holdfast.amqp.codec import symbol
@@ -34,6 +34,7 @@ from holdfast.amqp.events import (
 from holdfast.amqp.link import SETTLED, Link, SenderLink
 from holdfast.amqp.terminus import Source
 from holdfast.client import wire
+from holdfast.client.address import Address
 from holdfast.client.errors import (
     ConnectionLostError,
     HoldfastError,
@@ -45,7 +46,6 @@ from holdfast.client.errors import (
 )
 from holdfast.client.links import ClientLink, Receiver, ReceiverOwner, Sender, SenderOwner
 from holdfast.client.start import Start
-from holdfast.client.wire import Address
 
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
@@ -129,10 +129,23 @@ class Connection(asyncio.Protocol):
 
     # ---------------------------------------------------------------- links
 
-    async def attach_sender(self, address: str, partition: str | None, owner: SenderOwner, *, bound_s: float) -> Sender:
-        """Attach a sending link; raises the node's refusal, a redirect included, as a typed error."""
+    async def attach_sender(
+        self,
+        address: str,
+        partition: str | None,
+        owner: SenderOwner,
+        *,
+        bound_s: float,
+        identity: Mapping[str, Any] | None = None,
+    ) -> Sender:
+        """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
+        idempotent producer says that it is, as link properties."""
         self._check_open()
-        link = self._engine.open_sender(address, properties=_partition_property(partition))
+        properties = _partition_property(partition)
+        desired: tuple[str, ...] = ()
+        if identity is not None:
+            properties, desired = {**properties, **identity}, (wire.IDEMPOTENT_CAPABILITY,)
+        link = self._engine.open_sender(address, properties=properties, desired_capabilities=desired)
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
         return sender
@@ -332,8 +345,8 @@ class Connection(asyncio.Protocol):
             self._tick = self._loop.call_at(deadline_s, self._tick_now)
 
 
-def _partition_property(partition: str | None) -> dict[Any, Any] | None:
-    return None if partition is None else {symbol(wire.LINK_PARTITION): symbol(partition)}
+def _partition_property(partition: str | None) -> dict[str, Any]:
+    return {} if partition is None else {wire.LINK_PARTITION: symbol(partition)}
 
 
 def _name(address: str, partition: str | None) -> str:

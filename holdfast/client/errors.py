@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.client import wire
+
 
 class HoldfastError(Exception):
     """Base of everything the client raises. `str(error)` is one or two sentences for a person."""
@@ -71,6 +73,24 @@ class BufferFullError(HoldfastError):
     advice = "await send(), which waits for room, or slow down"
 
 
+class BatchFullError(HoldfastError):
+    """The batch has no room for this event."""
+
+    advice = "send the batch, and put the event into a new one"
+
+
+class InvalidOperationError(HoldfastError):
+    """Not in this state: a batch is being published or was, an event has its number already."""
+
+    advice = "make a new batch, or new events"
+
+
+class UnsupportedError(HoldfastError):
+    """What was asked for does not exist (yet), here or at the node."""
+
+    advice = "see docs/client.md for what there is"
+
+
 class LinkRefusedError(HoldfastError):
     """The node refused or ended a link. `condition` is the AMQP error condition."""
 
@@ -85,6 +105,25 @@ class NotFoundError(LinkRefusedError):
     """The log, or the partition, does not exist."""
 
     advice = "check the name with `holdfast log list`, or create the log"
+
+
+class ProducerStateError(LinkRefusedError):
+    """An idempotent producer and the partition disagree about who it is, or which number comes next."""
+
+    advice = (
+        "recreate the client: without options it takes the partition's numbers (what was in doubt may then be stored "
+        "twice), with the saved ones it continues its own"
+    )
+
+
+class OutOfOrderError(ProducerStateError):
+    """A sequence number was neither the next one, nor known for the same event. Nothing of it was stored."""
+
+
+class ProducerStolenError(LinkRefusedError):
+    """Another client opened the same producer group with a higher owner level: this one must not publish any more."""
+
+    advice = "stop publishing to this partition; only who is to take it over opens it with a higher owner level"
 
 
 class LinkRedirected(HoldfastError):
@@ -108,13 +147,26 @@ class RejectedError(HoldfastError):
         self.condition = condition
 
 
+class EventTooLargeError(RejectedError):
+    """The event is larger than the node takes, or than the batch may become."""
+
+    advice = "split the event, or have the node's max_message_size raised"
+
+    def __init__(self, message: str, *, condition: str = "amqp:link:message-size-exceeded") -> None:
+        super().__init__(message, condition=condition)
+
+    @classmethod
+    def of(cls, size: int, limit: int) -> EventTooLargeError:
+        return cls(f"event refused: it has {size} bytes, encoded, and the node takes {limit}: split it")
+
+
 class UndeliveredError(HoldfastError):
     """Events could not be confirmed before the producer gave up; they may or may not be stored."""
 
     advice = "check that the cluster has a majority of its nodes, then send them again (readers may see copies)"
 
-    def __init__(self, message: str, *, count: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, count: int, advice: str | None = None) -> None:
+        super().__init__(message, advice=advice)
         self.count = count
 
 
@@ -149,6 +201,13 @@ RETRIABLE_CONDITIONS = frozenset(
 )
 
 
+# What ends an idempotent producer, by condition.
+FATAL_TO_PRODUCERS: dict[str, type[LinkRefusedError]] = {
+    wire.PRODUCER_STOLEN: ProducerStolenError,
+    wire.OUT_OF_ORDER: OutOfOrderError,
+}
+
+
 def link_error(condition: str | None, description: str | None, info: dict[Any, Any] | None, what: str) -> HoldfastError:
     """The typed error for a link that a node refused, redirected or ended."""
     condition, text = condition or "", description or ""
@@ -162,6 +221,8 @@ def link_error(condition: str | None, description: str | None, info: dict[Any, A
     message = f"{what}: {text or condition or 'ended by the node without a reason'}"
     if condition == "amqp:not-found":
         return NotFoundError(message, condition=condition)
+    if condition in FATAL_TO_PRODUCERS:
+        return FATAL_TO_PRODUCERS[condition](message, condition=condition)
     retriable = condition in RETRIABLE_CONDITIONS or not condition
     advice = "try again" if retriable else f"the node's reason is final ({condition})"
     return LinkRefusedError(message, condition=condition, retriable=retriable, advice=advice)

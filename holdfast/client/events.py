@@ -48,22 +48,52 @@ def _key_section(key: str) -> bytes:
     return _ANNOTATIONS + b"\xd1" + _u32.pack(len(_KEY_NAME) + len(value)) + _KEY_NAME + value
 
 
-def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, Any] | None = None) -> bytes:
-    """One event as an AMQP message. `properties` become application properties."""
+def encode_content(body: bytes, properties: Mapping[str, Any] | None = None) -> bytes:
+    """The part of a message that does not depend on where and as what it is sent: all but the annotations."""
     if properties:
-        annotations = {wire.ANNOTATION_GROUP_KEY: key} if key is not None else {}
         try:
-            return encode_message(
-                Message(body=body, message_annotations=annotations, application_properties=dict(properties))
-            )
+            return encode_message(Message(body=body, application_properties=dict(properties)))
         except Unencodable as error:
             raise ConfigurationError(f"the event's properties cannot be encoded: {error}") from error
     size = len(body)
-    data = _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _u32.pack(size)
-    return data + body if key is None else _key_section(key) + data + body
+    return (_DATA8 + bytes((size,)) if size < 256 else _DATA32 + _u32.pack(size)) + body
+
+
+def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, Any] | None = None) -> bytes:
+    """One event as an AMQP message. `properties` become application properties."""
+    content = encode_content(body, properties)
+    return content if key is None else _key_section(key) + content
 
 
 class Event:
+    """An event to be sent. `key` chooses the partition where the call that sends it names none.
+
+    `published_sequence_number` is set when an idempotent producer has published the event by `send` or as one of a
+    list given to `send_batch`; from then on it is not published again.
+    """
+
+    __slots__ = ("being_published", "body", "key", "properties", "published_sequence_number")
+
+    def __init__(
+        self,
+        body: bytes | bytearray | memoryview | str,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(body, bytes | bytearray | memoryview | str):
+            raise ConfigurationError(f"a body is bytes or str, not {type(body).__name__}")
+        self.body = body.encode("utf-8") if isinstance(body, str) else bytes(body)
+        self.key = key
+        self.properties = properties
+        self.published_sequence_number: int | None = None
+        self.being_published = False
+
+    def __repr__(self) -> str:
+        return f"Event({len(self.body)} bytes, key={self.key!r}, number={self.published_sequence_number})"
+
+
+class ReceivedEvent:
     """An event that was read. The parts behind `payload` are decoded when they are asked for."""
 
     __slots__ = ("_content", "offset", "partition", "payload", "timestamp_ms")
@@ -76,7 +106,7 @@ class Event:
         self._content = content  # where the part that the producer wrote begins
 
     def __repr__(self) -> str:
-        return f"Event(partition={self.partition!r}, offset={self.offset!r}, {len(self.payload)} bytes)"
+        return f"ReceivedEvent(partition={self.partition!r}, offset={self.offset!r}, {len(self.payload)} bytes)"
 
     @property
     def body(self) -> bytes:
@@ -147,14 +177,14 @@ class DeliveryReader:
         self._before = self._between = self._after = b"\xff"  # matches no message
         self._places = (0, 0, 0, 0, 0)
 
-    def read(self, payload: bytes) -> Event:
+    def read(self, payload: bytes) -> ReceivedEvent:
         offset_at, offset_end, time_at, time_end, end = self._places
         if (
             payload[:offset_at] == self._before
             and payload[offset_end:time_at] == self._between
             and payload[time_end:end] == self._after
         ):
-            return Event(
+            return ReceivedEvent(
                 self._seen_partition,
                 payload[offset_at:offset_end].decode("latin-1"),
                 _u64.unpack_from(payload, time_at)[0],
@@ -165,7 +195,7 @@ class DeliveryReader:
 
     _seen_partition: str = ""
 
-    def _read_in_full(self, payload: bytes) -> Event:
+    def _read_in_full(self, payload: bytes) -> ReceivedEvent:
         try:
             annotations = decode_message(payload).delivery_annotations
         except MalformedMessage as error:
@@ -178,9 +208,9 @@ class DeliveryReader:
             raise ProtocolError(f"a delivery from partition {partition} on a link bound to {self.partition}")
         content = _after_delivery_annotations(payload)
         if content is None:
-            return Event(partition, str(offset), int(timestamp), payload, 0)
+            return ReceivedEvent(partition, str(offset), int(timestamp), payload, 0)
         self._remember(payload, str(offset), int(timestamp), partition, content)
-        return Event(partition, str(offset), int(timestamp), payload, content)
+        return ReceivedEvent(partition, str(offset), int(timestamp), payload, content)
 
     def _remember(self, payload: bytes, offset: str, timestamp_ms: int, partition: str, content: int) -> None:
         """Note where the numbers are, when they are where a search finds them, offset first."""

@@ -19,12 +19,20 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.amqp.errors import Error
 from holdfast.amqp.states import ACCEPTED, DeliveryState, Modified, Rejected, Released
-from holdfast.client.errors import ClosedError, HoldfastError, RejectedError, TimeoutExpiredError, UndeliveredError
+from holdfast.client.delivery import Delivery
+from holdfast.client.errors import (
+    ClosedError,
+    EventTooLargeError,
+    HoldfastError,
+    RejectedError,
+    TimeoutExpiredError,
+    UndeliveredError,
+)
 from holdfast.client.links import Sender
 from holdfast.client.network import Backoff, Network
 
@@ -37,16 +45,6 @@ PUMP_BYTES = 256 * 1024
 QUIESCE_BOUND_S = 15.0
 # A link that neither confirms nor lets send for this share of the delivery timeout is given up for another one.
 STALL_SHARE = 0.5
-
-
-class Outgoing:
-    """One event on its way."""
-
-    __slots__ = ("done", "payload")
-
-    def __init__(self, payload: bytes, done: Callable[[HoldfastError | None], None] | None = None) -> None:
-        self.payload = payload
-        self.done = done
 
 
 @dataclass
@@ -74,17 +72,17 @@ class Lane:
         delivery_timeout_s: float,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
-        unclaimed: Callable[[HoldfastError], None],
+        unclaimed: Callable[[Delivery], None],
     ) -> None:
         """`settled(partition, events, payload bytes, confirmed)` is called when events leave the lane;
-        `unclaimed(error)` for each failed event that has nobody else to tell."""
+        `unclaimed(delivery)` for each that failed with nobody to tell."""
         self.partition = partition
         self._network, self._address = network, address
         self._window, self._delivery_timeout_s = window, delivery_timeout_s
         self._stats, self._settled, self._unclaimed = stats, settled, unclaimed
-        self._waiting: deque[Outgoing] = deque()
-        self._in_flight: dict[int, Outgoing] = {}  # by the engine's number, in the order sent
-        self._again: dict[int, Outgoing] = {}  # answered with "send it again"
+        self._waiting: deque[Delivery] = deque()
+        self._in_flight: dict[int, Delivery] = {}  # by the engine's number, in the order sent
+        self._again: dict[int, Delivery] = {}  # answered with "send it again"
         self._sender: Sender | None = None
         self._work = asyncio.Event()
         self._trouble = asyncio.Event()  # the link failed, or an answer asks for a repeat
@@ -99,12 +97,12 @@ class Lane:
     def outstanding(self) -> int:
         return len(self._waiting) + len(self._in_flight) + len(self._again)
 
-    def put(self, item: Outgoing) -> None:
-        """Append an event; `pump` must follow, soon."""
+    def put(self, items: Iterable[Delivery]) -> None:
+        """Append events; `pump` must follow, soon."""
         if not self._waiting and not self._in_flight and not self._again:
             # Nothing was awaited until now: the bound on progress starts here.
             self._progress_at_s = self._loop.time()
-        self._waiting.append(item)
+        self._waiting.extend(items)
 
     def pump(self) -> None:
         """Send what may be sent now."""
@@ -119,24 +117,23 @@ class Lane:
         waiting, in_flight = self._waiting, self._in_flight
         limit = sender.max_message_size or sys.maxsize
         while (count := min(len(waiting), sender.credit, self._window - len(in_flight), PUMP_EVENTS)) > 0:
-            items: list[Outgoing] = []
+            items: list[Delivery] = []
             size = 0
             while len(items) < count and size < PUMP_BYTES:
                 item = waiting.popleft()
-                if len(item.payload) > limit:  # the node would end the link, at each attempt
+                if len(item.content) > limit:  # the node would end the link, at each attempt
                     self._too_large(item, limit)
                     break
                 items.append(item)
-                size += len(item.payload)
+                size += len(item.content)
             if items:
-                numbers = sender.send_many([item.payload for item in items])
+                numbers = sender.send_many([item.content for item in items])
                 in_flight.update(zip(numbers, items, strict=True))
 
-    def _too_large(self, item: Outgoing, limit: int) -> None:
+    def _too_large(self, item: Delivery, limit: int) -> None:
         self._stats.rejected += 1
         self._progress_at_s = self._loop.time()
-        reason = f"it has {len(item.payload)} bytes, encoded, and the node takes {limit}: split it"
-        self._finish(item, RejectedError(f"event refused: {reason}", condition="amqp:link:message-size-exceeded"))
+        self._finish(item, EventTooLargeError.of(len(item.content), limit))
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""
@@ -161,9 +158,8 @@ class Lane:
                 if item is None:
                     continue
                 accepted += 1
-                size += len(item.payload)
-                if item.done is not None:
-                    item.done(None)
+                size += len(item.content)
+                item.settle(None)
             elif (item := in_flight.pop(number, None)) is not None:
                 self._not_accepted(number, item, state)
         if accepted:
@@ -175,7 +171,7 @@ class Lane:
         if self._waiting:
             self.pump()
 
-    def _not_accepted(self, number: int, item: Outgoing, state: DeliveryState) -> None:
+    def _not_accepted(self, number: int, item: Delivery, state: DeliveryState) -> None:
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
             self._stats.rejected += 1
@@ -272,6 +268,7 @@ class Lane:
             self._sender = None
             if sender is not None and stalled:
                 sender.abandon()
+                closed_by = closed_by or TimeoutExpiredError("the link made no progress")
         self._stats.resent += len(self._in_flight)
         self._requeue()
         if self._sender is not None:
@@ -297,9 +294,8 @@ class Lane:
             self._finish(item, undelivered)
         self._progress_at_s = self._loop.time()
 
-    def _finish(self, item: Outgoing, error: HoldfastError) -> None:
-        if item.done is not None:
-            item.done(error)
-        else:
-            self._unclaimed(error)
-        self._settled(self.partition, 1, len(item.payload), False)
+    def _finish(self, item: Delivery, error: HoldfastError) -> None:
+        item.settle(error)
+        if not item.claimed:
+            self._unclaimed(item)
+        self._settled(self.partition, 1, len(item.content), False)

@@ -6,7 +6,7 @@ Rule never broken: an owner hears `on_closed` exactly once, unless it closed the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.amqp.link import Link, ReceiverLink, SenderLink
@@ -79,6 +79,11 @@ class Sender(ClientLink):
     """A link that sends."""
 
     link: SenderLink
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What the node said in its answer to the attach."""
+        return self.link.remote_properties
 
     @property
     def credit(self) -> int:

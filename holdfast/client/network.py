@@ -3,8 +3,8 @@
 Problem: the servers that a program was given are only where it begins; partitions live where their leaders are,
 leaders move, and nodes die in the middle of it.
 Rules never broken: every attempt has a bound, and the whole has a deadline; a redirect is followed at most `MAX_HOPS`
-times in a row; what a redirect taught is forgotten as soon as that place fails, so that a stale hint costs one
-attempt.
+times in a row; what a redirect taught is remembered (a place per link's address and partition) and forgotten as soon
+as that place fails, so that a stale hint costs one attempt.
 Rejected: a background task that keeps a map of leaders fresh. The nodes know; asking them when it matters is never
 stale.
 """
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.client import wire
+from holdfast.client.address import Address
 from holdfast.client.connection import Connection
 from holdfast.client.errors import (
     ClosedError,
@@ -31,7 +32,6 @@ from holdfast.client.errors import (
 )
 from holdfast.client.links import Receiver, ReceiverOwner, Sender, SenderOwner
 from holdfast.client.start import Start
-from holdfast.client.wire import Address
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word i
 ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
 NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
 SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
+MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
 MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
@@ -80,6 +81,7 @@ class Network:
             raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
         self._learned: list[Address] = []
+        self._places: dict[str, Address] = {}
         self._suspect_until: dict[Address, float] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -94,11 +96,13 @@ class Network:
         *,
         deadline_s: float,
         hint: HoldfastError | None = None,
+        identity: Mapping[str, Any] | None = None,
     ) -> Sender:
-        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop."""
+        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`:
+        see `Connection.attach_sender`."""
 
         async def attach(connection: Connection, bound_s: float) -> Sender:
-            return await connection.attach_sender(address, partition, owner, bound_s=bound_s)
+            return await connection.attach_sender(address, partition, owner, bound_s=bound_s, identity=identity)
 
         return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
 
@@ -132,7 +136,9 @@ class Network:
     ) -> T:
         loop = asyncio.get_running_loop()
         started_s, backoff, hops = loop.time(), Backoff(), 0
-        target = self._redirect_target(hint) if isinstance(hint, LinkRedirected) else None
+        if hint is not None:
+            self._places.pop(what, None)  # the link that was there failed
+        target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
         last: HoldfastError | None = hint
         while (left_s := deadline_s - loop.time()) > 0:
             address = target or self._entry()
@@ -142,18 +148,21 @@ class Network:
                     return await attempt(connection, min(left_s, ATTACH_BOUND_S))
             except LinkRedirected as redirect:
                 last, hops = redirect, hops + 1
-                target = self._redirect_target(redirect)
+                target = self._redirect_target(redirect, what)
                 if hops <= MAX_HOPS:
                     continue
                 hops, target = 0, None
+                self._places.pop(what, None)
             except HoldfastError as error:
                 young = loop.time() - started_s < NOT_FOUND_GRACE_S
                 if not error.retriable and not (isinstance(error, NotFoundError) and young):
                     raise
                 last, target = error, None
+                self._places.pop(what, None)
                 if not isinstance(error, NotFoundError):
                     self._suspect(address)
             except TimeoutError:
+                self._places.pop(what, None)
                 break
             await backoff.wait(max(0.0, deadline_s - loop.time()))
         raise self._too_late(what, last)
@@ -167,12 +176,15 @@ class Network:
 
     # ---------------------------------------------------------------- addresses
 
-    def _redirect_target(self, redirect: LinkRedirected) -> Address:
+    def _redirect_target(self, redirect: LinkRedirected, what: str) -> Address:
         if not self.options.follow_redirects:
             raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
         target = Address(redirect.host, redirect.port, redirect.hostname)
         if target not in self._learned and target not in self._configured:
             self._learned = [*self._learned, target][-MAX_LEARNED:]
+        if len(self._places) >= MAX_PLACES:
+            self._places.pop(next(iter(self._places)))
+        self._places[what] = target
         return target
 
     def _suspect(self, address: Address) -> None:

@@ -5,9 +5,9 @@ would be a round trip per event.
 Rules never broken:
  - what `flush` or `close` returned without an error for is stored; what failed raises, exactly once;
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
- - events of one key stay in order (see `lane`); delivery is at least once: copies after a failover are counted.
-Rejected: a thread of its own with a lock per event; a batch timer (a loop turn already gathers what is produced in
-it).
+ - events of one key stay in order (see `lane`); delivery is at least once: copies after a failover are counted. With
+   `idempotent=True` there are none (see `publisher`), and every event needs its partition named.
+Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
 of that partition to its leader. With `route_by="node"` there is one agnostic link, and the node chooses.
@@ -17,53 +17,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-from holdfast.amqp.partition_key import partition_index
+from holdfast.client.delivery import Delivery, DeliveryResult, Done
 from holdfast.client.errors import (
-    BufferFullError,
     ClosedError,
     ConfigurationError,
-    HoldfastError,
-    NotFoundError,
-    UndeliveredError,
+    InvalidOperationError,
 )
-from holdfast.client.events import encode_event
-from holdfast.client.info import read_info
-from holdfast.client.lane import Lane, Outgoing, ProducerStats
-from holdfast.client.network import Network, NetworkOptions
+from holdfast.client.eventbatch import EventBatch
+from holdfast.client.events import Event, encode_content, encode_event
+from holdfast.client.intake import Intake
+from holdfast.client.lane import ProducerStats
+from holdfast.client.network import Network
+from holdfast.client.options import ProducerOptions
+from holdfast.client.publications import EventList, Together, claim
+from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 
-# Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
-ROUND_ROBIN_RUN = 64
 # `send` gives way to the event loop after so many events, or nothing would move until the buffer is full.
 YIELD_EVENTS = 256
-# Failures kept for the next `flush`; more are only counted.
-MAX_FAILURES_KEPT = 100
-# Bookkeeping per event besides its bytes, so that a million empty events are not free.
-EVENT_OVERHEAD_BYTES = 200
-
-Done = Callable[[HoldfastError | None], None]
-
-
-@dataclass(frozen=True)
-class ProducerOptions:
-    """How a producer behaves; every bound has a default that suits a program on one core."""
-
-    route_by: Literal["client", "node"] = "client"
-    window: int = 4000  # unconfirmed events per partition; the node's credit bounds them too
-    max_buffered_events: int = 50_000
-    max_buffered_bytes: int = 64 * 1024 * 1024
-    delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
-    network: NetworkOptions = field(default_factory=NetworkOptions)
-
-    def check(self) -> None:
-        if self.route_by not in ("client", "node"):
-            raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")
-        for name in ("window", "max_buffered_events", "max_buffered_bytes", "delivery_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
 
 
 class ProducerClient:
@@ -74,42 +48,40 @@ class ProducerClient:
         await producer.flush()                      # returns when everything is confirmed
     """
 
-    def __init__(self, servers: str | Sequence[str], log: str, options: ProducerOptions | None = None) -> None:
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        log: str,
+        options: ProducerOptions | None = None,
+        *,
+        idempotent: bool | None = None,
+        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
+    ) -> None:
+        """`idempotent`, `partition_options`: those of `options`, for short."""
         self.log = log
-        self.options = options or ProducerOptions()
-        self.options.check()
+        options = options or ProducerOptions()
+        if idempotent is not None:
+            options = replace(options, idempotent=idempotent)
+        if partition_options is not None:
+            options = replace(options, partition_options=dict(partition_options))
+        options.check()
+        self.options = options
         self.stats = ProducerStats()
-        # Called with a partition (None with route_by="node") and the number of its events just confirmed.
-        self.on_confirmed: Callable[[str | None, int], None] | None = None
-        self._network = Network(servers, self.options.network)
-        self._partitions: list[str] = []
-        self._lanes: dict[str | None, Lane] = {}
-        self._dirty: set[Lane] = set()
-        self._pump_scheduled = False
-        self._events = self._bytes = 0  # buffered: waiting or unconfirmed
-        self._room = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._room.set()
-        self._failures: list[HoldfastError] = []
-        self._failed = 0
-        self._turn = 0
-        self._this_turn = 0
-        self._closed = False
-        self._loop = asyncio.get_running_loop()
+        self._intake = Intake(Network(servers, options.network), log, options, self.stats)
+        self._closing = self._closed = False
 
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
         """Learn the log's partitions; raises `NotFoundError` when there is no such log."""
-        info = await read_info(self._network, self.log, timeout_s=self.options.delivery_timeout_s)
-        self._partitions = [entry.partition for entry in info]
+        self._check_open()
+        await self._intake.learn_partitions()
 
     async def __aenter__(self) -> ProducerClient:
         try:
             await self.start()
         except BaseException:
-            await self._shut()
+            await self.abandon()
             raise
         return self
 
@@ -119,178 +91,243 @@ class ProducerClient:
         if kind is None:
             await self.close()
         else:
-            await self._shut()
+            await self.abandon()
 
     async def close(self) -> None:
-        """Wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises what failed."""
+        """Take nothing more, wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises
+        what failed. Idempotent."""
+        self._closing = True
         try:
             await self.flush()
         finally:
-            await self._shut()
+            await self.abandon()
 
-    async def _shut(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._room.set()
-        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
-        await self._network.close()
+    async def abandon(self) -> None:
+        """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
+        if not self._closed:
+            self._closing = self._closed = True
+            await self._intake.close()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ClosedError("the producer was closed")
 
     @property
     def partitions(self) -> list[str]:
-        return list(self._partitions)
+        """The log's partitions, known after `start`."""
+        return list(self._intake.partitions)
 
     @property
     def outstanding(self) -> int:
         """Events that are buffered or on their way, not yet confirmed."""
-        return self._events
+        return self._intake.events
 
-    # ---------------------------------------------------------------- sending
+    @property
+    def on_confirmed(self) -> Callable[[str | None, int], None] | None:
+        """Called with a partition (None with route_by="node") and the number of its events just confirmed."""
+        return self._intake.on_confirmed
+
+    @on_confirmed.setter
+    def on_confirmed(self, callback: Callable[[str | None, int], None] | None) -> None:
+        self._intake.on_confirmed = callback
+
+    # ---------------------------------------------------------------- single events, buffered
 
     async def send(
         self,
-        body: bytes,
+        event: Event | bytes | str,
         *,
         key: str | None = None,
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
         done: Done | None = None,
-    ) -> None:
-        """Buffer one event, waiting for room if need be. `flush` says what became of it, or `done`: it is called with
-        None (confirmed) or with the error, which then is not `flush`'s any more."""
-        while not self._room.is_set():
-            await self._room.wait()
-        self._enqueue(encode_event(body, key, properties), key, partition, done)
-        if self._this_turn >= YIELD_EVENTS:
+    ) -> Delivery:
+        """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
+        give `done`: it is called with None (confirmed) or with the error. Where nobody asked, `flush` raises it."""
+        intake = self._intake
+        if not intake.has_room:
+            await intake.wait_for_room()
+        delivery = self._enqueue(event, key, partition, properties, done)
+        if intake.this_turn >= YIELD_EVENTS:
             await asyncio.sleep(0)  # let what was produced go out, and answers come in
+        return delivery
 
     def send_nowait(
         self,
-        body: bytes,
+        event: Event | bytes | str,
         *,
         key: str | None = None,
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
         done: Done | None = None,
-    ) -> None:
+    ) -> Delivery:
         """Buffer one event or raise `BufferFullError`."""
-        if not self._room.is_set():
-            raise BufferFullError(f"{self._events} events ({self._bytes} bytes) are unconfirmed")
-        self._enqueue(encode_event(body, key, properties), key, partition, done)
+        self._intake.check_room()
+        return self._enqueue(event, key, partition, properties, done)
 
-    async def send_and_confirm(self, body: bytes, **where: Any) -> None:
+    async def send_and_confirm(
+        self,
+        event: Event | bytes | str,
+        *,
+        key: str | None = None,
+        partition: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> DeliveryResult:
         """Send one event and return when it is stored; raises if it is not."""
-        confirmed: asyncio.Future[None] = self._loop.create_future()
-
-        def done(error: HoldfastError | None) -> None:
-            if confirmed.done():
-                return
-            if error is None:
-                confirmed.set_result(None)
-            else:
-                confirmed.set_exception(error)
-
-        await self.send(body, done=done, **where)
-        await confirmed
+        return await (await self.send(event, key=key, partition=partition, properties=properties))
 
     async def flush(self) -> None:
         """Return when nothing is outstanding. Raises the first failure since the last call, if there was one.
 
         Bounded: each event is confirmed, refused, or given up after the delivery timeout without any progress.
         """
-        await self._idle.wait()
-        if self._failures:
-            failures, count = self._failures, self._failed
-            self._failures, self._failed = [], 0
-            if count > 1:
-                failures[0].add_note(f"{count} events failed; this is the first failure")
-            raise failures[0]
+        await self._intake.finished()
+        self._intake.raise_failures()
+
+    # ---------------------------------------------------------------- batches
+
+    async def create_batch(
+        self, *, partition: str | None = None, key: str | None = None, max_bytes: int | None = None
+    ) -> EventBatch:
+        """An empty batch for one partition, for the partition of a key, or for whichever has its turn."""
+        self._check_open()
+        most = self.options.max_batch_bytes if max_bytes is None else max_bytes
+        if most <= 0:
+            raise ConfigurationError(f"max_bytes must be more than 0, not {most}")
+        if partition is not None and key is not None:
+            raise ConfigurationError("a batch is for a partition or for a key, not for both")
+        self._check_place(key, partition)
+        if partition is not None:
+            self._intake.check_partition(partition)
+        return EventBatch(partition, key, max_bytes=most, numbered=self.options.idempotent)
+
+    async def send_batch(
+        self,
+        batch: EventBatch | Sequence[Event | bytes | str],
+        *,
+        partition: str | None = None,
+        key: str | None = None,
+    ) -> DeliveryResult:
+        """Publish a batch, or a list of events, and return when all of it is confirmed.
+
+        Idempotent: it is published as a whole or raises; after a failure the same batch may be given again, and what
+        had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
+        """
+        self._check_open()
+        if isinstance(batch, EventBatch):
+            if partition is not None or key is not None:
+                raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
+            if batch.numbered != self.options.idempotent:
+                raise InvalidOperationError(
+                    "the batch was made by a producer of the other kind (idempotent or not)",
+                    advice="make it by create_batch of the producer that sends it",
+                )
+            partition, key = batch.partition, batch.key
+        self._check_place(key, partition)
+        if self.options.idempotent:
+            assert partition is not None, "checked before"
+            return await self._publish(batch, partition)
+        return await self._send_together(batch, partition, key)
+
+    async def _publish(self, batch: EventBatch | Sequence[Event | bytes | str], partition: str) -> DeliveryResult:
+        line = self._intake.line_for(partition)
+        line.check_usable()
+        publication = batch if isinstance(batch, EventBatch) else EventList(batch)
+        if not len(publication):
+            return DeliveryResult(partition, None, None, 0)
+        publication.lock()
+        self._intake.publishing(+1)
+        try:
+            await line.publish(publication)
+        finally:
+            self._intake.publishing(-1)
+        return DeliveryResult(partition, None, publication.starting_published_sequence_number, len(publication))
+
+    async def _send_together(
+        self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
+    ) -> DeliveryResult:
+        """All events over one lane; they are pipelined with whatever else is sent."""
+        await self._intake.wait_for_room()
+        self._check_open()
+        lane = self._intake.lane_for(key, partition)
+        together = Together(lane.partition)
+        if isinstance(batch, EventBatch):
+            batch.lock()
+            contents = batch.contents
+        else:
+            events = [_event(event, key, None) for event in batch]
+            contents = [encode_event(event.body, event.key, event.properties) for event in events]
+        if not contents:
+            return together.result
+        try:
+            self._intake.take_all(lane, [Delivery(content, lane.partition, together.done) for content in contents])
+            await together.wait(len(contents))
+        finally:
+            if isinstance(batch, EventBatch):
+                batch.unlock()
+        return together.result
+
+    # ---------------------------------------------------------------- idempotence
+
+    async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
+        """Who this producer is in a partition, and the number of the last event that it published there."""
+        self._check_open()
+        self._intake.check_partition(partition)
+        if not self.options.idempotent:
+            return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
+        return await self._intake.line_for(partition).properties()
+
+    def _check_place(self, key: str | None, partition: str | None) -> None:
+        if not self.options.idempotent:
+            return
+        if key is not None:
+            raise ConfigurationError(
+                "an idempotent producer publishes to partitions, not by key",
+                advice="choose the partition yourself, and name it",
+            )
+        if partition is None:
+            raise ConfigurationError(
+                "an idempotent producer must be told the partition", advice="give partition=..., see `partitions`"
+            )
 
     # ---------------------------------------------------------------- inside
 
     def _enqueue(
         self,
-        payload: bytes,
+        event: Event | bytes | str,
         key: str | None,
         partition: str | None,
+        properties: Mapping[str, Any] | None,
         done: Done | None,
-    ) -> None:
-        if self._closed:
-            raise ClosedError("the producer was closed")
-        lane = self._lane_for(key, partition)
-        lane.put(Outgoing(payload, done))
-        self._events += 1
-        self._bytes += len(payload) + EVENT_OVERHEAD_BYTES
-        if self._events >= self.options.max_buffered_events or self._bytes >= self.options.max_buffered_bytes:
-            self._room.clear()
-        if self._events == 1:
-            self._idle.clear()
-        self._this_turn += 1
-        self._dirty.add(lane)
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        """Once per loop turn: what was produced in it goes out together."""
-        self._pump_scheduled = False
-        self._this_turn = 0
-        dirty, self._dirty = self._dirty, set()
-        for lane in dirty:
-            lane.pump()
-
-    def _lane_for(self, key: str | None, partition: str | None) -> Lane:
-        if self.options.route_by == "node" and partition is None:
-            name: str | None = None
-        elif partition is not None:
-            name = partition
-        elif not self._partitions:
-            raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
-        elif key is not None:
-            name = self._partitions[partition_index(key, len(self._partitions))]
+    ) -> Delivery:
+        self._check_open()
+        given = event if isinstance(event, Event) else None
+        if given is not None or not isinstance(event, bytes):
+            whole = _event(event, key, properties)
+            body, key, properties = whole.body, whole.key, whole.properties
         else:
-            name = self._partitions[(self._turn // ROUND_ROBIN_RUN) % len(self._partitions)]
-            self._turn += 1
-        lane = self._lanes.get(name)
-        return lane if lane is not None else self._new_lane(name)
-
-    def _new_lane(self, partition: str | None) -> Lane:
-        if partition is not None and partition not in self._partitions:
-            known = ", ".join(self._partitions[:20])
-            raise NotFoundError(f"log {self.log!r} has no partition {partition!r} (it has {known})")
-        lane = Lane(
-            self._network,
-            self.log,
-            partition,
-            window=self.options.window,
-            delivery_timeout_s=self.options.delivery_timeout_s,
-            stats=self.stats,
-            settled=self._on_settled,
-            unclaimed=self._on_failure,
-        )
-        self._lanes[partition] = lane
-        return lane
-
-    def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
-        self._events -= events
-        self._bytes -= size + events * EVENT_OVERHEAD_BYTES
-        assert self._events >= 0, "an event was settled twice"
-        if not self._room.is_set() and self._has_room():
-            self._room.set()
-        if self._events == 0:
-            self._idle.set()
-        if confirmed and self.on_confirmed is not None:
-            self.on_confirmed(partition, events)
-
-    def _has_room(self) -> bool:
-        # Half empty, not one place: a sender that wakes up should find work for a whole batch.
-        options = self.options
-        return self._events <= options.max_buffered_events // 2 and self._bytes <= options.max_buffered_bytes // 2
-
-    def _on_failure(self, error: HoldfastError) -> None:
-        self._failed += 1
-        if len(self._failures) < MAX_FAILURES_KEPT:
-            self._failures.append(error)
+            body = event
+        if not self.options.idempotent:
+            lane = self._intake.lane_for(key, partition)
+            delivery = Delivery(encode_event(body, key, properties), lane.partition, done)
+            self._intake.take(lane, delivery)
+            return delivery
+        self._check_place(key, partition)
+        assert partition is not None, "checked before"
+        line = self._intake.line_for(partition)
+        line.check_usable()
+        delivery = Delivery(encode_content(body, properties), partition, done, given)
+        if given is not None:
+            claim([given])
+        self._intake.take(line, delivery)
+        return delivery
 
 
-__all__ = ["ProducerClient", "ProducerOptions", "ProducerStats", "UndeliveredError"]
+def _event(event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None) -> Event:
+    """What is to be sent, with what the call says of it."""
+    if not isinstance(event, Event):
+        return Event(event, key=key, properties=properties)
+    if key is None and properties is None:
+        return event
+    return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)
+

@@ -1,4 +1,4 @@
-"""The words and addresses a client shares with nodes on the wire, and addresses of servers.
+"""The words and addresses a client shares with nodes on the wire.
 
 This is the client's own copy (a client never imports a node); the `$management` protocol is written out in full in
 `docs/` and at the node. Rule never broken: every symbol that the client reads or writes stands in this file.
@@ -6,10 +6,7 @@ This is the client's own copy (a client never imports a node); the `$management`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
-
-from holdfast.client.errors import ConfigurationError
 
 EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
@@ -26,6 +23,16 @@ OFFSET_LATEST: Final = "@latest"
 START_FILTER_NAME: Final = "amqp:event-streams-delivery-annotations-filter"
 START_FILTER_CODE: Final = 0x200
 
+# Idempotent publishing: a capability of the attach; link properties and, by the same names, annotations of each event;
+# conditions.
+IDEMPOTENT_CAPABILITY: Final = "com.microsoft:idempotent-producer"
+PRODUCER_ID: Final = "com.microsoft:producer-id"
+PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"
+PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"
+PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
+OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
+NOT_ALLOWED: Final = "amqp:not-allowed"  # of an attach: numbers that the partition does not know (any more)
+
 INFO_SUFFIX: Final = "/$info"
 INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"
@@ -33,30 +40,6 @@ INFO_EARLIEST: Final = "earliest-offset"
 INFO_LATEST: Final = "latest-offset"
 INFO_LATEST_TIMESTAMP: Final = "latest-timestamp"
 INFO_AVAILABLE: Final = "available"
+INFO_NEXT_OFFSET: Final = "next-offset"
 
 MANAGEMENT: Final = "$management"
-
-DEFAULT_PORT: Final = 5672
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A server's host and port. `hostname` is the name it is to be greeted by, when that is another one."""
-
-    host: str
-    port: int
-    hostname: str = ""
-
-    @staticmethod
-    def parse(text: str) -> Address:
-        """`host`, `host:port` or `[v6]:port`."""
-        host, separator, port_text = text.strip().rpartition(":")
-        if not separator or text.strip().endswith("]"):
-            host, port_text = text.strip(), str(DEFAULT_PORT)
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port_text.isdigit() or not 0 < int(port_text) < 65536:
-            raise ConfigurationError(f"{text!r} is not an address", advice="write host:port, like 127.0.0.1:5672")
-        return Address(host, int(port_text))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -7,7 +7,8 @@ import threading
 import time
 
 from holdfast.client.errors import HoldfastError
-from holdfast.client.producer import ProducerClient, ProducerOptions
+from holdfast.client.options import ProducerOptions
+from holdfast.client.producer import ProducerClient
 from tests.integration.history import Sent
 from tests.integration.plain import WAIT_S
 
@@ -21,7 +22,17 @@ class _Abandoned(Exception):
 class HoldfastProducer:
     """`holdfast.client.ProducerClient` on a loop of its own thread."""
 
-    def __init__(self, servers: list[str], log: str, partition: str, name: str, *, per_second: int = 2000) -> None:
+    def __init__(
+        self,
+        servers: list[str],
+        log: str,
+        partition: str,
+        name: str,
+        *,
+        per_second: int = 2000,
+        idempotent: bool = False,
+    ) -> None:
+        self.idempotent = idempotent
         self.sent = Sent(name)
         self.acks: list[tuple[float, float]] = []
         self.resent = 0  # an upper bound of the copies
@@ -77,7 +88,7 @@ class HoldfastProducer:
             self.failure = error
 
     async def _produce(self) -> None:
-        options = ProducerOptions(max_buffered_events=5000)
+        options = ProducerOptions(max_buffered_events=5000, idempotent=self.idempotent)
         async with ProducerClient(self._servers, self._log, options) as producer:
             while not self._finishing.is_set():
                 for _ in range(self._per_tick):

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.producer import ProducerClient, ProducerOptions
+from holdfast.client.options import ProducerOptions
+from holdfast.client.producer import ProducerClient
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import number_from
 from tests.integration.plain import send

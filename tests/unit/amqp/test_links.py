@@ -21,6 +21,7 @@ from holdfast.amqp import (
     Transfers,
     UsageError,
     errors,
+    short,
     symbol,
     ubyte,
     uint,
@@ -285,6 +286,43 @@ def test_link_capabilities_which_proton_hides_are_read() -> None:
     fields = ["l", uint(0), False, *mode, source, target, None, None, uint(0), None, None, capability]
     link = only(peer.say(frame(0, 0x12, fields)), LinkRequested).link
     assert link.remote_desired_capabilities == ("com.example:extra",)
+
+
+def test_an_attach_can_desire_capabilities_which_proton_cannot_say() -> None:
+    wire = Wire()
+    bound = {"event-streams-partition": symbol("1"), "com.example:level": short(7), "com.example:number": None}
+    before = wire.client.open_sender("log", name="before")
+    near = wire.client.open_sender("log", name="own", properties=bound, desired_capabilities=["com.example:a", "b"])
+    after = wire.client.open_sender("log", name="after", source=Source(address="here"))
+    links = {event.link.name: event.link for event in each(wire.talk()[0], LinkRequested)}
+    assert list(links) == ["before", "own", "after"]
+    assert [link.remote_desired_capabilities for link in links.values()] == [(), ("com.example:a", "b"), ()]
+    assert links["own"].remote_properties == bound
+    assert type(links["own"].remote_properties["com.example:level"]) is short
+    assert links["own"].remote_target == Target(address="log")
+    for link in links.values():
+        link.accept()
+        link.grant(2)
+    wire.talk()
+    for link in (before, near, after):
+        link.send_many([message()])
+    assert sorted(event.link.name for event in each(wire.talk()[0], Transfers)) == ["after", "before", "own"]
+
+
+def test_what_was_sent_before_such_an_attach_arrives_before_it() -> None:
+    wire = Wire()
+    first = wire.client.open_sender("log", name="first")
+    only(wire.talk()[0], LinkRequested).link.accept()
+    wire.server.events()
+    (link,) = wire.server._links.values()
+    link.grant(100)
+    wire.talk()
+    first.send_many([message(bytes(5000)) for _ in range(100)])
+    wire.client.open_sender("log", name="second", desired_capabilities=["a"])
+    heard, _ = wire.talk()
+    assert isinstance(heard[0], Transfers)
+    assert sum(len(event.payloads) for event in each(heard, Transfers)) == 100
+    assert only(heard, LinkRequested).link.remote_desired_capabilities == ("a",)
 
 
 @pytest.mark.parametrize(

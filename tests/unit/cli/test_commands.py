@@ -84,6 +84,50 @@ def test_the_life_of_a_cluster(directory: Path) -> None:
     holdfast("cluster", "up", *at, "--nodes", "5", "--detach", status=1)
 
 
+def idempotent_publishing(at: tuple[str, str]) -> None:
+    """A producer that goes on from its saved state, and one that takes the partition over."""
+    asked("log", "create", "numbered", "--partitions", "2", *at)
+    publish = ("produce", "numbered", "--idempotent", "--partition", "1", *at, "--json")
+    first = json.loads(holdfast(*publish, text=b"1\n2\n3\n"))
+    assert (first["events"], first["owner_level"], first["last_sequence_number"]) == (3, 0, 3)
+    group = str(first["producer_group_id"])
+    saved = ("--producer-group", group, "--owner-level", "0", "--starting-sequence", "1")
+    again = json.loads(holdfast(*publish, *saved, text=b"2\n3\n4\n"))  # of these two are there already
+    assert again["last_sequence_number"] == 4
+    holdfast(*publish, *saved, text=b"2\nother\n", status=1)  # a number for another event
+    taken = json.loads(holdfast(*publish, "--producer-group", group, "--owner-level", "1", text=b"5\n"))
+    assert (taken["owner_level"], taken["last_sequence_number"]) == (1, 1)
+    holdfast(*publish, "--producer-group", group, "--owner-level", "0", text=b"too late\n", status=1)
+    text = holdfast("consume", "numbered", "--from", "earliest", "--until-end", *at)
+    assert text == b"1\n2\n3\n4\n5\n"
+    (listed,) = asked("producer", "list", "numbered", *at)["producers"]
+    assert (listed["partition"], listed["producer_id"], listed["epoch"]) == ("1", int(group), 1)
+    assert listed["last_sequence"] == 1
+    assert asked("producer", "list", "numbered", "--partition", "0", *at)["producers"] == []
+    assert asked("producer", "describe", "numbered", "1", group, *at)["last_sequence"] == 1
+    holdfast("producer", "describe", "numbered", "0", group, *at, status=3)
+    holdfast("producer", "list", "nothing", *at, status=3)
+    for table in (("list", "numbered"), ("describe", "numbered", "1", group)):
+        assert group.encode() in holdfast("producer", *table, *at)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--idempotent",),
+        ("--idempotent", "--partition", "0", "--key", "IBM"),
+        ("--idempotent", "--partition", "0", "--key-column", "1"),
+        ("--partition", "0", "--owner-level", "1"),
+        ("--idempotent", "--partition", "0", "--owner-level", "32768"),
+        ("--idempotent", "--partition", "0", "--starting-sequence", str(2**31)),
+        ("--idempotent", "--partition", "0", "--producer-group", "-1"),
+        ("--idempotent", "--partition", "0", "--route-by", "node"),
+    ],
+)
+def test_wrong_use_of_idempotence_is_refused_before_any_server_is_asked(wrong: tuple[str, ...]) -> None:
+    holdfast("produce", "numbered", "--server", "127.0.0.1:1", *wrong, status=2)
+
+
 def test_the_main_job_in_small(directory: Path, tmp_path: Path) -> None:
     small = tmp_path / "trades.csv.gz"
     with gzip.open(DEFAULT_FILE, "rb") as whole:
@@ -110,6 +154,7 @@ def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> 
         holdfast("log", "create", "alone", *at)
         holdfast("produce", "alone", *at, text=b"one\ntwo\n")
         assert holdfast("consume", "alone", "--from", "earliest", "--until-end", *at) == b"one\ntwo\n"
+        idempotent_publishing(at)
         os.kill(up.pid, signal.SIGTERM)
         assert up.stdout.read().count(b": stopped") == 1
         assert up.wait(30) == 0

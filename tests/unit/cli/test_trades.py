@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli.demo import DEFAULT_FILE
 from holdfast.cli.errors import CliError
 from holdfast.cli.trades import HEADER, Published, ReadBack, Trade, read_trades
-from holdfast.client import Event, encode_event
+from holdfast.client import ReceivedEvent, encode_event
 
 LINES = [
     b"%d,%s,1.0,100,P,0,0" % (1000 + n, symbol) for n, symbol in enumerate([b"SPY", b"IBM", b"SPY", b"SPY", b"IBM"])
@@ -18,12 +18,12 @@ LINES = [
 TRADES = [Trade(number, line.split(b",")[1].decode(), line) for number, line in enumerate(LINES)]
 
 
-def event(trade: Trade, run: str = "run") -> Event:
+def event(trade: Trade, run: str = "run") -> ReceivedEvent:
     body = b"%s,%d,%s" % (run.encode(), trade.number, trade.line)
-    return Event("0", "00", 0, encode_event(body, trade.symbol), 0)
+    return ReceivedEvent("0", "00", 0, encode_event(body, trade.symbol), 0)
 
 
-def judge(back: list[Event]) -> tuple[ReadBack, list[str]]:
+def judge(back: list[ReceivedEvent]) -> tuple[ReadBack, list[str]]:
     published, read_back = Published(), ReadBack("run")
     for trade in TRADES:
         published.add(trade)

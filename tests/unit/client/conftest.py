@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
+from tests.unit.client.real_cluster import Nodes
 from tests.unit.client.tiny_node import TinyLog, TinyNode
+from tests.unit.listener.cluster import Cluster
 
 
 @pytest.fixture
@@ -25,3 +28,10 @@ async def pair() -> AsyncIterator[tuple[TinyNode, TinyNode]]:
     yield first, second
     await first.crash()
     await second.crash()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
+    """Three real nodes for the tests of a module, which start only once; each test has logs of its own."""
+    async with Cluster(tmp_path_factory.mktemp("nodes")) as cluster:
+        yield Nodes(cluster)

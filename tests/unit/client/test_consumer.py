@@ -12,12 +12,13 @@ from holdfast.client import (
     ConfigurationError,
     ConsumerClient,
     ConsumerOptions,
-    Event,
     HoldfastError,
     NetworkOptions,
     NotFoundError,
+    ReceivedEvent,
     Start,
     TimeoutExpiredError,
+    UnsupportedError,
     encode_event,
 )
 from tests.unit.client.tiny_node import TinyLog, TinyNode
@@ -31,8 +32,8 @@ def fill(log: TinyLog, count: int, size: int = 0) -> None:
         log.append(partition, [encode_event(f"{partition}:{n}:".encode() + bytes(size), f"k{n}") for n in numbers])
 
 
-async def read_all(consumer: ConsumerClient) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
+async def read_all(consumer: ConsumerClient) -> dict[str, list[ReceivedEvent]]:
+    found: dict[str, list[ReceivedEvent]] = defaultdict(list)
     async with asyncio.timeout(10):
         async for event in consumer:
             found[event.partition].append(event)
@@ -117,7 +118,7 @@ async def test_reading_goes_on_elsewhere_without_loss_or_copies(
     first, second = pair
     fill(first.log, 500)
     servers = [first.address, second.address]
-    options = ConsumerOptions(window=50)
+    options = ConsumerOptions(prefetch=50)
     async with ConsumerClient(servers, "trades", start=Start.earliest(), options=options) as consumer:
         found = await read_numbers(consumer, 1200)
         assert len(found) == 4, "with so small a window every partition was read from"
@@ -135,7 +136,7 @@ async def test_reading_goes_on_elsewhere_without_loss_or_copies(
 
 async def test_a_reader_that_rests_fills_no_memory(node: TinyNode) -> None:
     fill(node.log, 3000)
-    options = ConsumerOptions(window=100)
+    options = ConsumerOptions(prefetch=100)
     async with ConsumerClient(
         node.address, "trades", start=Start.earliest(), partitions=["0"], options=options
     ) as consumer:
@@ -148,7 +149,7 @@ async def test_a_reader_that_rests_fills_no_memory(node: TinyNode) -> None:
 
 async def test_big_messages_get_little_credit(node: TinyNode) -> None:
     fill(node.log, 150, size=100_000)
-    options = ConsumerOptions(window_bytes=1_000_000)
+    options = ConsumerOptions(prefetch_bytes=1_000_000)
     async with ConsumerClient(
         node.address, "trades", start=Start.earliest(), partitions=["1"], options=options
     ) as consumer:
@@ -217,3 +218,64 @@ async def test_events_of_other_clients_are_readable(node: TinyNode) -> None:
 def test_places_that_are_none_are_refused(make: object) -> None:
     with pytest.raises(ConfigurationError):
         make()  # type: ignore[operator]
+
+
+async def test_a_paused_partition_rests_while_the_others_are_read(node: TinyNode) -> None:
+    fill(node.log, 100)
+    options = ConsumerOptions(prefetch=20)
+    async with ConsumerClient(node.address, "trades", start=Start.earliest(), options=options) as consumer:
+        await consumer.receive(1)
+        consumer.pause("0", "1")
+        assert consumer.paused == {"0", "1"}
+        found: dict[str, int] = defaultdict(int)
+        while sum(found.values()) < 200 - 1:
+            events = await consumer.receive(timeout_s=1)
+            if not events:
+                break
+            found[events[0].partition] += len(events)
+        assert set(found) <= {"2", "3"}
+        assert await consumer.receive(timeout_s=0.05) == []
+        (connection,) = node.connections
+        assert all(sent <= 100 for link, sent in connection.sent.items() if connection.links[link] in ("0", "1"))
+        consumer.resume()
+        assert consumer.paused == set()
+        rest = await read_numbers(consumer, 400 - 1 - sum(found.values()))
+    assert rest["0"][-1] == rest["1"][-1] == 99
+    assert rest["0"] == list(range(rest["0"][0], 100)), "in order, and nothing lost"
+
+
+async def test_a_paused_partition_is_not_at_its_end(node: TinyNode) -> None:
+    fill(node.log, 10)
+    async with ConsumerClient(node.address, "trades", start=Start.earliest(), options=UNTIL_END) as consumer:
+        consumer.pause()
+        assert await consumer.receive(timeout_s=0.1) == []
+        assert not consumer.at_end
+        consumer.resume()
+        assert sum(map(len, (await read_all(consumer)).values())) == 40
+        with pytest.raises(NotFoundError):
+            consumer.pause("9")
+
+
+async def test_lag_is_what_lies_behind_the_last_event_handed_out(node: TinyNode) -> None:
+    fill(node.log, 50)
+    node.log.partitions["3"] = []
+    start = {"0": Start.earliest(), "1": Start.after(f"{29:016x}"), "2": Start.latest(), "3": Start.earliest()}
+    async with ConsumerClient(node.address, "trades", start=start) as consumer:
+        assert await consumer.lag() == {"0": 50, "1": 20, "2": 0, "3": 0}
+        consumer.pause("1", "2", "3")
+        assert len(await consumer.receive(15)) == 15
+        fill(node.log, 5)
+        assert await consumer.lag() == {"0": 40, "1": 25, "2": 5, "3": 5}
+        node.unavailable = {"2"}
+        assert (await consumer.lag())["2"] is None
+    async with ConsumerClient(node.address, "trades", start=Start.from_time(1), partitions=["0"]) as consumer:
+        assert await consumer.lag() == {"0": None}
+        await consumer.receive(1)
+        assert await consumer.lag() == {"0": 54}
+
+
+async def test_consumer_groups_are_refused_clearly(node: TinyNode) -> None:
+    with pytest.raises(UnsupportedError, match="consumer groups do not exist yet") as caught:
+        ConsumerClient(node.address, "trades", group="readers")
+    assert "positions" in caught.value.advice
+    assert not caught.value.retriable

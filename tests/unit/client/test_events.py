@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import DeliveryPrefix, Message, decode_message, encode_message, splice, symbol
-from holdfast.client import ConfigurationError, Event, HoldfastError, ProtocolError, encode_event
+from holdfast.client import ConfigurationError, HoldfastError, ProtocolError, ReceivedEvent, encode_event
 from holdfast.client.events import DeliveryReader
 
 KEYS = st.none() | st.text(max_size=300).filter(lambda key: len(key.encode("utf-8", "surrogatepass")) <= 1000)
@@ -62,7 +62,7 @@ def test_deliveries_that_break_the_protocol_are_said_so(payload: bytes) -> None:
 
 
 def test_a_damaged_event_is_an_error_of_ours() -> None:
-    event = Event("0", "00", 0, b"\x00\x53\x72\xd1\x00", 0)
+    event = ReceivedEvent("0", "00", 0, b"\x00\x53\x72\xd1\x00", 0)
     with pytest.raises(HoldfastError):
         _ = event.body
 

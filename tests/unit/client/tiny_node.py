@@ -36,6 +36,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.states import DeliveryState, Modified, Rejected
 from holdfast.amqp.terminus import Source
+from tests.unit.client.tiny_producers import NAMES, Refusal, TinyProducers
 
 
 class TinyLog:
@@ -46,12 +47,18 @@ class TinyLog:
         self.partitions: dict[str, list[tuple[int, bytes]]] = {str(number): [] for number in range(partitions)}
         self.leaders: dict[str, TinyNode] = {}
         self.readers: list[Callable[[], None]] = []
+        self.producers = TinyProducers()
 
     def append(self, partition: str, payloads: list[bytes]) -> None:
         now_ms = int(time.time() * 1000)
         self.partitions[partition] += [(now_ms, ingest(payload).stored) for payload in payloads]
         for wake in list(self.readers):
             wake()
+
+    def numbers(self, partition: str) -> list[int]:
+        """The sequence numbers of what is stored, in order."""
+        stored = [decode_message(payload).message_annotations for _, payload in self.partitions[partition]]
+        return [int(annotations[NAMES[2]]) for annotations in stored]
 
     def bodies(self, partition: str) -> list[bytes]:
         return [decode_message(payload).body for _, payload in self.partitions[partition]]  # type: ignore[misc]
@@ -68,6 +75,10 @@ class TinyNode:
         self.answer: Callable[[bytes], DeliveryState] = lambda payload: ACCEPTED
         self.after_transfers: Callable[[_ServerConnection, str, int], bool] | None = None  # True: do not answer them
         self.refuse: Callable[[str, str | None], Error | None] = lambda address, partition: None
+        self.identities: list[dict[str, Any]] = []  # what idempotent producers said of themselves when they attached
+        self.capabilities: list[tuple[str, ...]] = []  # desired by the attaches of producers
+        self.answer_identity: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
+        self.max_message_size: int | None = None
         self.silent = False  # attaches are never answered
         self.unavailable: set[str] = set()  # partitions whose leader cannot be asked for offsets
         self.most_granted = 0  # the highest credit a receiver ever had
@@ -203,7 +214,15 @@ class _ServerConnection(asyncio.Protocol):
         if error is not None:
             link.refuse(error)
             return
-        link.accept(properties={symbol("event-streams-partition"): symbol(partition)} if partition else None)
+        properties: dict[str, Any] = {"event-streams-partition": symbol(partition)} if partition else {}
+        if link.role == "receiver" and partition:
+            self.node.capabilities.append(link.remote_desired_capabilities)
+            try:
+                properties |= self.identity(link, str(partition))
+            except Refusal as refusal:
+                link.refuse(refusal.error)
+                return
+        link.accept(properties=properties or None, max_message_size=self.node.max_message_size)
         self.links[link] = partition
         if link.role == "receiver":
             link.grant(self.node.credit)
@@ -212,6 +231,15 @@ class _ServerConnection(asyncio.Protocol):
         else:
             self.sent[link] = self.start_of(link, str(partition))
             self.pour(link)
+
+    def identity(self, link: Any, partition: str) -> dict[str, Any]:
+        """What to answer to a sender that says who it is, or wants to know."""
+        asked = {name: link.remote_properties[name] for name in NAMES if name in link.remote_properties}
+        if not asked and "com.microsoft:idempotent-producer" not in link.remote_desired_capabilities:
+            return {}
+        self.node.identities.append(asked)
+        link.context = "numbered"
+        return self.node.answer_identity(self.node.log.producers.open(partition, asked))
 
     def start_of(self, link: Any, partition: str) -> int:
         stored = self.node.log.partitions[partition]
@@ -263,6 +291,11 @@ class _ServerConnection(asyncio.Protocol):
             return
         for delivery, payload in zip(event.deliveries, event.payloads, strict=True):
             state = self.node.answer(payload)
+            if link.context == "numbered" and (state is ACCEPTED or getattr(state, "delivery_failed", False)):
+                judged = self.node.log.producers.judge(str(partition), payload)
+                if judged is not True:
+                    link.settle([delivery], state if judged is False else judged)
+                    continue
             if state is ACCEPTED or (isinstance(state, Modified) and state.delivery_failed):
                 self.node.log.append(str(partition), [payload])
             link.settle([delivery], state)

@@ -1,0 +1,90 @@
+"""An event loop in a thread of its own, for programs that have none.
+
+Problem: a synchronous program must not have to know that its client is not.
+Rules never broken: every call ends with the outcome of what it asked for, or takes it back when it is interrupted; the
+thread is there from the first use to `close`, and no longer; a call from the loop's own thread, which could never
+return, is refused.
+Rejected: one loop for all clients of a process. Closing one would be a matter of counting the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from holdfast.client.errors import ClosedError, InvalidOperationError
+
+T = TypeVar("T")
+
+
+class Background:
+    """The thread and its loop."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = uvloop.new_event_loop()
+        # A daemon: a program that forgets to close its clients can end all the same.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread.start()
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def check_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise InvalidOperationError(
+                "a callback of the client must not call it: it runs on the client's own thread",
+                advice="hand the work to another thread, for example by a queue",
+            )
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
+        """Run a coroutine there and return what it does. A timeout gives up waiting, and takes the call back."""
+        self.check_thread()
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the client was closed")
+            future = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()  # Ctrl-C, or the timeout; nothing if the coroutine itself raised
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call something there that does not wait."""
+
+        async def work() -> T:
+            return function()
+
+        return self.run(work)
+
+    def close(self) -> None:
+        """End the thread; what was still running there is cancelled. Idempotent."""
+        self.check_thread()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        cancelled = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
+        try:
+            cancelled.result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+async def _cancel_others() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

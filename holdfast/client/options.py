@@ -1,0 +1,77 @@
+"""How producers and consumers behave; every bound has a default that suits a program on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.client.errors import ConfigurationError
+from holdfast.client.eventbatch import MAX_BATCH_BYTES
+from holdfast.client.network import NetworkOptions
+from holdfast.client.publishing import PartitionPublishingOptions
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """Of a `ProducerClient`."""
+
+    route_by: Literal["client", "node"] = "client"
+    window: int = 4000  # unconfirmed events per partition; the node's credit bounds them too
+    max_buffered_events: int = 50_000
+    max_buffered_bytes: int = 64 * 1024 * 1024
+    linger_s: float = 0.0  # how long `send` lets events wait for company; 0: until the end of the loop's turn
+    linger_bytes: int = 256 * 1024  # they wait no longer once they are so many
+    max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
+    delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
+    idempotent: bool = False
+    partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)  # idempotent only
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def check(self) -> None:
+        if self.route_by not in ("client", "node"):
+            raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")
+        for name in (
+            "window",
+            "max_buffered_events",
+            "max_buffered_bytes",
+            "linger_bytes",
+            "max_batch_bytes",
+            "delivery_timeout_s",
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if self.linger_s < 0:
+            raise ConfigurationError(f"linger_s cannot be negative: {self.linger_s}")
+        self._check_idempotence()
+
+    def _check_idempotence(self) -> None:
+        if self.idempotent and self.route_by == "node":
+            raise ConfigurationError(
+                "idempotent publishing is to partitions that the program names; the node cannot choose them",
+                advice="leave route_by at 'client', and give each event its partition",
+            )
+        if self.partition_options and not self.idempotent:
+            raise ConfigurationError(
+                "partition_options are those of an idempotent producer", advice="give idempotent=True with them"
+            )
+        for partition, options in self.partition_options.items():
+            if not isinstance(partition, str):
+                raise ConfigurationError(f"partitions are named by strings, not {partition!r}")
+            options.check(partition)
+
+
+@dataclass(frozen=True)
+class ConsumerOptions:
+    """Of a `ConsumerClient`."""
+
+    prefetch: int = 4000  # events under way or buffered, per partition
+    prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
+    reconnect_timeout_s: float = 30.0  # a partition that cannot be reached for so long is an error
+    until_end: bool = False  # stop at what was the end of the log when the consumer started
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def check(self) -> None:
+        for name in ("prefetch", "prefetch_bytes", "reconnect_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")

@@ -1,0 +1,67 @@
+"""The examples do what they say, run as a reader would run them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.client.real_cluster import Nodes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+async def run(nodes: Nodes, example: str, *arguments: str, status: int = 0) -> str:
+    """What it says on either stream."""
+    servers = [word for server in nodes.servers for word in ("--server", server)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLES / example),
+        *arguments,
+        *servers,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=EXAMPLES.parent,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == status, output.decode()
+    return output.decode()
+
+
+async def test_produce_and_consume(nodes: Nodes) -> None:
+    said = await run(nodes, "produce_consume.py")
+    assert "a batch of 100 events stands in partition" in said
+    assert "calibrated, by ann" in said
+    assert "read 1101 events; behind: 0" in said
+
+
+async def test_the_synchronous_one(nodes: Nodes) -> None:
+    assert "read 110 events" in await run(nodes, "synchronous.py")
+
+
+async def test_the_idempotent_producer_goes_on_where_it_was_however_it_ended(nodes: Nodes, tmp_path: Path) -> None:
+    log, file, state = await nodes.log(1), tmp_path / "lines", tmp_path / "state.json"
+    lines = [f"line {number}".encode() for number in range(450)]
+    file.write_bytes(b"\n".join(lines[:250]))
+    arguments = (log, str(file), str(state))
+    assert "0 lines are known to stand" in await run(nodes, "idempotent_producer.py", *arguments)
+    saved = json.loads(state.read_text())
+    assert saved["starting_sequence_number"] == 250
+
+    # It died before it noted its last two batches; meanwhile the file has grown.
+    state.write_text(json.dumps(saved | {"starting_sequence_number": 100}))
+    file.write_bytes(b"\n".join(lines))
+    said = await run(nodes, "idempotent_producer.py", *arguments)
+    assert "100 lines are known to stand" in said
+    assert await nodes.bodies(log) == lines
+
+    # A file with other lines in the place of those is found out, not published.
+    state.write_text(json.dumps(saved | {"starting_sequence_number": 300}))
+    file.write_bytes(b"\n".join([*lines[:300], *(b"other " + line for line in lines[300:])]))
+    assert "not the one of before" in await run(nodes, "idempotent_producer.py", *arguments, status=1)
+    assert await nodes.bodies(log) == lines

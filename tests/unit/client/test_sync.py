@@ -1,0 +1,202 @@
+"""The synchronous twin: the same names and arguments, the same outcomes, a thread that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+import holdfast.client as asynchronous
+from holdfast.client import (
+    ClosedError,
+    ConfigurationError,
+    ConsumerOptions,
+    InvalidOperationError,
+    NotFoundError,
+    PartitionPublishingOptions,
+    ProducerOptions,
+    RejectedError,
+    Start,
+    TimeoutExpiredError,
+    sync,
+)
+from tests.unit.client.tiny_node import REJECTED, TinyNode
+
+T = TypeVar("T")
+
+
+async def program(function: Callable[[], T]) -> T:
+    """Run a synchronous program while the node works."""
+    return await asyncio.to_thread(function)
+
+
+def public(kind: type) -> dict[str, Any]:
+    own = {**{name: member for base in reversed(kind.__mro__[:-1]) for name, member in vars(base).items()}}
+    return {name: member for name, member in own.items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", ["ProducerClient", "ConsumerClient", "AdminClient"])
+def test_the_twin_has_the_same_names_and_arguments(name: str) -> None:
+    original, twin = getattr(asynchronous, name), getattr(sync, name)
+    names, twins = public(original), public(twin)
+    for instance_attribute in ("options", "stats"):
+        twins.pop(instance_attribute, None)
+        names.pop(instance_attribute, None)
+    internal = {"deliver", "fail", "reader_finished"}  # a consumer's readers call these
+    assert set(twins) == set(names) - internal
+    for method in ("__init__", *twins):
+        one, other = getattr(original, method), getattr(twin, method)
+        if isinstance(other, property):
+            assert isinstance(one, property)
+            continue
+        assert _arguments(one) == _arguments(other), f"{name}.{method}"
+
+
+def _arguments(function: Any) -> list[tuple[str, Any, Any]]:
+    return [(entry.name, entry.kind, entry.default) for entry in inspect.signature(function).parameters.values()]
+
+
+async def test_publishing_and_reading(node: TinyNode) -> None:
+    def work() -> list[tuple[bytes, str | None]]:
+        with sync.ProducerClient(node.address, "trades") as producer:
+            deliveries = [producer.send(f"{n}", key="IBM") for n in range(100)]
+            producer.flush()
+            assert all(delivery.is_done for delivery in deliveries)
+            assert producer.outstanding == 0
+            assert producer.send_and_confirm(b"100", key="IBM").count == 1
+            batch = producer.create_batch(key="IBM")
+            batch.add("101")
+            assert producer.send_batch(batch).count == 1
+            assert producer.send_nowait("102", key="IBM").result(5).partition == deliveries[0].partition
+            assert producer.stats.accepted == 103
+        assert deliveries[0].result().partition is not None, "outcomes can be asked for after the end"
+        options = ConsumerOptions(until_end=True)
+        with sync.ConsumerClient(node.address, "trades", start=Start.earliest(), options=options) as consumer:
+            found = [(event.body, event.key) for event in consumer]
+            assert consumer.at_end
+            assert sum(lag or 0 for lag in consumer.lag().values()) == 0
+        return found
+
+    assert await program(work) == [(f"{n}".encode(), "IBM") for n in range(103)]
+
+
+async def test_idempotent_publishing(node: TinyNode) -> None:
+    def work() -> None:
+        options = {"0": PartitionPublishingOptions(producer_group_id=3)}
+        with sync.ProducerClient(node.address, "trades", idempotent=True, partition_options=options) as producer:
+            assert producer.send_batch(["1", "2"], partition="0").sequence_number == 1
+            delivery = producer.send("3", partition="0")
+            assert delivery.result().sequence_number == delivery.sequence_number == 3
+            properties = producer.get_partition_publishing_properties("0")
+            assert (properties.producer_group_id, properties.last_published_sequence_number) == (3, 3)
+            with pytest.raises(ConfigurationError):
+                producer.send("4", key="IBM")
+
+    await program(work)
+    assert node.log.numbers("0") == [1, 2, 3]
+
+
+async def test_errors_are_the_same_and_the_thread_ends_whatever_happens(node: TinyNode) -> None:
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast ")}
+
+    def work() -> None:
+        with pytest.raises(NotFoundError):
+            sync.ProducerClient(node.address, "nothing").__enter__()
+        with pytest.raises(ConfigurationError):
+            sync.ProducerClient(node.address, "trades", ProducerOptions(window=0))
+        with pytest.raises(NotFoundError), sync.ConsumerClient(node.address, "nothing"):
+            pass
+        node.answer = lambda payload: REJECTED
+        producer = sync.ProducerClient(node.address, "trades")
+        producer.start()
+        delivery = producer.send("unwanted", partition="0")
+        with pytest.raises(RejectedError):
+            delivery.result()
+        producer.send("unwanted", partition="0")
+        with pytest.raises(RejectedError):
+            producer.close()
+        producer.close()
+        for use in (lambda: producer.send("x"), producer.flush, producer.start):
+            with pytest.raises(ClosedError):
+                use()
+        assert not threads()
+
+    await program(work)
+
+
+async def test_waiting_has_bounds(node: TinyNode) -> None:
+    node.after_transfers = lambda connection, partition, count: True
+
+    def work() -> None:
+        try:
+            with sync.ProducerClient(node.address, "trades") as producer:
+                delivery = producer.send("never answered", partition="0")
+                with pytest.raises(TimeoutExpiredError):
+                    delivery.result(0.05)
+                raise KeyError("other worries")
+        except KeyError:
+            pass
+        with sync.ConsumerClient(node.address, "trades") as consumer:
+            consumer.pause("0")
+            assert consumer.paused == {"0"}
+            consumer.resume()
+            assert consumer.receive(timeout_s=0.05) == []
+
+    await program(work)
+
+
+async def test_a_callback_that_calls_its_client_is_refused_instead_of_waiting_for_ever(node: TinyNode) -> None:
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        with sync.ProducerClient(node.address, "trades") as producer:
+
+            def done(error: Exception | None) -> None:
+                for call in (lambda: producer.send("again", partition="0"), producer.close):
+                    try:
+                        call()
+                    except InvalidOperationError as refusal:
+                        caught.append(refusal)
+
+            producer.send("once", partition="0", done=done).result()
+            producer.send("still there", partition="0").result()
+
+    await program(work)
+    assert len(caught) == 2
+
+
+async def test_several_threads_may_share_a_client(node: TinyNode) -> None:
+    def work() -> None:
+        with sync.ProducerClient(node.address, "trades") as producer:
+
+            def produce(name: int) -> None:
+                for n in range(50):
+                    producer.send(f"{name}:{n}", partition="0")
+
+            threads = [threading.Thread(target=produce, args=(name,)) for name in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    await program(work)
+    bodies = node.log.bodies("0")
+    for name in range(4):
+        own = [body for body in bodies if body.startswith(b"%d:" % name)]
+        assert own == [b"%d:%d" % (name, n) for n in range(50)]
+
+
+async def test_administration(node: TinyNode) -> None:
+    node.manage = lambda properties, arguments: ({"status-code": 200}, {"logs": [{"name": "trades"}]})
+
+    def work() -> None:
+        with sync.AdminClient(node.address) as admin:
+            assert admin.list_logs() == [{"name": "trades"}]
+            assert len(admin.log_info("trades")) == 4
+
+    await program(work)
