@@ -40,7 +40,7 @@ def start_producers(cluster: Cluster, log: str) -> list[HoldfastProducer]:
 def judge(cluster: Cluster, log: str, producers: list[HoldfastProducer]) -> None:
     for partition, producer in zip(PARTITIONS, producers, strict=True):
         sent = producer.finish()
-        bodies = [str(event.body, "ascii") for event in read_partition(cluster, log, partition)]
+        bodies = [event.body for event in read_partition(cluster, log, partition)]
         assert check(sent, bodies, copies_allowed=()) == 0
         assert bodies == [sent.body(number) for number in range(sent.numbers)], "all of them, in order, once"
 
