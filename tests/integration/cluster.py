@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import random
@@ -41,7 +40,13 @@ LOG_TAIL_LINES = 60
 BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
 """What a node writes to its log only when it, and not a client or the test, is at fault."""
 
-_PR_SET_PDEATHSIG = 1
+_RUN_AND_DIE_WITH_PARENT = (
+    "import ctypes, os, signal, sys; "
+    "ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0); "  # PR_SET_PDEATHSIG outlives exec
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Not a `preexec_fn`: that makes Python fork, and in a process where gRPC's threads run the child may abort before its
+exec."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> Any:
@@ -171,11 +176,10 @@ class Cluster:
         assert node_id not in self.running, f"node {node_id} is running already"
         with node.log_path.open("ab") as log:
             node.process = subprocess.Popen(
-                [sys.executable, "-m", "node", "--config", str(node.config_path)],
+                [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT, "-m", "node", "--config", str(node.config_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                preexec_fn=_die_with_parent,
                 cwd=node.directory,
             )
         node.expected_dead = False
@@ -332,9 +336,3 @@ class Cluster:
     def other_than(self, node: int) -> int:
         """A running node that is not this one."""
         return next(other for other in self.running if other != node)
-
-
-def _die_with_parent() -> None:
-    """The node's process gets a kill -9 from the kernel when the thread that started it is gone."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
