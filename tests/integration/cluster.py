@@ -319,7 +319,8 @@ class Cluster:
             try:
                 described = self.call(lambda admin: admin.describe_log(log), servers)
             except HoldfastError as error:
-                if not error.retriable:
+                # A node that has not heard of the log yet says so; it will within the time that is waited here.
+                if not (error.retriable or getattr(error, "code", "") == "not-found"):
                     raise
                 return None
             found = {str(entry["partition"]): entry["leader"] for entry in described["partitions"]}
