@@ -24,7 +24,23 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from node.partition.batch import DIGEST_BYTES
+from node.partition.group_words import (
+    GroupAnswer,
+    GroupQuestion,
+    Owner,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+)
 from node.partition.producers import SEQUENCES
+
+__all__ = [
+    "After", "AfterTime", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind", "GroupAnswer",
+    "GroupQuestion", "Latest", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
+    "ProducerWish", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch", "decode_answer", "decode_question",
+    "encode_answer", "encode_question",
+]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
 
@@ -71,7 +87,14 @@ class StoredBatch:
         return self.base_offset + len(self.records)
 
 
-ReadErrorKind = Literal["not_leader", "damaged", "deleted", "unavailable"]
+ReadErrorKind = Literal[
+    "not_leader",
+    "damaged",
+    "deleted",
+    "unavailable",
+    "stolen",  # the reader's claim is not in force (any more)
+    "revoked",  # its owner is asked to let go, so that another member of the group may have the partition
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +264,12 @@ class PartitionHandle(Protocol):
         LookupError when the leader cannot be asked."""
         ...
 
-    def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader: ...
+    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+        """Claims, commits and the like, see `group_words`. Repeating one whose outcome is unknown does no harm."""
+        ...
+
+    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader:
+        """`owner`: in the name of this claim, and only while it is in force."""
+        ...
 
     async def info(self) -> PartitionInfo: ...

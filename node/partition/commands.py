@@ -10,10 +10,14 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from node.partition.batch import ENTRY_REGULAR, TAG_RECORD_BATCH, BatchHead, Damaged, decode_head
+from node.partition.ownership import GroupCommand, decode_command, encode_command
 
 TAG_TRIM = 2
 TAG_OPEN_PRODUCER = 3
+TAG_CONSUMER_GROUP = 4
 
 _TRIM = struct.Struct(">BBBQQQ")
 _TRIM_VERSION = 1
@@ -21,6 +25,9 @@ _TRIM_VERSION = 1
 _OPEN = struct.Struct(">BBBqqqq")
 _OPEN_VERSION = 1
 _UNSTATED = -1
+
+_GROUP_VERSION = 1
+_GROUP_HEAD = bytes((ENTRY_REGULAR, TAG_CONSUMER_GROUP, _GROUP_VERSION))
 
 
 class UnknownCommand(ValueError):
@@ -56,7 +63,20 @@ class OpenProducer:
         return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms)
 
 
-Command = BatchHead | Trim | OpenProducer
+Command = BatchHead | Trim | OpenProducer | GroupCommand
+
+
+def encode_group_command(command: GroupCommand) -> bytes:
+    return _GROUP_HEAD + encode_command(command)
+
+
+def _decode_group(entry: bytes) -> GroupCommand:
+    if entry[2:3] != _GROUP_HEAD[2:]:
+        raise UnknownCommand(f"command for a consumer group, of version {entry[2:3].hex()}")
+    try:
+        return decode_command(entry[3:])
+    except msgspec.DecodeError as error:
+        raise Damaged(f"a command for a consumer group cannot be read: {error}") from error
 
 
 def _decode_trim(entry: bytes) -> Trim:
@@ -82,6 +102,7 @@ _DECODERS: dict[int, Callable[[bytes], Command]] = {
     TAG_RECORD_BATCH: decode_head,
     TAG_TRIM: _decode_trim,
     TAG_OPEN_PRODUCER: _decode_open,
+    TAG_CONSUMER_GROUP: _decode_group,
 }
 
 

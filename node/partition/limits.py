@@ -26,6 +26,9 @@ class PartitionLimits:
     (64 MiB), so that its refusal is never met, and above what the credit of well-behaved links adds up to."""
     cache_bytes: int = 4 * MIB
     """Decoded batches kept for tail readers, so that N of them decode once. Only while somebody reads."""
+    owner_lease_s: float = 5.0
+    """A consumer group's owner without a reader is taken for alive so long: an election (two seconds), a client's
+    reconnection, and a busy machine."""
     rows_ahead: int = 64
     """Index rows that a reader of old data fetches at a time."""
 

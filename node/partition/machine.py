@@ -20,11 +20,24 @@ import msgspec
 
 from node.partition.batch import Attributes, BatchHead, Damaged
 from node.partition.commands import Command, OpenProducer, Trim, UnknownCommand, decode
+from node.partition.ownership import (
+    Claim,
+    Commit,
+    Delete,
+    Denied,
+    Done,
+    EndClaim,
+    Group,
+    GroupCommand,
+    Ousted,
+    Owned,
+    Ownership,
+)
 from node.partition.producers import Place, Producer, Producers, Refusal
 
-LAYOUT = 2
-READABLE_LAYOUTS = (1, 2)
-"""1 knew no producers."""
+LAYOUT = 3
+READABLE_LAYOUTS = (1, 2, 3)
+"""1 knew no producers, 2 no consumer groups."""
 
 # ---------------------------------------------------------------- effects and results
 
@@ -59,7 +72,7 @@ class Fence:
     epoch: int
 
 
-Effect = IndexBatch | ForgetBelow | Fence
+Effect = IndexBatch | ForgetBelow | Fence | Ousted
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,7 @@ def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_
     return base_offset + position, timestamp_ms
 
 
-Result = Accepted | Trimmed | Opened | Rejected
+Result = Accepted | Trimmed | Opened | Owned | Done | Denied | Rejected
 Applied = tuple[Result, tuple[Effect, ...]]
 
 # ---------------------------------------------------------------- state
@@ -142,6 +155,7 @@ class LogState(msgspec.Struct, array_like=True):
     clock_ms: int = 0  # the highest time in any entry; `last_timestamp_ms` is that of the last event
     duplicates: int = 0  # records that came again and were not stored
     producers: list[Producer] = []  # by id; filled for a checkpoint only
+    groups: list[Group] = []  # by key; filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
@@ -152,10 +166,12 @@ class PartitionMachine:
     def __init__(self) -> None:
         self.state = LogState()
         self.producers = Producers()
+        self.ownership = Ownership()
         self._handlers: dict[type[Any], Callable[[int, Any], Applied]] = {
             BatchHead: self._append,
             Trim: self._trim,
             OpenProducer: self._open,
+            **dict.fromkeys((Claim, EndClaim, Commit, Delete), self._group),
         }
 
     # ------------------------------------------------------------ apply
@@ -222,12 +238,20 @@ class PartitionMachine:
         effects = (Fence(opening.producer_id, opening.epoch),) if opening.fenced else ()
         return Opened(opening.producer_id, opening.epoch, opening.last_sequence), effects
 
+    def _group(self, index: int, command: GroupCommand) -> Applied:
+        """What is denied is no rejection: it is how two receivers that want the same thing learn who has it."""
+        state = self.state
+        self._advance(command.timestamp_ms)
+        result, ousted = self.ownership.apply(command, index, state.clock_ms, state.next_offset)
+        return result, () if ousted is None else (ousted,)
+
     def _advance(self, time_ms: int) -> None:
         """Time passes by what entries say, and it never goes back."""
         state = self.state
         if time_ms > state.clock_ms:
             state.clock_ms = time_ms
             self.producers.expire(time_ms)
+            self.ownership.expire(time_ms)
 
     def _trim(self, index: int, command: Trim) -> Applied:
         state = self.state
@@ -254,20 +278,21 @@ class PartitionMachine:
 
     def checkpoint(self) -> bytes:
         """Equal bytes mean equal replicas."""
-        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, producers=self.producers.rows()))
+        full = msgspec.structs.replace(self.state, producers=self.producers.rows(), groups=self.ownership.rows())
+        return msgspec.msgpack.encode(full)
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
-            self.state, self.producers = LogState(), Producers()
+            self.state, self.producers, self.ownership = LogState(), Producers(), Ownership()
             return
         try:
             state = msgspec.msgpack.decode(data, type=LogState)
         except msgspec.DecodeError as error:
             raise WrongCheckpoint(f"the checkpoint of a partition cannot be read: {error}") from error
         if state.layout not in READABLE_LAYOUTS:
-            known = " and ".join(map(str, READABLE_LAYOUTS))
+            known = ", ".join(map(str, READABLE_LAYOUTS))
             raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
-        self.producers = Producers(state.producers)
+        self.producers, self.ownership = Producers(state.producers), Ownership(state.groups)
         self.state = msgspec.structs.replace(
-            state, layout=LAYOUT, clock_ms=max(state.clock_ms, state.last_timestamp_ms), producers=[]
+            state, layout=LAYOUT, clock_ms=max(state.clock_ms, state.last_timestamp_ms), producers=[], groups=[]
         )

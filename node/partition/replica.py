@@ -40,10 +40,13 @@ from node.partition.api import (
 from node.partition.appender import REFUSALS, Appender, Proposer
 from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
+from node.partition.group_words import GroupAnswer, GroupQuestion, Owner
 from node.partition.index import OffsetIndex, Row
 from node.partition.limits import PartitionLimits
 from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result, Trimmed
 from node.partition.opening import Watches
+from node.partition.ownership import Ousted
+from node.partition.owning import Owning
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.retention import plan_trim
 from node.storage.errors import StorageDamaged
@@ -96,6 +99,7 @@ class PartitionReplica:
         self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
         self._now_ms = now_ms
         self._watches = Watches()
+        self._owning = Owning(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self._readers: set[LocalReader] = set()
         self._trim_under_way = False
         self.cache = BatchCache(self.limits.cache_bytes)
@@ -131,6 +135,7 @@ class PartitionReplica:
             failure = self._appender.not_leader(group.leader)
             self._appender.fail_waiting(failure)
             self._end_readers(_read_error(failure))
+            self._owning.not_leading()
             self._trim_under_way = False
         if self.on_role_change is not None:
             self.on_role_change(self)
@@ -152,6 +157,8 @@ class PartitionReplica:
                     self._wake_readers()
             elif isinstance(effect, Fence):
                 self._watches.tell(effect)
+            elif isinstance(effect, Ousted):
+                self._owning.ousted(effect)
             else:
                 self._forget(effect, batch)
         if isinstance(result, Rejected):
@@ -263,21 +270,36 @@ class PartitionReplica:
             raise NotLeader(self.leader)
         return opening.describe(self._machine.producers, after, limit)
 
+    # ------------------------------------------------------------ consumer groups
+
+    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+        if self._closed is not None or not self.is_leader:
+            return self._closed or self._appender.not_leader(self.group.leader)
+        return await self._owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
+
+    def check_owners(self, now_s: float) -> None:
+        """If this node leads: owners that were silent too long lose their claims. Call it about twice a second."""
+        if self.is_leader:
+            self._owning.check(self.group, now_s, self._now_ms())
+
     # ------------------------------------------------------------ out
 
-    def open_reader(self, start: Start, wake: Callable[[], None]) -> LocalReader:
+    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> LocalReader:
         after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
         reader = LocalReader(self, self.seek(start), after_ms, wake)
         if self._closed is not None:
             reader.error = _read_error(self._closed)
-        elif not self.group.is_leader:
+        elif not self.group.is_leader or (owner is not None and not self.group.ready):
             reader.error = _read_error(self._appender.not_leader(self.group.leader))
         else:
             self._readers.add(reader)
+            if owner is not None:
+                self._owning.register(owner, reader)
         return reader
 
     def forget_reader(self, reader: LocalReader) -> None:
         self._readers.discard(reader)
+        self._owning.forget(reader)
         if not self._readers:
             self.cache.clear()
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from node.partition import producers as rules
-from node.partition.machine import Accepted, LogState, PartitionMachine, Rejected
+from node.partition.machine import LAYOUT, Accepted, LogState, PartitionMachine, Rejected
 from node.partition.producers import ALLOCATED_FROM, EXPIRY_MS, SEQUENCES, Place
 from tests.unit.partition.producing import DAY_MS, Log, code
 
@@ -324,7 +324,7 @@ def test_the_checkpoint_of_a_program_that_knew_no_producers_is_read() -> None:
     machine.restore(msgspec.msgpack.encode(old))
     state = machine.state
     assert (state.applied_index, state.start_offset, state.next_offset, state.rejections) == (40, 3, 17, 2)
-    assert (state.layout, state.clock_ms, len(machine.producers)) == (2, 5000, 0)
+    assert (state.layout, state.clock_ms, len(machine.producers)) == (LAYOUT, 5000, 0)
     again = PartitionMachine()
     again.restore(machine.checkpoint())
     assert again.checkpoint() == machine.checkpoint()
