@@ -21,7 +21,10 @@ from typing import Protocol
 from node.partition.api import (
     AppendDone,
     Failed,
+    GroupAnswer,
+    GroupQuestion,
     Numbers,
+    Owner,
     PartitionInfo,
     ProducerInfo,
     ProducerOpened,
@@ -43,10 +46,13 @@ class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
     def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
-    def open_reader(self, group: int, start: Start, wake: Callable[[], None]) -> Reader: ...
+    def open_reader(
+        self, group: int, start: Start, wake: Callable[[], None], owner: Owner | None = None
+    ) -> Reader: ...
     async def info(self, group: int) -> PartitionInfo: ...
     async def open_producer(self, group: int, wish: ProducerWish) -> ProducerOpened | Failed: ...
     async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
+    async def ask_group(self, group: int, question: GroupQuestion) -> GroupAnswer | Failed: ...
 
 
 class PartitionUnreachable(ConnectionError):
@@ -97,11 +103,17 @@ class RemotePartition:
             raise PartitionUnreachable(self._nobody())
         return await peer.producers(self.group, after, limit)
 
-    def open_reader(self, start: Start, wake: Callable[[], None]) -> Reader:
+    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+        node, peer = self._find()
+        if peer is None:
+            return Failed("not_leader", True, self._nobody(), node)
+        return await peer.ask_group(self.group, question)
+
+    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader:
         node, peer = self._find()
         if peer is None:
             return _NoReader(ReadError("not_leader", self._nobody(), True, node))
-        return peer.open_reader(self.group, start, wake)
+        return peer.open_reader(self.group, start, wake, owner)
 
     async def info(self) -> PartitionInfo:
         """The leader's word. Raises PartitionUnreachable, or what the peer client raises (both ConnectionErrors, or

@@ -26,6 +26,9 @@ log = logging.getLogger("holdfast.replicas")
 RETENTION_PERIOD_S = 2.0
 """Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
 
+OWNERS_PERIOD_S = 0.5
+"""How closely a silent owner's lease of seconds is kept."""
+
 RECLAIM_PERIOD_S = 60.0
 """Compactions give most space back by themselves; this is for logs that were trimmed and then rest."""
 
@@ -160,6 +163,17 @@ class Replicas:
         try:
             await self._keep_retention()
         except Exception as error:  # noqa: BLE001  without this upkeep the disk would fill unnoticed
+            self.on_failed(error)
+
+    async def keep_owners(self) -> None:
+        """Until cancelled: consumer groups' owners that fell silent lose their claims."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(OWNERS_PERIOD_S)
+                for replica in list(self._open.values()):
+                    replica.check_owners(loop.time())
+        except Exception as error:  # noqa: BLE001  without this upkeep partitions would stay with the dead
             self.on_failed(error)
 
     async def _keep_retention(self) -> None:

@@ -79,6 +79,7 @@ class Node:
                     f"has no such address; stop it, or correct listener.{section.name}.bind"
                 ) from error
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
+        self._tasks.append(asyncio.create_task(self._replicas.keep_owners(), name="owners"))
         registered = asyncio.create_task(self._register(), name="register")
         self._tasks.append(registered)
         await _first_of(registered, self._fatal)

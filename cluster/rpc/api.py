@@ -50,10 +50,11 @@ class Partition(Protocol):
     """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
 
     def append(self, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
-    def open_reader(self, start: Any, wake: Callable[[], None]) -> Reader: ...
+    def open_reader(self, start: Any, wake: Callable[[], None], owner: Any = None) -> Reader: ...
     async def info(self) -> Any: ...
     async def open_producer(self, wish: Any) -> Any: ...
     async def producers(self, after: int, limit: int) -> Sequence[Any]: ...
+    async def ask_group(self, question: Any) -> Any: ...
 
 
 class PartitionHost(Protocol):
@@ -95,6 +96,12 @@ class Vocabulary(Protocol):
     def ProducerOpened(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
     def ProducerInfo(self) -> type: ...  # see node.partition.api
+    @property
+    def Owner(self) -> type: ...  # (key, claim)
+    def encode_question(self, question: Any) -> bytes: ...
+    def decode_question(self, data: bytes) -> Any: ...  # raises ValueError
+    def encode_answer(self, answer: Any) -> bytes: ...
+    def decode_answer(self, data: bytes) -> Any: ...  # raises ValueError
     @property
     def PartitionInfo(self) -> type: ...  # see node.partition.api
 
@@ -149,7 +156,7 @@ class PeerClient(Protocol):
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...
 
-    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> RemoteReader: ...
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None], owner: Any = None) -> RemoteReader: ...
 
     async def info(self, group: int) -> Any:
         """The vocabulary's PartitionInfo; raises GroupUnknown, Unavailable."""
@@ -162,6 +169,11 @@ class PeerClient(Protocol):
 
     async def producers(self, group: int, after: int, limit: int) -> Sequence[Any]:
         """The vocabulary's ProducerInfo of each; raises GroupUnknown, Unavailable."""
+        ...
+
+    async def ask_group(self, group: int, question: Any) -> Any:
+        """The vocabulary's answer or Failed: `not_leader` when certainly nothing was done, `unknown` when it may have
+        been."""
         ...
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:

@@ -18,7 +18,7 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
 from cluster.rpc.append_client import AppendStream
 from cluster.rpc.identity import METADATA_KEY
-from cluster.rpc.methods import execute_call, info_call, open_producer_call, producers_call
+from cluster.rpc.methods import execute_call, group_call, info_call, open_producer_call, producers_call
 from cluster.rpc.producers import failed, info_of, open_request, opened
 from cluster.rpc.read_client import GrpcReader, NoReader
 
@@ -51,10 +51,14 @@ class GrpcPeerClient:
             stream.on_closed = self._forget
         stream.append(records, done, numbers)
 
-    def open_reader(self, group: int, start: Any, wake: Callable[[], None]) -> GrpcReader | NoReader:
+    def open_reader(
+        self, group: int, start: Any, wake: Callable[[], None], owner: Any = None
+    ) -> GrpcReader | NoReader:
         if self._closed:
             return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
-        return GrpcReader(self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary)
+        return GrpcReader(
+            self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary, owner=owner
+        )
 
     async def info(self, group: int) -> Any:
         reply = await self._ask(info_call, pb.InfoRequest(group=group), options.INFO_TIMEOUT_S)
@@ -92,6 +96,17 @@ class GrpcPeerClient:
                 raise GroupUnknown(group, self.node)
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
         return [info_of(field, self._vocabulary) for field in reply.producers]
+
+    async def ask_group(self, group: int, question: Any) -> Any:
+        request = pb.GroupRequest(group=group, question=self._vocabulary.encode_question(question))
+        try:
+            reply = await self._ask(group_call, request, options.GROUP_TIMEOUT_S)
+        except Unavailable as error:
+            kind = "unknown" if error.sent else "not_leader"
+            return self._vocabulary.Failed(kind, True, str(error), None)
+        if reply.HasField("failure"):
+            return failed(reply.failure, self._vocabulary)
+        return self._vocabulary.decode_answer(reply.answer)
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
         reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)

@@ -24,12 +24,14 @@ READ = f"/{PARTITION}/Read"
 INFO = f"/{PARTITION}/Info"
 OPEN_PRODUCER = f"/{PARTITION}/OpenProducer"
 PRODUCERS = f"/{PARTITION}/Producers"
+GROUP = f"/{PARTITION}/Group"
 EXECUTE = f"/{ADMIN}/Execute"
 
 __all__ = [
     "EOF",
     "append_call",
     "execute_call",
+    "group_call",
     "handlers",
     "info_call",
     "link_call",
@@ -82,6 +84,14 @@ def producers_call(channel: Any) -> Any:
     )
 
 
+def group_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        GROUP,
+        request_serializer=pb.GroupRequest.SerializeToString,
+        response_deserializer=pb.GroupReply.FromString,
+    )
+
+
 def execute_call(channel: Any) -> Any:
     return channel.unary_unary(
         EXECUTE,
@@ -98,6 +108,7 @@ def handlers(
     info: Handler,
     open_producer: Handler,
     producers: Handler,
+    group: Handler,
     execute: Handler,
 ) -> tuple[Any, ...]:
     """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
@@ -115,6 +126,9 @@ def handlers(
                 ),
                 "Producers": grpc.unary_unary_rpc_method_handler(
                     producers, response_serializer=pb.ProducersReply.SerializeToString
+                ),
+                "Group": grpc.unary_unary_rpc_method_handler(
+                    group, response_serializer=pb.GroupReply.SerializeToString
                 ),
             },
         ),

@@ -113,6 +113,7 @@ class PeerNetwork:
                 info=self._services.info,
                 open_producer=self._services.open_producer,
                 producers=self._services.producers,
+                group=self._services.group,
                 execute=self._services.execute,
             )
         )

@@ -11,9 +11,10 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
-idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart."""
+idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
+claims of consumer groups; a node of version 2 would let two owners read."""
 
 MIB = 1 << 20
 
@@ -76,6 +77,9 @@ INFO_TIMEOUT_S = 2.0
 
 OPEN_PRODUCER_TIMEOUT_S = 4.0
 """A round of replication, or until a leader that lost its office says that it does not know."""
+
+GROUP_TIMEOUT_S = 4.0
+"""The same, of a question on behalf of a consumer group."""
 
 MAX_PRODUCERS_PER_REPLY = 10_000
 """All that a partition knows; some 40 bytes each."""

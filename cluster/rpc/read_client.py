@@ -23,7 +23,17 @@ from cluster.rpc.api import Vocabulary
 from cluster.rpc.append_client import charge
 from cluster.rpc.methods import EOF, read_call
 
+OWNERSHIP_LOST = ("stolen", "revoked")
+"""What ends a reader in favour of another one."""
+
 log = logging.getLogger("holdfast.rpc")
+
+
+def encode_open(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int, owner: Any) -> pb.ReadOpen:
+    request = encode_start(start, vocabulary, group, window_bytes)
+    if owner is not None:
+        request.owner_key, request.owner_claim = owner.key, owner.claim
+    return request
 
 
 def encode_start(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int) -> pb.ReadOpen:
@@ -66,6 +76,7 @@ class GrpcReader:
         wake: Callable[[], None],
         vocabulary: Vocabulary,
         window_bytes: int = options.READ_WINDOW_BYTES,
+        owner: Any = None,
     ) -> None:
         self.node = node
         self.error: Any = None
@@ -80,7 +91,7 @@ class GrpcReader:
         self._closed = False
         self._credit_due = asyncio.Event()
         self._call = read_call(channel)(metadata=metadata)
-        request = encode_start(start, vocabulary, group, window_bytes)
+        request = encode_open(start, vocabulary, group, window_bytes, owner)
         self._task = asyncio.get_running_loop().create_task(self._run(request), name=f"read-{node}-{group}")
 
     @property
@@ -167,6 +178,8 @@ class GrpcReader:
 
     def _fail(self, kind: str, detail: str, retriable: bool, leader: int | None) -> None:
         if self.error is None and not self._closed:
+            if kind in OWNERSHIP_LOST:
+                self._buffer.clear()  # another one reads it now
             self.error = self._vocabulary.ReadError(kind, detail, retriable, leader)
             self._wake()
 

@@ -108,20 +108,24 @@ class AppendReplies(_message.Message):
     def __init__(self, replies: _Optional[_Iterable[_Union[AppendReply, _Mapping]]] = ...) -> None: ...
 
 class ReadOpen(_message.Message):
-    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes")
+    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes", "owner_key", "owner_claim")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     AFTER_OFFSET_FIELD_NUMBER: _ClassVar[int]
     AFTER_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OWNER_KEY_FIELD_NUMBER: _ClassVar[int]
+    OWNER_CLAIM_FIELD_NUMBER: _ClassVar[int]
     group: int
     earliest: bool
     latest: bool
     after_offset: int
     after_time_ms: int
     window_bytes: int
-    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
+    owner_key: str
+    owner_claim: int
+    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ..., owner_key: _Optional[str] = ..., owner_claim: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credit_bytes")
@@ -238,6 +242,22 @@ class ProducersReply(_message.Message):
     producers: _containers.RepeatedCompositeFieldContainer[ProducerInfo]
     failure: Failure
     def __init__(self, producers: _Optional[_Iterable[_Union[ProducerInfo, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class GroupRequest(_message.Message):
+    __slots__ = ("group", "question")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    question: bytes
+    def __init__(self, group: _Optional[int] = ..., question: _Optional[bytes] = ...) -> None: ...
+
+class GroupReply(_message.Message):
+    __slots__ = ("answer", "failure")
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    answer: bytes
+    failure: Failure
+    def __init__(self, answer: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class AdminRequest(_message.Message):
     __slots__ = ("command",)

@@ -63,7 +63,9 @@ class Services:
             await context.write(_encoded(pb.ReadReply(failure=_failure("unavailable", True, detail, None))))
             return
         await ReadSession(context, request.window_bytes).run(
-            lambda wake: replica.open_reader(decode_start(request, self._vocabulary), wake)
+            lambda wake: replica.open_reader(
+                decode_start(request, self._vocabulary), wake, owner_of(request, self._vocabulary)
+            )
         )
 
     async def info(self, data: bytes, context: Any) -> pb.InfoReply:
@@ -111,6 +113,23 @@ class Services:
         except NotLeader as error:
             return pb.ProducersReply(failure=_failure("not_leader", True, str(error), error.leader))
         return pb.ProducersReply(producers=map(info_field, found))
+
+    async def group(self, data: bytes, context: Any) -> pb.GroupReply:
+        await self._admit(context)
+        request = await _parse(context, pb.GroupRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            return pb.GroupReply(failure=_failure("not_leader", True, detail, None))
+        try:
+            question = self._vocabulary.decode_question(request.question)
+        except ValueError as error:
+            reason = f"not a question that this version knows: {error}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        answer = await replica.ask_group(question)
+        if isinstance(answer, self._vocabulary.Failed):
+            return pb.GroupReply(failure=_failure_of(answer))
+        return pb.GroupReply(answer=self._vocabulary.encode_answer(answer))
 
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)
@@ -295,6 +314,10 @@ def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
     if kind == "after_time_ms":
         return vocabulary.AfterTime(request.after_time_ms)
     return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
+
+
+def owner_of(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+    return vocabulary.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
 
 
 def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:

@@ -19,7 +19,7 @@ The counter starts at 0, never falls while somebody may come back, and returns t
 link for good. An owner whose socket died is not active any more, but its counter stays.
 
 *Active* is what was replicated. Whether an active owner is alive, a leader sees by its reader (`owning.py`); a new
-leader takes every owner for alive until a lease has passed, in its own time, and only then ends the claim, by a command.
+leader takes every owner for alive until a lease has passed, in its own time, and only then ends the claim by a command.
 
 A *durable terminus* is kept in the same table, under a key that no group can have: the identity of its link. It has one
 owner by nature, so the same identity always takes it over.

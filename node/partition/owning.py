@@ -1,9 +1,9 @@
 """Consumer groups as the node that leads a partition deals with them: who is alive, who is told to go.
 
-The problem: `ownership.py` decides who may read, but not whether the owner still lives; nobody writes "alive" into a log
-every second. The rule never broken: a claim is ended for silence only by a leader that has itself waited a whole lease
-for it, and the end is a command like any other. So after a failover every owner is taken for alive; the owner's node
-opens its reader anew in the name of its claim, or the owner attaches anew by the same link name, and goes on.
+The problem: `ownership.py` decides who may read, but not whether the owner still lives; nobody writes "alive" into a
+log every second. The rule never broken: a claim is ended for silence only by a leader that has itself waited a whole
+lease for it, and the end is a command like any other. So after a failover every owner is taken for alive; the owner's
+node opens its reader anew in the name of its claim, or the owner attaches anew by the same link name, and goes on.
 
 An owner is alive while it has a reader here. A gateway's reader stands on a stream from its node, and ends with it; a
 link's socket that dies is reported by the node that serves it, at once (`EndClaim`), so the lease is waited for only

@@ -11,6 +11,7 @@ from typing import Any
 import node.partition.api as vocabulary
 from cluster.raft import NotLeader, RaftMessage
 from cluster.rpc import PeerNetwork
+from node.partition.ownership import Owned
 
 WAIT_S = 20.0
 """For what must happen at all; what must happen soon is measured."""
@@ -46,6 +47,8 @@ class MemoryPartition:
         self.numbers: list[vocabulary.Numbers | None] = []
         self.duplicates = 0
         self.wishes: list[vocabulary.ProducerWish] = []
+        self.owners: list[vocabulary.Owner | None] = []
+        self.questions: list[vocabulary.GroupQuestion] = []
 
     @property
     def next_offset(self) -> int:
@@ -69,10 +72,17 @@ class MemoryPartition:
         else:
             self.held.append(lambda: done(outcome))
 
-    def open_reader(self, start: vocabulary.Start, wake: Callable[[], None]) -> MemoryReader:
+    def open_reader(
+        self, start: vocabulary.Start, wake: Callable[[], None], owner: vocabulary.Owner | None = None
+    ) -> MemoryReader:
         reader = MemoryReader(self, start, wake)
         self.readers.append(reader)
+        self.owners.append(owner)
         return reader
+
+    async def ask_group(self, question: vocabulary.GroupQuestion) -> vocabulary.GroupAnswer | vocabulary.Failed:
+        self.questions.append(question)
+        return self.failure or Owned(17, 4, -1)
 
     async def open_producer(self, wish: vocabulary.ProducerWish) -> vocabulary.ProducerOpened | vocabulary.Failed:
         self.wishes.append(wish)
