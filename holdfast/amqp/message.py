@@ -40,6 +40,7 @@ from holdfast.amqp.sections import (
     ingest,
     message_annotations,
     offset_text,
+    skip_value,
     splice,
     split,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "ingest",
     "message_annotations",
     "offset_text",
+    "skip_value",
     "splice",
     "split",
 ]

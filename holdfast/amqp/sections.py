@@ -100,7 +100,7 @@ class AnnotationMap(NamedTuple):
     entries: list[Entry]
 
 
-def _skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
+def skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
     """The position behind the value at `pos`, found without decoding it."""
     size = len(data)
     if pos >= size or depth <= 0:
@@ -109,7 +109,7 @@ def _skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
     width = code >> 4
     pos += 1
     if code == 0:
-        return _skip_value(data, _skip_value(data, pos, depth - 1), depth - 1)
+        return skip_value(data, skip_value(data, pos, depth - 1), depth - 1)
     if width in _FIXED_WIDTHS:
         pos += _FIXED_WIDTHS[width]
     elif width in (0xA, 0xC, 0xE):
@@ -157,7 +157,7 @@ def split(payload: bytes) -> list[Section]:
             raise MalformedMessage(f"section 0x{code:02x} out of order")
         if previous in (DATA, SEQUENCE) and previous < code < FOOTER:
             raise MalformedMessage("more than one kind of body")
-        end = _skip_value(payload, value)
+        end = skip_value(payload, value)
         if code != VALUE and payload[value] not in _CONSTRUCTORS[code]:
             raise MalformedMessage(f"section 0x{code:02x} holds type 0x{payload[value]:02x}")
         sections.append(Section(code, pos, value, end, canonical))
@@ -241,7 +241,7 @@ def message_annotations(stored: bytes) -> AnnotationMap | None:
     if start < 0 or stored[start : start + 3] != b"\x00Sr":
         return None
     pos = start + 3
-    end = _skip_value(stored, pos)
+    end = skip_value(stored, pos)
     if stored[pos] not in _MAPS:
         raise MalformedMessage("annotations are not a map")
     wide = stored[pos] == 0xD1
@@ -252,7 +252,7 @@ def message_annotations(stored: bytes) -> AnnotationMap | None:
     entries: list[Entry] = []
     while pos < end:
         key, value = decode_value(stored, pos, end)
-        after = _skip_value(stored, value)
+        after = skip_value(stored, value)
         entries.append(Entry(key, pos, value, after))
         pos = after
     if pos != end or count != 2 * len(entries):
@@ -349,6 +349,14 @@ class DeliveryPrefix:
             else:
                 messages.append(joined % (offset, record))
         return messages
+
+    def splice_chosen(
+        self, base_offset: int, timestamp_ms: int, records: Sequence[bytes], indexes: Sequence[int]
+    ) -> list[bytes]:
+        """The same for some of the records, by their places."""
+        if timestamp_ms != self._timestamp_ms:
+            self._stamp(timestamp_ms)
+        return [splice(records[index], self._format % (base_offset + index)) for index in indexes]
 
 
 def _escaped(raw: bytes) -> bytes:

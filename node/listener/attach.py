@@ -80,13 +80,20 @@ def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
             return True
         if not _leader_usable(host, plan.log, plan.partition):
             return False
+    if _resolves_latest(plan):
+        return False
     return not _needs_position(plan) or all(
         host.broker.is_local(plan.log, partition) for partition in _partitions(host.broker, plan)
     )
 
 
 def _needs_position(plan: Plan) -> bool:
-    return plan.selection is not None and isinstance(plan.selection.start, Latest)
+    return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
+
+
+def _resolves_latest(plan: Plan) -> bool:
+    """`@latest` is more than a place to start: it must be known as an offset."""
+    return plan.selection is not None and plan.selection.needs_latest
 
 
 def _leader_usable(host: Attacher, log: str, partition: str) -> bool:
@@ -167,7 +174,7 @@ async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
     """Where `@latest` is now, on the leader's word. A local reader finds that out itself when it is opened."""
     while True:
         await _until_usable(host, plan, partition)
-        if host.broker.is_local(plan.log, partition):
+        if host.broker.is_local(plan.log, partition) and not _resolves_latest(plan):
             return Latest()
         try:
             info = await host.broker.handle(plan.log, partition).info()

@@ -5,7 +5,8 @@ that it could be sent. What is read must be bounded by both, and what was read o
 
 Rules never broken:
  - an event is polled from a partition only when it can be sent at once: credit for it, and room in the connection's
-   output. So a consumer that stops reading costs its bound of output, and nothing grows behind it;
+   output. So a consumer that stops reading costs its bound of output, and nothing grows behind it. Where a filter
+   looks into events, what is polled is a bounded share of scanning, and what passed of it waits for credit;
  - every delivery carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes,
    which are otherwise sent as they came;
  - a reader that ends because the leader moved is replaced by one that begins right behind the last event sent.
@@ -22,14 +23,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.amqp import Credit, DeliveryPrefix, SenderLink, Settlements, Source, symbol
+from holdfast.amqp import Credit, SenderLink, Settlements, Source, symbol
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
 from node.listener import vocabulary as words
+from node.listener.cursor import Cursor
 from node.listener.endpoint import Endpoint, Host
-from node.listener.filters import Selection
 from node.listener.routing import Plan
-from node.partition.api import After, Earliest, Latest, Reader, ReadError, Start, StoredBatch
+from node.partition.api import After, Earliest, Latest, ReadError, Start
 
 POLL_EVENTS = 1024
 """Events taken from one partition before the next one, or the next link, has its turn."""
@@ -37,49 +38,14 @@ POLL_EVENTS = 1024
 POLL_BYTES = 256 * 1024
 """About the bytes taken from one partition before the next one has its turn: one chunk of socket output."""
 
+SCAN_EVENTS = 256
+"""Events that a filter looks at before the next partition, link or connection has its turn: some two milliseconds."""
+
 REOPEN_DELAY_S = 0.05
 """Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
 
 DRAIN_QUESTION_S = 2.0
 """A draining peer waits for an answer; a leader that does not tell its end by then has nothing at hand for it."""
-
-
-class Cursor:
-    """One partition under one link: where it is, and what it waits for."""
-
-    __slots__ = ("_above_offset", "_above_time_ms", "drain_to", "partition", "prefix", "reader", "start")
-
-    def __init__(self, partition: str, selection: Selection) -> None:
-        self.partition = partition
-        self.prefix = DeliveryPrefix(partition)
-        self.start: Start = selection.start  # of the reader, or of the one that replaces it
-        self.reader: Reader | None = None
-        self.drain_to = 0  # a drain is answered no sooner than the reader stands here
-        self._above_offset = selection.above_offset
-        self._above_time_ms = selection.above_time_ms
-
-    def select(self, batch: StoredBatch) -> StoredBatch | None:
-        """The part of a batch above both bounds. Offsets and times only rise: a bound once passed is dropped."""
-        if self._above_time_ms >= 0:
-            if batch.timestamp_ms <= self._above_time_ms:
-                return None
-            self._above_time_ms = -1
-        skip = self._above_offset + 1 - batch.base_offset
-        if skip >= len(batch.records):
-            return None
-        self._above_offset = -1
-        if skip <= 0:
-            return batch
-        return StoredBatch(batch.base_offset + skip, batch.timestamp_ms, batch.records[skip:])
-
-    def drop_reader(self) -> None:
-        """Remember the position, so that the next reader goes on behind it."""
-        reader, self.reader = self.reader, None
-        if reader is None:
-            return
-        if getattr(reader, "resolved", True):  # a remote one may not have learned where it stands
-            self.start = After(reader.position - 1) if reader.position > 0 else Earliest()
-        reader.close()
 
 
 class Egress(Endpoint):
@@ -98,9 +64,16 @@ class Egress(Endpoint):
         self._stalled: asyncio.TimerHandle | None = None
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
         for partition in self._wanted():
-            cursor = Cursor(partition, plan.selection)
-            cursor.start = starts.get(partition, cursor.start)
-            self._cursors.append(cursor)
+            self._cursors.append(self._cursor(partition, starts.get(partition)))
+
+    def _cursor(self, partition: str, latest: Start | None) -> Cursor:
+        """`latest`: where `@latest` is in this partition, if the plan asked for it."""
+        selection = self._selection
+        if selection.needs_latest:
+            selection = selection.at(latest.offset + 1 if isinstance(latest, After) else 0)
+        if latest is not None and isinstance(selection.start, Latest):
+            selection = replace(selection, start=latest)
+        return Cursor(partition, selection)
 
     def open(self) -> None:
         for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
@@ -163,21 +136,22 @@ class Egress(Endpoint):
         return min(room, link.credit)
 
     def _send_from(self, cursor: Cursor, room: int) -> bool:
-        reader = cursor.reader
-        assert reader is not None
-        batches = reader.poll(min(room, POLL_EVENTS), POLL_BYTES)
-        if not batches:
-            if reader.error is not None:
-                self._reader_failed(cursor, reader.error)
-            return False
-        payloads: list[bytes] = []
-        for batch in batches:
-            chosen = cursor.select(batch)
-            if chosen is not None:
-                payloads += cursor.prefix.splice_batch(chosen.base_offset, chosen.timestamp_ms, chosen.records)
+        """True: there may be more."""
+        if not cursor.holds and cursor.reader is not None:
+            batches = cursor.reader.poll(SCAN_EVENTS if cursor.scans else min(room, POLL_EVENTS), POLL_BYTES)
+            if not batches:
+                if cursor.reader.error is not None:
+                    self._reader_failed(cursor, cursor.reader.error)
+                return False
+            payloads = cursor.payloads(batches)
+            if cursor.done:
+                cursor.finish()
+        else:
+            payloads = []
+        payloads += cursor.release(room)
         if payloads:
             self._send(payloads)
-        return True
+        return cursor.holds or cursor.reader is not None
 
     def _send(self, payloads: list[bytes]) -> None:
         limit = self.link.remote_max_message_size
@@ -231,6 +205,9 @@ class Egress(Endpoint):
     # --------------------------------------------------------------------------------------- readers and leaders
 
     def _open_reader(self, cursor: Cursor) -> None:
+        if cursor.done:
+            return
+
         def wake() -> None:
             self._ready[cursor] = None
             self.host.pump_soon(self)
@@ -257,7 +234,7 @@ class Egress(Endpoint):
         if self.leaving or broker.describe(log) is None:
             return  # a deleted log: `on_change` closes the link
         for cursor in self._cursors:
-            if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
+            if cursor.reader is None and not cursor.done and broker.leader(log, cursor.partition) is not None:
                 self._open_reader(cursor)
         self.host.pump_soon(self)
 
@@ -274,10 +251,7 @@ class Egress(Endpoint):
         known = {cursor.partition for cursor in self._cursors}
         for partition in self._wanted():
             if partition not in known:  # made while the link was open: all of it comes after the attach
-                selection = self._selection
-                if isinstance(selection.start, Latest):
-                    selection = replace(selection, start=Earliest())
-                self._cursors.append(Cursor(partition, selection))
+                self._cursors.append(self._cursor(partition, Earliest()))
         if self._reopening is None:
             self._reopen()
 

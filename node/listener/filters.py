@@ -1,23 +1,25 @@
-"""Where a receiver starts: the filter set of its source, understood or refused.
+"""What a receiver wants: the filter set of its source, understood or refused.
 
 Problem: a filter that is silently ignored makes a receiver start at `@latest` and miss what it came for.
-Rule never broken: a filter that speaks of positions is either obeyed exactly or the attach is refused; a filter about
-anything else is left out of the answer, from which the receiver sees that it is not in force (core 3.5.3).
-Rejected: evaluating filters on every event. Offset and time order the log, so a filter on them is a place to start.
+Rules never broken: a filter that speaks of positions, or selects events in a language known here, is either obeyed
+exactly or the attach is refused; a filter unknown here is left out of the answer, from which the receiver sees that it
+is not in force (core 3.5.3). A filter in force selects from everything retained, from the earliest to the latest
+(ES-52); without any, only what comes after the attach is delivered (ES-8).
 
-The delivery-annotations filter is exclusive: an event passes when its value is *greater than* the one given, for
-every key given (ES-53). `@earliest` is below and `@latest` above every offset (ES-48), and must be recognised
-before comparing.
+Two kinds are obeyed. The delivery-annotations filter is exclusive: an event passes when its value is *greater than* the
+one given, for every key given (ES-53). The SQL filter is `node.filters`. Both become bounds, which are sought in the
+index; what a SQL filter says beyond them is looked up in each event between them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, Error
+from node.filters import END, Bounds, FilterError, Predicate, parse
 from node.listener import vocabulary as words
 from node.listener.errors import Refused
 from node.partition.api import After, AfterTime, Earliest, Latest, Start
@@ -25,45 +27,85 @@ from node.partition.api import After, AfterTime, Earliest, Latest, Start
 _OFFSET = re.compile(f"[0-9a-f]{{{words.OFFSET_DIGITS}}}")
 _TIMESTAMP_LIMIT_MS = 1 << 62
 
+_SHOWN_CHARACTERS = 24
+"""Of the place where a SQL filter went wrong: enough to find it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Events behind `start`, of them those above both bounds. `in_force` goes into the answer to the attach."""
+    """Events behind `start`, of them those above and below all bounds, of them those that match `predicate`.
+    `in_force` goes into the answer to the attach."""
 
     start: Start
     above_offset: int = -1
     above_time_ms: int = -1
     in_force: Mapping[str, Any] = field(default_factory=dict)
+    below_offset: int = END
+    below_time_ms: int = END
+    predicate: Predicate | None = None
+    latest: int = 0  # what the predicate takes for `@latest`: the first offset after the attach
 
     @property
-    def bounded(self) -> bool:
-        return self.above_offset >= 0 or self.above_time_ms >= 0
+    def needs_latest(self) -> bool:
+        """`at` must be called, for each partition."""
+        return self.predicate is not None and self.predicate.needs_latest
+
+    @property
+    def empty(self) -> bool:
+        """No event can ever pass."""
+        return self.above_offset + 1 >= self.below_offset or self.above_time_ms + 1 >= self.below_time_ms
+
+    def at(self, latest: int) -> Selection:
+        """With `@latest` resolved."""
+        if self.predicate is None:
+            return self
+        return replace(self._within(self.predicate.bounds(latest)), latest=latest)
+
+    def _within(self, box: Bounds) -> Selection:
+        above_offset = max(self.above_offset, box.first_offset - 1)
+        above_time_ms = max(self.above_time_ms, box.first_ms - 1)
+        return replace(
+            self,
+            start=self.start if isinstance(self.start, Latest) else _start(above_offset, above_time_ms),
+            above_offset=above_offset,
+            above_time_ms=above_time_ms,
+            below_offset=min(self.below_offset, box.end_offset),
+            below_time_ms=min(self.below_time_ms, box.end_ms),
+        )
 
 
 def select(filters: Mapping[str, Any] | None) -> Selection:
     """The selection that a source's filter map asks for; raises Refused."""
     offsets: list[str] = []
     times_ms: list[int] = []
+    predicate: Predicate | None = None
     in_force: dict[str, Any] = {}
     for name, described in (filters or {}).items():
         if described is None:  # legal, and means no filter
             continue
-        descriptor = getattr(described, "descriptor", None)
-        if descriptor is None:
-            raise _invalid(f"filter {str(name)!r} is not a described value: write {{name: described(code, value)}}")
-        key = int(descriptor) if isinstance(descriptor, int) else str(descriptor)
+        key = _descriptor(str(name), described)
         if key in words.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
-            in_force[name] = described
-        elif key in words.SQL_FILTERS or key in words.SELECTOR_FILTERS:
-            raise Refused(
-                Error(
-                    NOT_IMPLEMENTED,
-                    f"filter {str(name)!r} ({key}) is not implemented here; use "
-                    "amqp:event-streams-delivery-annotations-filter with an event-streams-offset or -timestamp",
-                )
-            )
-    return _combine(offsets, times_ms, in_force)
+        elif key in words.SQL_FILTERS:
+            found = _read_sql(str(name), described.value)
+            predicate = found if predicate is None else predicate & found
+        elif key in words.SELECTOR_FILTERS or key in words.FILTER_EXPRESSIONS:
+            raise _not_implemented(str(name), key)
+        else:
+            continue
+        in_force[name] = described
+    return _combine(offsets, times_ms, predicate, in_force)
+
+
+def _descriptor(name: str, described: Any) -> int | str:
+    descriptor = getattr(described, "descriptor", None)
+    if descriptor is None:
+        raise _invalid(f"filter {name!r} is not a described value: write {{name: described(code, value)}}")
+    if isinstance(descriptor, int) and not isinstance(descriptor, bool):
+        return int(descriptor)
+    if isinstance(descriptor, str):
+        return str(descriptor)
+    raise _invalid(f"filter {name!r} is described by a {type(descriptor).__name__}; a symbol or a ulong is expected")
 
 
 def _read_annotations(name: str, value: Any, offsets: list[str], times_ms: list[int]) -> None:
@@ -97,22 +139,39 @@ def _timestamp(name: str, comparand: Any) -> int:
     raise _invalid(f"filter {name!r}: {comparand!r} is no timestamp (milliseconds since 1970, UTC)")
 
 
-def _combine(offsets: list[str], times_ms: list[int], in_force: Mapping[str, Any]) -> Selection:
+def _read_sql(name: str, value: Any) -> Predicate:
+    if not isinstance(value, str):
+        raise _invalid(f"filter {name!r}: its value must be a string, not a {type(value).__name__}")
+    try:
+        return parse(str(value))
+    except FilterError as error:
+        rest = value[error.at : error.at + _SHOWN_CHARACTERS]
+        near = f" (at {rest!r})" if rest else ""
+        raise _invalid(f"filter {name!r}, character {error.at + 1}{near}: {error.message}") from None
+
+
+def _combine(
+    offsets: list[str], times_ms: list[int], predicate: Predicate | None, in_force: Mapping[str, Any]
+) -> Selection:
     """Every filter must pass, so the highest of each kind counts. `@` sorts between digits and letters: hence the
     sieve."""
     above_time_ms = max(times_ms, default=-1)
-    numbers = [int(text, 16) for text in offsets if not text.startswith("@")]
-    above_offset = max(numbers, default=-1)
-    start: Start
-    if words.OFFSET_LATEST in offsets or not (offsets or times_ms):
-        start = Latest()  # no filter at all: only what comes after the attach (ES-8)
-    elif above_time_ms >= 0:
-        start = AfterTime(above_time_ms)
-    elif above_offset >= 0:
-        start = After(above_offset)
-    else:
-        start = Earliest()
-    return Selection(start, above_offset, above_time_ms, in_force)
+    above_offset = max((int(text, 16) for text in offsets if not text.startswith("@")), default=-1)
+    from_now_on = words.OFFSET_LATEST in offsets or not in_force
+    start = Latest() if from_now_on else _start(above_offset, above_time_ms)
+    selection = Selection(start, above_offset, above_time_ms, in_force, predicate=predicate)
+    return selection if selection.needs_latest else selection.at(0)
+
+
+def _start(above_offset: int, above_time_ms: int) -> Start:
+    if above_time_ms >= 0:
+        return AfterTime(above_time_ms)
+    return After(above_offset) if above_offset >= 0 else Earliest()
+
+
+def _not_implemented(name: str, key: int | str) -> Refused:
+    text = f"filter {name!r} ({key}) is not implemented here; say it as amqp:sql-filter, in SQL"
+    return Refused(Error(NOT_IMPLEMENTED, text))
 
 
 def _invalid(text: str) -> Refused:

@@ -88,6 +88,11 @@ OFFSET_DIGITS: Final = 16  # lowercase hex, so that byte order is number order
 # --- filters: symbol and numeric descriptors
 DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({"amqp:event-streams-delivery-annotations-filter", 0x200})
 SQL_FILTERS: Final = frozenset({"amqp:event-streams-sql-filter", 0x201, "amqp:sql-filter", 0x120})
+FILTER_EXPRESSIONS: Final = frozenset(
+    {0x100, 0x101, 0x102, 0x110, 0x111, 0x170, 0x171, 0x172, 0x173, 0x174, 0x178}
+    | {f"amqp:{kind}-filter" for kind in ("all", "any", "not", "true", "false", "header", "delivery-annotations")}
+    | {f"amqp:{kind}-filter" for kind in ("message-annotations", "properties", "application-properties", "footer")}
+)  # of AMQP Filter Expressions; what they say can be said in SQL
 SELECTOR_FILTERS: Final = frozenset({"apache.org:selector-filter:string", 0x0000468C00000004, 0x000000137000000A})
 
 # --- idempotent publishing: attach and message annotations of a sender that is bound to a partition

@@ -256,7 +256,7 @@ def test_filters_of_other_shapes_are_refused_with_a_reason(cluster: Cluster, log
         "unknown key": (Described(ulong(0x200), {symbol("colour"): symbol("red")}), "amqp:invalid-field"),
         "text for a time": (Described(ulong(0x200), {symbol("event-streams-timestamp"): "now"}), "amqp:invalid-field"),
         "not described": ("text", "amqp:invalid-field"),
-        "sql": (Described(ulong(0x201), "d.event-streams-offset > 'a'"), "amqp:not-implemented"),
+        "sql": (Described(ulong(0x201), "d.event-streams-offset > 'a'"), "amqp:invalid-field"),
         "selector": (Described(symbol("apache.org:selector-filter:string"), "a = 1"), "amqp:not-implemented"),
     }
     for name, (value, condition) in cases.items():

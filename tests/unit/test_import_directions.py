@@ -20,7 +20,8 @@ ALLOWED: dict[str, set[str]] = {
     "holdfast.cli": {"holdfast.client", "holdfast.amqp"},
     "node.storage": {"cluster.raft"},
     "node.partition": {"cluster.raft", "node.storage"},
-    "node.listener": {"holdfast.amqp", "node.partition", "node.config"},
+    "node.filters": {"holdfast.amqp"},
+    "node.listener": {"holdfast.amqp", "node.filters", "node.partition", "node.config"},
     "node": {"cluster", "holdfast.amqp"},
     "benchmarks": {"holdfast.amqp"},
 }

@@ -91,19 +91,103 @@ def test_a_filter_that_is_not_described_is_refused() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        ulong(0x201),
-        symbol("amqp:event-streams-sql-filter"),
-        ulong(0x120),
+        ulong(0x171),
+        symbol("amqp:properties-filter"),
         symbol("apache.org:selector-filter:string"),
         ulong(0x0000468C00000004),
     ],
     ids=repr,
 )
-def test_positional_filters_that_are_not_built_are_refused_rather_than_left_out(code: Any) -> None:
+def test_filters_that_select_events_and_are_not_built_are_refused_rather_than_left_out(code: Any) -> None:
     with pytest.raises(Refused, match="amqp:not-implemented"):
-        select(annotations("d.event-streams-offset > 'a'", code))
+        select(annotations("subject = 'x'", code))
 
 
 def test_other_filters_are_left_out_of_the_answer() -> None:
     selection = select({"colour": Described(symbol("example:colour"), "red")})
     assert (selection.start, dict(selection.in_force)) == (Latest(), {})
+
+
+def test_a_filter_in_force_selects_from_everything_that_is_retained() -> None:
+    assert select(annotations({})).start == Earliest()
+    assert select(annotations("a = 1", SQL)).start == Earliest()
+
+
+# ---------------------------------------------------------------- SQL
+
+SQL = ulong(0x201)
+HERE, LATER = f"{255:016x}", f"{300:016x}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [SQL, ulong(0x120), symbol("amqp:event-streams-sql-filter"), symbol("amqp:sql-filter")],
+    ids=repr,
+)
+def test_both_sql_filters_are_understood_by_code_and_by_name(code: Any) -> None:
+    selection = select(annotations(f"d.event-streams-offset > '{HERE}'", code))
+    assert (selection.start, list(selection.in_force)) == (After(255), ["my filter"])
+    assert selection.predicate is not None
+    assert selection.predicate.is_range
+
+
+def test_sql_bounds_have_two_ends_and_are_sought() -> None:
+    text = f"d.[event-streams-offset] >= '{HERE}' AND '{LATER}' >= d.event_streams_offset"
+    selection = select(annotations(text, SQL))
+    assert (selection.start, selection.below_offset) == (After(254), 301)
+    timed = select(annotations("d.event-streams-timestamp > 5 AND d.event-streams-timestamp <= 9 AND a = 1", SQL))
+    assert (timed.start, timed.below_time_ms) == (AfterTime(5), 10)
+    assert timed.predicate is not None
+    assert not timed.predicate.is_range
+
+
+def test_the_constants_are_recognised_in_sql_too() -> None:
+    assert select(annotations("d.event-streams-offset > '@earliest'", SQL)).start == Earliest()
+    assert select(annotations("d.event-streams-offset < '@earliest'", SQL)).empty
+    latest = select(annotations("d.event-streams-offset > '@latest'", SQL))
+    assert latest.needs_latest
+    assert latest.at(17).start == After(16)
+    before = select(annotations("d.event-streams-offset <= '@latest'", SQL)).at(17)
+    assert (before.start, before.below_offset) == (Earliest(), 17)
+
+
+def test_sql_and_annotations_filters_must_both_pass() -> None:
+    both = {
+        "a": Described(CODE, {OFFSET: symbol("0000000000000010")}),
+        "b": Described(SQL, "d.event-streams-offset < '0000000000000020'"),
+        "c": Described(ulong(0x120), "d.event-streams-offset >= '0000000000000018'"),
+    }
+    selection = select(both)
+    assert (selection.start, selection.below_offset) == (After(23), 32)
+    assert list(selection.in_force) == ["a", "b", "c"]
+    assert select(both | {"d": Described(SQL, "d.event-streams-offset = '0000000000000010'")}).empty
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("", "empty"),
+        ("d.event-streams-offset >", "character 25: expected a field"),
+        ("d.event-streams-offset > 'a4c5'", "character 26 .*as it was received"),
+        ("d.event-streams-offset > '@newest'", "@latest"),
+        ("d.event-streams-offset > 7", "as it was received"),
+        ("d.event-streams-timestamp > '2026-11-20'", "milliseconds"),
+        ("d.event-stream-offset > 'x'", "event-streams-offset"),
+        ("event-streams-offset > 'x'", "d.event-streams-offset"),
+        ("a BETWEEN 1 AND 2", "x >= 1 AND x <= 9"),
+        ("a = 1 AND", "character 10"),
+        (5, "must be a string"),
+        (None, "must be a string"),
+        ([], "must be a string"),
+    ],
+    ids=repr,
+)
+def test_malformed_sql_is_refused_with_its_place_and_advice(text: Any, advice: str) -> None:
+    with pytest.raises(Refused, match=f"amqp:invalid-field.*my filter.*{advice}"):
+        select(annotations(text, SQL))
+
+
+@pytest.mark.parametrize("descriptor", [True, 1.5, b"amqp:sql-filter", None, []], ids=repr)
+def test_a_descriptor_of_another_type_is_refused(descriptor: Any) -> None:
+    with pytest.raises(Refused, match="amqp:invalid-field"):
+        select(annotations("a = 1", descriptor))

@@ -1,0 +1,307 @@
+"""Tokens into a tree: recursive descent for conditions, one loop per level of precedence.
+
+    OR  <  AND  <  NOT  <  = <> < <= > >= , LIKE, IN, IS NULL  <  + -  <  * / %  <  sign  <  operand
+
+Comparisons do not chain. Reserved words are recognised in any case. Who writes a word of another dialect (BETWEEN) is
+told how to say it in this one.
+
+Rule never broken: any text ends in a tree no deeper than MAX_DEPTH or in a FilterError that names the place. So whoever
+walks the tree may recurse.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from node.filters import words
+from node.filters.functions import FUNCTIONS, date_ms
+from node.filters.lexer import Token, tokens
+from node.filters.tree import (
+    ARITHMETIC,
+    CONDITIONS,
+    All,
+    Any,
+    Call,
+    Compare,
+    Comparison,
+    Exists,
+    Field,
+    FilterError,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+)
+
+MAX_DEPTH = 24
+"""Levels of a tree. Nobody writes ten; what is made of the tree is Python, whose own limits are far above this."""
+
+_COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_SPECIAL_NUMBERS = {"INF": float("inf"), "NAN": float("nan")}
+
+
+def parse(text: str) -> Node:
+    """The condition that `text` says. Raises FilterError."""
+    return _Parser(text).whole()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens(text)
+        self._next = 0
+        self._nesting = 0
+
+    # ------------------------------------------------------------------------------------------------- tokens
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> Token:
+        token = self._tokens[self._next]
+        self._next += 1
+        return token
+
+    def _is(self, *texts: str) -> bool:
+        token = self._token
+        return token.kind in ("word", "symbol") and token.text in texts
+
+    def _took(self, text: str) -> bool:
+        if self._is(text):
+            self._next += 1
+            return True
+        return False
+
+    def _expect(self, text: str, why: str) -> None:
+        if not self._took(text):
+            raise FilterError(f"expected {text} {why}, found {self._token.text}", self._token.at)
+
+    # ------------------------------------------------------------------------------------------------- conditions
+
+    def whole(self) -> Node:
+        if self._token.kind == "end":
+            raise FilterError("the filter is empty; leave it out to receive what comes from now on", 0)
+        tree = self._condition()
+        token = self._token
+        if token.kind != "end":
+            if token.kind == "field" and token.text.upper() == "BETWEEN":
+                raise FilterError("BETWEEN is not in this language; write x >= 1 AND x <= 9", token.at)
+            raise FilterError(f"expected AND, OR or the end, found {token.text}", token.at)
+        if _depth(tree) > MAX_DEPTH:
+            raise FilterError(f"the filter is nested deeper than {MAX_DEPTH} levels; write a simpler one", 0)
+        return tree
+
+    def _deeper(self) -> None:
+        self._nesting += 1
+        if self._nesting > MAX_DEPTH:
+            at = self._token.at
+            raise FilterError(f"the filter is nested deeper than {MAX_DEPTH} levels; write a simpler one", at)
+
+    def _condition(self) -> Node:
+        at = self._token.at
+        parts = [self._conjunction()]
+        while self._took("OR"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else Any(tuple(_truth(part, at) for part in parts))
+
+    def _conjunction(self) -> Node:
+        at = self._token.at
+        parts = [self._negation()]
+        while self._took("AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else All(tuple(_truth(part, at) for part in parts))
+
+    def _negation(self) -> Node:
+        at = self._token.at
+        if not self._took("NOT"):
+            return self._comparison()
+        self._deeper()
+        part = _truth(self._negation(), at)
+        self._nesting -= 1
+        return Not(part)
+
+    def _comparison(self) -> Node:
+        left = self._sum()
+        token = self._token
+        if token.kind == "symbol" and token.text in _COMPARISONS:
+            self._next += 1
+            if self._is("NULL"):
+                raise FilterError("nothing equals NULL; write IS NULL or IS NOT NULL", self._token.at)
+            right = self._sum()
+            if self._token.kind == "symbol" and self._token.text in _COMPARISONS:
+                raise FilterError("comparisons do not chain; join two with AND", self._token.at)
+            return Compare(cast(Comparison, token.text), left, right, token.at)
+        if self._took("IS"):
+            negated = self._took("NOT")
+            self._expect("NULL", "after IS")
+            return Not(IsNull(left)) if negated else IsNull(left)
+        negated = self._is("NOT") and self._tokens[self._next + 1].text in ("LIKE", "IN")
+        if negated:
+            self._next += 1
+        found: Node
+        if self._took("LIKE"):
+            found = self._like(left)
+        elif self._took("IN"):
+            found = self._in(left)
+        else:
+            return left
+        return Not(found) if negated else found
+
+    def _like(self, item: Node) -> Like:
+        pattern = self._string("after LIKE")
+        escape = None
+        if self._took("ESCAPE"):
+            at = self._token.at
+            escape = self._string("after ESCAPE")
+            if len(escape) != 1:
+                raise FilterError("ESCAPE names one character", at)
+            if (len(pattern) - len(pattern.rstrip(escape))) % 2:
+                raise FilterError("the pattern ends in the escape character, which escapes nothing", at)
+        return Like(item, pattern, escape)
+
+    def _string(self, why: str) -> str:
+        token = self._take()
+        if not isinstance(token.node, Literal) or not isinstance(token.node.value, str):
+            raise FilterError(f"expected a string {why}, found {token.text}", token.at)
+        return token.node.value
+
+    def _in(self, item: Node) -> In:
+        self._expect("(", "after IN")
+        options = [self._sum()]
+        while self._took(","):
+            options.append(self._sum())
+        self._expect(")", "at the end of the list")
+        return In(item, tuple(options))
+
+    # ------------------------------------------------------------------------------------------------- values
+
+    def _sum(self) -> Node:
+        left = self._product()
+        while self._is("+", "-"):
+            token = self._take()
+            left = _folded(Call(token.text, (_operand(left, token), _operand(self._product(), token)), token.at))
+        return left
+
+    def _product(self) -> Node:
+        left = self._signed()
+        while self._is("*", "/", "%"):
+            token = self._take()
+            left = _folded(Call(token.text, (_operand(left, token), _operand(self._signed(), token)), token.at))
+        return left
+
+    def _signed(self) -> Node:
+        if not self._is("+", "-"):
+            return self._primary()
+        token = self._take()
+        self._deeper()
+        part = _operand(self._signed(), token)
+        self._nesting -= 1
+        return _folded(Call("neg" if token.text == "-" else "pos", (part,), token.at))
+
+    def _primary(self) -> Node:
+        token = self._take()
+        if token.node is not None:
+            return token.node
+        if token.kind == "symbol" and token.text == "(":
+            self._deeper()
+            inner = self._condition()
+            self._nesting -= 1
+            self._expect(")", "to close the bracket")
+            return inner
+        if token.kind == "word":
+            if token.text in ("TRUE", "FALSE"):
+                return Literal(token.text == "TRUE", token.at)
+            if token.text in _SPECIAL_NUMBERS:
+                return Literal(_SPECIAL_NUMBERS[token.text], token.at)
+            if token.text == "EXISTS":
+                return self._exists()
+            if token.text in words.FUNCTIONS:
+                return self._call(token)
+            raise FilterError(
+                f"{token.text} is a reserved word; write [{token.text.lower()}] if a property is called so", token.at
+            )
+        raise FilterError(f"expected a field, a constant or a function, found {token.text}", token.at)
+
+    def _exists(self) -> Exists:
+        self._expect("(", "after EXISTS")
+        token = self._take()
+        if not isinstance(token.node, Field):
+            raise FilterError(f"EXISTS asks for a field, not for {token.text}", token.at)
+        self._expect(")", "after the field")
+        return Exists(token.node)
+
+    def _call(self, token: Token) -> Node:
+        self._expect("(", f"after {token.text}")
+        self._deeper()
+        arguments: list[Node] = []
+        if not self._is(")"):
+            arguments.append(self._condition())
+            while self._took(","):
+                arguments.append(self._condition())
+        self._nesting -= 1
+        self._expect(")", f"to close {token.text}")
+        least, most = words.FUNCTIONS[token.text]
+        if not least <= len(arguments) <= most:
+            wanted = str(least) if least == most else f"{least} or {most}"
+            raise FilterError(f"{token.text} takes {wanted} arguments, not {len(arguments)}", token.at)
+        if token.text == "DATE" and isinstance(arguments[0], Literal) and date_ms(arguments[0].value) is None:
+            raise FilterError("DATE takes an ISO 8601 date or time: DATE('2026-11-20T10:00:00Z')", token.at)
+        return _folded(Call(token.text, tuple(arguments), token.at))
+
+
+def _folded(call: Call) -> Node:
+    """What constants come to, if they come to something; so a time may be written DATE('...') - 60000."""
+    values = [argument.value for argument in call.arguments if isinstance(argument, Literal)]
+    if call.name == "UTC" or len(values) < len(call.arguments):
+        return call
+    value = FUNCTIONS[call.name](*values)
+    return call if value is None else Literal(value, call.at)
+
+
+def _truth(node: Node, at: int) -> Node:
+    """Something that can be true. A field can; what only makes numbers or texts cannot."""
+    if isinstance(node, Call) or (isinstance(node, Literal) and not isinstance(node.value, bool)):
+        raise FilterError("a condition is expected here; compare the value with something", node.at or at)
+    return node
+
+
+def _operand(node: Node, sign: Token) -> Node:
+    if isinstance(node, CONDITIONS):
+        raise FilterError(f"{sign.text} takes numbers; a condition is true or false", sign.at)
+    return node
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Compare(_, left, right):
+            return (left, right)
+        case All(parts) | Any(parts):
+            return parts
+        case Not(part) | IsNull(part) | Like(part) | Exists(part):
+            return (part,)
+        case In(item, options):
+            return (item, *options)
+        case Call(_, arguments):
+            return arguments
+        case _:
+            return ()
+
+
+def _depth(tree: Node) -> int:
+    """Counted without recursion: a sum of four hundred terms is four hundred levels deep."""
+    level, depth = [tree], 0
+    while level:
+        level = [child for node in level for child in children(node)]
+        depth += 1
+    return depth
+
+
+def condition(text: str) -> Node:
+    """Like `parse`, but what can never be true by its type is refused as well."""
+    tree = parse(text)
+    return _truth(tree, 0)
+
+
+__all__ = ["ARITHMETIC", "MAX_DEPTH", "children", "condition", "parse"]
