@@ -18,18 +18,21 @@ from typing import Protocol
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from node.listener import errors, routing
 from node.listener.broker import Broker
+from node.listener.claiming import Claimer, hold_all, let_go
 from node.listener.egress import Egress
 from node.listener.endpoint import Endpoint, Host
 from node.listener.errors import Refused
+from node.listener.holding import Holding
 from node.listener.info import Info
 from node.listener.ingest import Ingest
 from node.listener.management import Management, Reply
 from node.listener.numbered import NumberedIngest
+from node.listener.owned import OwnedEgress
 from node.listener.routing import Kind, Plan
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 
 
-class Attacher(Host, Protocol):
+class Attacher(Host, Claimer, Protocol):
     """A connection that links can be attached to."""
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
@@ -47,7 +50,7 @@ def on_request(host: Attacher, link: Link) -> None:
         plan = routing.plan(link, host.broker)
         if plan.kind not in (Kind.INGEST, Kind.EGRESS):
             host.serve(link, _service(host, link, plan))
-        elif plan.producer is None and _answer_now(host, link, plan):
+        elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
             host.serve(link, _events(host, link, plan, {}))
         else:
             host.spawn(_answer_later(host, link, plan))
@@ -64,12 +67,17 @@ def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
 
 
 def _events(
-    host: Attacher, link: Link, plan: Plan, starts: dict[str, Start], granted: ProducerOpened | None = None
+    host: Attacher,
+    link: Link,
+    plan: Plan,
+    starts: dict[str, Start],
+    granted: ProducerOpened | None = None,
+    held: dict[str, Holding] | None = None,
 ) -> Endpoint:
     if isinstance(link, ReceiverLink):
         return Ingest(host, link, plan) if granted is None else NumberedIngest(host, link, plan, granted)
     assert isinstance(link, SenderLink)
-    return Egress(host, link, plan, starts)
+    return Egress(host, link, plan, starts) if held is None else OwnedEgress(host, link, plan, starts, held)
 
 
 def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
@@ -121,6 +129,7 @@ def _partitions(broker: Broker, plan: Plan) -> list[str]:
 
 
 async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
+    held: dict[str, Holding] | None = None
     try:
         starts: dict[str, Start] = {}
         wait_s = host.config.leader_wait_s
@@ -129,12 +138,15 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 await _until_usable(host, plan, plan.partition)
                 _redirect_away(host, plan, plan.partition)
             granted = await _open_producer(host, plan)
+            if plan.membership is not None:
+                held = await hold_all(host, link, plan, _partitions(host.broker, plan))
             if _needs_position(plan):
                 wanted = _partitions(host.broker, plan)
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
                 starts = dict(zip(wanted, found, strict=True))
         if link.alive:
-            endpoint = _events(host, link, plan, starts, granted)
+            endpoint = _events(host, link, plan, starts, granted, held)
+            held = None  # the endpoint's now
             host.serve(link, endpoint)
             if isinstance(link, SenderLink) and link.credit > 0:
                 endpoint.on_credit(Credit(link))  # it came with the attach, before there was anybody to take it
@@ -143,6 +155,7 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
     except (Refused, KeyError) as problem:  # KeyError: the log was deleted meanwhile
         link.refuse(problem.error if isinstance(problem, Refused) else errors.log_deleted(plan.log))
     finally:
+        let_go(held or {})
         host.flush_soon()
 
 

@@ -38,6 +38,7 @@ from node.listener import attach, routing
 from node.listener import vocabulary as words
 from node.listener.endpoint import Endpoint
 from node.listener.management import Reply
+from node.partition.ownership import End
 
 if TYPE_CHECKING:
     from node.listener.listener import Listener
@@ -165,14 +166,15 @@ class Connection(asyncio.Protocol):
             if not self._closing:
                 attach.on_request(self, event.link)
         elif isinstance(event, LinkDetached):
-            self._forget_link(event.link, event.error if event.local else None)
+            how = End.CLOSED if event.closed else End.RELEASED
+            self._forget_link(event.link, event.error if event.local else None, how)
         elif isinstance(event, ConnectionOpened):
             self._opened()
         elif isinstance(event, ConnectionClosed):
             if event.error is not None and not self._closing:
                 self.listener.notes.write("connection from %s ended: %s", self._peer, event.error)
             self._closing = True
-            self._drop_endpoints()
+            self._drop_endpoints(End.RELEASED if event.error is None else End.LOST)
             self._end_in(LAST_WORDS_S)
 
     def _opened(self) -> None:
@@ -307,7 +309,7 @@ class Connection(asyncio.Protocol):
             link.close(Error(INTERNAL_ERROR, f"log {endpoint.plan.log!r} has just been deleted"))
         self.flush_soon()
 
-    def _forget_link(self, link: Link, error: Error | None) -> None:
+    def _forget_link(self, link: Link, error: Error | None, how: End = End.LOST) -> None:
         if error is not None:
             self.listener.notes.write("link %s from %s was closed: %s", link.name, self._peer, error)
         endpoint = self.endpoints.pop(link, None)
@@ -315,11 +317,12 @@ class Connection(asyncio.Protocol):
         if endpoint is not None:
             self.listener.counters.links_open -= 1
             self._ready.pop(endpoint, None)
+            endpoint.ended = how
             endpoint.gone()
 
-    def _drop_endpoints(self) -> None:
+    def _drop_endpoints(self, how: End = End.LOST) -> None:
         for link in list(self.endpoints):
-            self._forget_link(link, None)
+            self._forget_link(link, None, how)
 
     def on_change(self) -> None:
         for endpoint in list(self.endpoints.values()):
@@ -342,6 +345,13 @@ class Connection(asyncio.Protocol):
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        self.listener.errand(work)
+
+    @property
+    def container(self) -> str:
+        return self.engine.remote_container or ""
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

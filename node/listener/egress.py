@@ -30,7 +30,7 @@ from node.listener import vocabulary as words
 from node.listener.cursor import Cursor
 from node.listener.endpoint import Endpoint, Host
 from node.listener.routing import Plan
-from node.partition.api import After, Earliest, Latest, ReadError, Start
+from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
 
 POLL_EVENTS = 1024
 """Events taken from one partition before the next one, or the next link, has its turn."""
@@ -78,11 +78,31 @@ class Egress(Endpoint):
     def open(self) -> None:
         for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
             self._open_reader(cursor)
+        self.link.accept(source=self._source(), properties=self._properties() or None)
+
+    # ---------------------------------------------------------------------- for links that read in somebody's name
+
+    def _source(self) -> Source:
+        """What is in force."""
+        return Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force))
+
+    def _properties(self) -> dict[str, object]:
+        """What the peer is told of its link."""
         bound = self.plan.partition
-        self.link.accept(
-            source=Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force)),
-            properties=None if bound is None else {words.LINK_PARTITION: symbol(bound)},
-        )
+        return {} if bound is None else {words.LINK_PARTITION: symbol(bound)}
+
+    def _owner(self, partition: str) -> Owner | None:
+        """In whose name the partition is read."""
+        return None
+
+    def _handed_out(self, cursor: Cursor, numbers: range, payloads: list[bytes]) -> None:
+        """These deliveries of the partition are on their way."""
+
+    def _partition_made(self, partition: str) -> None:
+        """The log got another partition while the link was open: all of it comes after the attach."""
+        self._cursors.append(self._cursor(partition, Earliest()))
+
+    # ------------------------------------------------------------------------------------------------- partitions
 
     def _wanted(self) -> Sequence[str]:
         if self.plan.partition is not None:
@@ -144,27 +164,30 @@ class Egress(Endpoint):
                     self._reader_failed(cursor, cursor.reader.error)
                 return False
             payloads = cursor.payloads(batches)
-            if cursor.done:
+            if cursor.done and self._owner(cursor.partition) is None:  # an owner shows by its reader that it lives
                 cursor.finish()
         else:
             payloads = []
         payloads += cursor.release(room)
         if payloads:
-            self._send(payloads)
+            self._send(cursor, payloads)
         return cursor.holds or cursor.reader is not None
 
-    def _send(self, payloads: list[bytes]) -> None:
+    def _send(self, cursor: Cursor, payloads: list[bytes]) -> None:
         limit = self.link.remote_max_message_size
         sizes = list(map(len, payloads))
         if limit and max(sizes) > limit:
             fitting = next(index for index, size in enumerate(sizes) if size > limit)
-            self.link.send_many(payloads[:fitting])
+            self._hand_out(cursor, payloads[:fitting])
             self.host.delivered(fitting, sum(sizes[:fitting]))
             text = f"the next event has {sizes[fitting]} bytes, this link takes {limit}: attach with a larger limit"
             self.leave(Error(MESSAGE_SIZE_EXCEEDED, text))
             return
-        self.link.send_many(payloads)
+        self._hand_out(cursor, payloads)
         self.host.delivered(len(payloads), sum(sizes))
+
+    def _hand_out(self, cursor: Cursor, payloads: list[bytes]) -> None:
+        self._handed_out(cursor, self.link.send_many(payloads), payloads)
 
     def _nothing_settled(self) -> None:
         config = self.host.config
@@ -205,7 +228,8 @@ class Egress(Endpoint):
     # --------------------------------------------------------------------------------------- readers and leaders
 
     def _open_reader(self, cursor: Cursor) -> None:
-        if cursor.done:
+        owner = self._owner(cursor.partition)
+        if cursor.done and owner is None:
             return
 
         def wake() -> None:
@@ -213,7 +237,7 @@ class Egress(Endpoint):
             self.host.pump_soon(self)
 
         handle = self.host.broker.handle(self.plan.log, cursor.partition)
-        cursor.reader = handle.open_reader(cursor.start, wake)
+        cursor.reader = handle.open_reader(cursor.start, wake, owner)
         self._ready[cursor] = None
 
     def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
@@ -234,7 +258,7 @@ class Egress(Endpoint):
         if self.leaving or broker.describe(log) is None:
             return  # a deleted log: `on_change` closes the link
         for cursor in self._cursors:
-            if cursor.reader is None and not cursor.done and broker.leader(log, cursor.partition) is not None:
+            if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
                 self._open_reader(cursor)
         self.host.pump_soon(self)
 
@@ -250,8 +274,8 @@ class Egress(Endpoint):
             return
         known = {cursor.partition for cursor in self._cursors}
         for partition in self._wanted():
-            if partition not in known:  # made while the link was open: all of it comes after the attach
-                self._cursors.append(self._cursor(partition, Earliest()))
+            if partition not in known:
+                self._partition_made(partition)
         if self._reopening is None:
             self._reopen()
 

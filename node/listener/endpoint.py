@@ -19,6 +19,7 @@ from holdfast.amqp.errors import Error
 from node.listener import errors, routing
 from node.listener.broker import Broker, ListenerConfig
 from node.listener.routing import Plan
+from node.partition.ownership import End
 
 
 class Host(Protocol):
@@ -28,6 +29,15 @@ class Host(Protocol):
     config: ListenerConfig
     redirects: bool  # partition-bound links of this peer are redirected to the leader
     knows_streams: bool  # the peer attaches again when a link is closed to move it
+
+    @property
+    def container(self) -> str:
+        """The peer's name for itself; "": it has none."""
+        ...
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Like `spawn`, but it is carried out even when the connection ends."""
+        ...
 
     def flush_soon(self) -> None:
         """Output was produced: send it in this turn of the loop."""
@@ -55,7 +65,9 @@ class Endpoint:
         self.host = host
         self.link = link
         self.plan = plan
-        self._farewell: Error | None = None  # what the link will be closed with
+        self.ended = End.LOST  # how the peer ended the link, once it is gone
+        self._farewell: Error | None = None  # what the link will be closed with; None: in peace
+        self._going = False  # to be closed as soon as nothing is unanswered
         self._leaving = False
         self._moving: asyncio.TimerHandle | None = None  # the leader is elsewhere; runs until it must be known
 
@@ -104,9 +116,11 @@ class Endpoint:
     def leaving(self) -> bool:
         return self._leaving
 
-    def leave(self, error: Error) -> None:
-        """Close the link with this error as soon as nothing is unanswered. The first reason counts."""
-        if self._farewell is None:
+    def leave(self, error: Error | None) -> None:
+        """Close the link with this error (None: gracefully) as soon as nothing is unanswered. The first reason
+        counts."""
+        if not self._going:
+            self._going = True
             self._farewell = error
         if not self._leaving:
             self._leaving = True
@@ -159,6 +173,6 @@ class Endpoint:
 
     def maybe_close(self) -> None:
         """Called whenever something was answered."""
-        if self._farewell is not None and self.idle and self.link.alive:
+        if self._going and self.idle and self.link.alive:
             self.link.close(self._farewell)
             self.host.flush_soon()

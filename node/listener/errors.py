@@ -11,16 +11,19 @@ from holdfast.amqp.errors import (
     DETACH_FORCED,
     INTERNAL_ERROR,
     INVALID_FIELD,
+    LINK_STOLEN,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
     PRECONDITION_FAILED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
+    RESOURCE_LOCKED,
     Error,
 )
 from node.listener import vocabulary as words
-from node.partition.api import Failed, FailureKind
+from node.partition.api import Failed, FailureKind, ReadError
+from node.partition.ownership import DenialCode, Denied
 
 
 class Refused(Exception):
@@ -129,6 +132,30 @@ def numbers_out_of_range(name: str, value: int, highest: int) -> Error:
     return Error(
         words.ARGUMENT_OUT_OF_RANGE, f"{name} lies between 0 and {highest}, not at {value}; correct the producer"
     )
+
+
+_DENIALS: dict[DenialCode, str] = {
+    "owned": RESOURCE_LOCKED,
+    "behind": RESOURCE_LOCKED,
+    "invalid": INVALID_FIELD,
+    "too-many": RESOURCE_LIMIT_EXCEEDED,
+}
+
+
+def claim_denied(why: Denied, log: str, partition: str, group: str) -> Error:
+    """Why a receiver may not read in the name of a group."""
+    return Error(
+        _DENIALS.get(why.code, NOT_ALLOWED),
+        f"partition {partition!r} of {log!r} is not given to this receiver of group {group!r}: {why.detail}",
+    )
+
+
+def group_failed(why: Failed, log: str) -> Error:
+    return Error(_CONDITIONS.get(why.kind, INTERNAL_ERROR), f"log {log!r}, consumer group: {why.detail}")
+
+
+def stolen(why: ReadError, log: str, partition: str) -> Error:
+    return Error(LINK_STOLEN, f"partition {partition!r} of {log!r} is read by another receiver now: {why.detail}")
 
 
 def overloaded(what: str) -> Error:

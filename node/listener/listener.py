@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from node.listener.broker import Broker, ListenerConfig
 from node.listener.connection import Connection
@@ -67,6 +67,7 @@ class Listener:
         self._change_due = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._errands: set[asyncio.Task[None]] = set()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -98,6 +99,10 @@ class Listener:
             connection.abort()
         if self._connections:
             await asyncio.wait([c.lost for c in self._connections])
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=self.config.drain_timeout_s)
+        for errand in list(self._errands):
+            errand.cancel()
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -124,6 +129,17 @@ class Listener:
         if connection in self._connections:
             self._connections.discard(connection)
             self.counters.connections_open -= 1
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that a connection leaves behind: the claims of its links, to be let go."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errand_done)
+
+    def _errand_done(self, task: asyncio.Task[None]) -> None:
+        self._errands.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a bug ends what a connection left behind", exc_info=error)
 
     def input_share(self, usual_bytes: int) -> int:
         return usual_bytes if self.unanswered_bytes < TOTAL_INPUT_BYTES else FLOOR_BYTES

@@ -20,11 +20,12 @@ from typing import Any
 
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
-from node.listener import errors, producer
+from node.listener import errors, membership, producer
 from node.listener import vocabulary as words
 from node.listener.broker import Broker, RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.filters import Selection, select
+from node.listener.membership import Membership
 from node.partition.api import ProducerWish
 
 
@@ -45,6 +46,7 @@ class Plan:
     selection: Selection | None = None  # EGRESS only
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerWish | None = None  # INGEST only: the sender numbers its events
+    membership: Membership | None = None  # EGRESS only: it reads in a group's name, or keeps its position
 
     @property
     def bound(self) -> bool:
@@ -93,11 +95,12 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
         if broker.describe(log) is None:
             raise Refused(errors.unknown_log(log))
         return Plan(Kind.INFO, address, log)
-    for key in (words.LINK_CONSUMER_GROUP, words.LINK_EPOCH):
-        if link.remote_properties.get(key) is not None:
-            raise _not_implemented(f"{key} is not implemented here; attach without it")
     log, partition = _log_and_partition(link, address, broker)
-    return Plan(Kind.EGRESS, address, log, partition, select(source.filter))
+    selection = select(source.filter)
+    wish = membership.wish_of(link, source, selection)
+    if wish is not None and wish.group is not None and partition is None:
+        raise _not_implemented(f"a member of a consumer group names a partition here ({words.LINK_PARTITION})")
+    return Plan(Kind.EGRESS, address, log, partition, selection, membership=wish)
 
 
 def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[str, str | None]:

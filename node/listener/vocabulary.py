@@ -74,6 +74,9 @@ LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 LINK_PARTITION: Final = "event-streams-partition"
 LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
 LINK_EPOCH: Final = "event-streams-epoch"
+LINK_RESUME: Final = "holdfast:resume"  # asked by a receiver, boolean: begin at the position kept for it, if any
+LINK_CLAIM: Final = "holdfast:claim"  # told to a receiver, long: what a commit is made in the name of
+LINK_POSITION: Final = "holdfast:position"  # told to a receiver, symbol: the last event that is done
 
 ANNOTATION_OFFSET: Final = "event-streams-offset"
 ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"

@@ -46,8 +46,8 @@ def message(body: bytes = b"x") -> bytes:
 class Peer:
     """`reading` False: bytes that arrive are left in the socket."""
 
-    def __init__(self, port: int, *, desired: Sequence[str] = (), **options: Any) -> None:
-        self.engine = Engine("client", container_id="peer", desired_capabilities=desired, **options)
+    def __init__(self, port: int, *, desired: Sequence[str] = (), container: str = "peer", **options: Any) -> None:
+        self.engine = Engine("client", container_id=container, desired_capabilities=desired, **options)
         self.history: list[Event] = []
         self.received: dict[Any, list[bytes]] = {}
         self.outcomes: dict[Any, list[tuple[int, Any]]] = {}

@@ -62,7 +62,7 @@ async def test_senders_that_cannot_be_served_are_refused(
         ("wide", {"event-streams-partition": symbol("x")}, "amqp:not-found"),
         ("wide", {"event-streams-partition": 1}, "amqp:invalid-field"),
         ("wide", {"event-streams-consumer-group": "readers"}, "amqp:not-implemented"),
-        ("wide", {"event-streams-epoch": 3}, "amqp:not-implemented"),
+        ("wide", {"event-streams-epoch": 3}, "amqp:invalid-field"),
         (Source(), {}, "amqp:invalid-field"),
         (Source(address="wide", filter={"f": Described(ulong(0x200), {"event-streams-offset": "@soon"})}), {},
          "amqp:invalid-field"),
