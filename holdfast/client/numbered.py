@@ -84,8 +84,8 @@ class NumberedLine:
 
     # ---------------------------------------------------------------- batches
 
-    async def publish(self, publication: Publication) -> None:
-        """Return when it is accepted as a whole. It comes locked."""
+    async def publish(self, publication: Publication) -> str | None:
+        """Return the first event's offset, if the node tells it, when all is accepted. It comes locked."""
         publisher = self._publisher
         self._buffer.in_line += 1
         try:
@@ -102,6 +102,7 @@ class NumberedLine:
         self._publishing = task
         try:
             await self._to_its_end(task)
+            return source.offset
         except HoldfastError as error:
             if not error.retriable:
                 raise
@@ -149,6 +150,7 @@ class NumberedLine:
         if self._task is None:
             self._task = self._loop.create_task(self._run(), name=f"buffer of {self._publisher.what}")
         self._has_work.set()
+        self._publisher.has_more(self._buffer)
 
     async def _run(self) -> None:
         publisher, buffer = self._publisher, self._buffer
@@ -195,6 +197,11 @@ class _Batch:
     @property
     def first_number(self) -> int | None:
         return self._first.sequence_number
+
+    @property
+    def offset(self) -> str | None:
+        """Of the first event."""
+        return self._first.offset_text
 
     def check(self, most_bytes: int) -> None:
         size = self._largest + NUMBERING_BYTES
@@ -254,7 +261,7 @@ class _Buffer:
         limit = self._most_bytes - NUMBERING_BYTES
         while self.has_more and not deliveries:
             deliveries = _taken(self.waiting, most, most_bytes)
-            if self._most_bytes and any(len(one.content) > limit for one in deliveries):
+            if self._most_bytes and max([len(one.content) for one in deliveries]) > limit:
                 deliveries = self._without_too_large(deliveries, limit)
         self.taken += len(deliveries)
         self._out += len(deliveries)

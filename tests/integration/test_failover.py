@@ -91,13 +91,14 @@ def judge(cluster: Cluster, log: str, producers: Iterable[Producer]) -> None:
         events = read_partition(cluster, log, str(number))
         bodies = [event.body for event in events]
         if isinstance(producer, HoldfastProducer):
-            copies = check(sent, bodies, copies_allowed=range(sent.numbers) if producer.resent else ())
+            may_copy = producer.resent and not producer.idempotent
+            copies = check(sent, bodies, copies_allowed=range(sent.numbers) if may_copy else ())
             assert copies <= producer.resent
         else:
             copies = check(sent, bodies)
         offsets = [event.offset for event in events]
         assert offsets == sorted(set(offsets))
-        print(f"{KINDS[number]}: {len(sent.acknowledged)} acknowledged, {copies} copies")
+        print(f"{sent.producer}: {len(sent.acknowledged)} acknowledged, {copies} copies")
 
 
 def percentiles(values_s: list[float]) -> str:

@@ -22,6 +22,7 @@ from tests.integration.test_failover import judge, read_partition, wait_resumed
 pytestmark = pytest.mark.cluster
 
 FAULTS = number_from("HOLDFAST_FAULTS", 5)
+PARTITIONS = 4  # one for each kind of producer
 SEED = number_from("HOLDFAST_SEED", random.SystemRandom().randrange(1 << 32))
 
 
@@ -45,7 +46,7 @@ class Faults:
         return self._chance.sample(sorted(self.cluster.nodes), count)
 
     def _leader(self) -> int:
-        return self.cluster.leaders(self._log)[str(self._chance.randrange(3))]
+        return self.cluster.leaders(self._log)[str(self._chance.randrange(PARTITIONS))]
 
     def _wait(self, longest_s: float) -> None:
         time.sleep(self._chance.uniform(0.0, longest_s))
@@ -113,18 +114,20 @@ def test_random_faults_lose_nothing(make_cluster: Callable[..., Cluster], log_na
     chance = random.Random(f"{SEED} {durability}")
     cluster = make_cluster(durability=durability)
     cluster.start()
-    cluster.create(log_name, 3)
+    cluster.create(log_name, PARTITIONS)
     everywhere = [cluster.address(node) for node in cluster.nodes]
     gateways = [cluster.address(node, "never") for node in cluster.nodes]
     producers = [
         OrderedProducer(everywhere, log_name, "0", "redirected", window=1500, per_second=2000, padding=500).begin(),
         OrderedProducer(gateways, log_name, "1", "gateway", window=1500, per_second=2000).begin(),
         HoldfastProducer(everywhere, log_name, "2", "holdfast", per_second=2000).begin(),
+        HoldfastProducer(gateways, log_name, "3", "numbered", per_second=2000, idempotent=True).begin(),
     ]
     consumers = [
         ResumingConsumer(gateways, log_name, "0").begin(),
         ResumingConsumer(everywhere, log_name, "1").begin(),
         HoldfastConsumer(everywhere, log_name, "2").begin(),
+        HoldfastConsumer(gateways, log_name, "3").begin(),
     ]
     for producer in producers:
         producer.wait_for(100)
