@@ -85,7 +85,7 @@ class Vocabulary(Protocol):
     @property
     def ReadError(self) -> type: ...  # (kind, detail, retriable, leader)
     @property
-    def Appended(self) -> type: ...  # (base_offset, timestamp_ms, duplicates)
+    def Appended(self) -> type: ...  # (base_offset, timestamp_ms, duplicates, places)
     @property
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known)
     @property

@@ -145,7 +145,8 @@ class AppendStream:
 
     def _outcome(self, reply: pb.AppendReply) -> Any:
         if not reply.HasField("failure"):
-            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates)
+            places = tuple((row.records, row.base_offset) for row in reply.rows) if reply.rows else ()
+            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates, places)
         outcome = failed(reply.failure, self._vocabulary)
         if self._refusal is None and reply.failure.kind in TRANSIENT_KINDS:
             self._refusal = outcome

@@ -88,18 +88,28 @@ class AppendFrame(_message.Message):
     def __init__(self, group: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[AppendRequest, _Mapping]]] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("id", "base_offset", "timestamp_ms", "failure", "duplicates")
+    __slots__ = ("id", "base_offset", "timestamp_ms", "failure", "duplicates", "rows")
     ID_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     id: int
     base_offset: int
     timestamp_ms: int
     failure: Failure
     duplicates: int
-    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., duplicates: _Optional[int] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, id: _Optional[int] = ..., base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., duplicates: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("records", "base_offset")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    records: int
+    base_offset: int
+    def __init__(self, records: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
 
 class AppendReplies(_message.Message):
     __slots__ = ("replies",)

@@ -216,6 +216,8 @@ class AppendSession:
                 timestamp_ms=outcome.timestamp_ms,
                 duplicates=outcome.duplicates,
             )
+            for records, base_offset in outcome.places:
+                reply.rows.add(records=records, base_offset=base_offset)
             self._push(reply)
 
     def _refuse(self, request: int, failure: pb.Failure) -> None:

@@ -30,6 +30,7 @@ from holdfast.amqp.states import (
 )
 
 _GARBLED = object()
+_SCALARS = (int, str, type(None))
 
 
 def text(raw: Any) -> str | None:
@@ -126,6 +127,13 @@ def write_state(delivery: Any, state: DeliveryState) -> int:
             write_data(lib.pn_disposition_annotations(local), encode_symbol_map(state.annotations))
         return MODIFIED_CODE
     if isinstance(state, OtherState):
-        write_data(lib.pn_disposition_data(local), encode_value(list(state.fields)))
+        encoded = encode_value(list(state.fields))
+        if all(isinstance(field, _SCALARS) for field in state.fields):  # nothing there that proton could garble
+            data = lib.pn_disposition_data(local)
+            lib.pn_data_clear(data)
+            lib.pn_data_decode(data, encoded, len(encoded))
+            lib.pn_data_rewind(data)
+        else:
+            write_data(lib.pn_disposition_data(local), encoded)
         return state.code
     return {ACCEPTED: ACCEPTED_CODE, RELEASED: RELEASED_CODE}.get(state, 0)

@@ -145,7 +145,10 @@ class Connection(asyncio.Protocol):
         desired: tuple[str, ...] = ()
         if identity is not None:
             properties, desired = {**properties, **identity}, (wire.IDEMPOTENT_CAPABILITY,)
-        link = self._engine.open_sender(address, properties=properties, desired_capabilities=desired)
+        source = Source(outcomes=wire.OUTCOMES)
+        link = self._engine.open_sender(
+            address, source=source, properties=properties, desired_capabilities=desired
+        )
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
         return sender
@@ -210,6 +213,9 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def eof_received(self) -> bool:
+        if not self._opened.done() and not self._engine.closed:
+            # A proxy without a node behind it, a node that is being killed: no word against what was said until then.
+            self._error = self._error or self._gone_before_open()
         self._engine.receive_eof()
         self._handle_events()
         self._flush()
@@ -225,10 +231,13 @@ class Connection(asyncio.Protocol):
         if self._tick is not None:
             self._tick.cancel()
         if not self._opened.done():
-            self._opened.set_exception(UnreachableError(f"{self.address} closed the connection while it was opened"))
+            self._opened.set_exception(self._gone_before_open())
         if not self._closed.done():
             self._closed.set_result(None)
         self._engine.free()
+
+    def _gone_before_open(self) -> UnreachableError:
+        return UnreachableError(f"{self.address} closed the connection while it was opened")
 
     def pause_writing(self) -> None:
         self._writable = False

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from holdfast.amqp.message import offset_text
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
 
@@ -19,8 +20,9 @@ Done = Callable[[HoldfastError | None], None]
 class DeliveryResult:
     """Where events stand.
 
-    `partition` is None where the node chose it. `offset` is None as long as nodes do not tell: AMQP's `accepted` has no
-    place for it. `sequence_number` is that of the (first) event, None without idempotence.
+    `offset` is that of the (first) event, as a consumer sees it; None: the node does not tell, as those that are not
+    Holdfast's. `partition` is None where the node chose it and does not tell.
+    `sequence_number` is that of the (first) event, None without idempotence.
     """
 
     partition: str | None
@@ -32,7 +34,18 @@ class DeliveryResult:
 class Delivery:
     """One event on its way. Await it for the `DeliveryResult`; it raises if the event was not stored, or may not be."""
 
-    __slots__ = ("_asked", "_done", "_error", "_future", "_settled", "content", "event", "partition", "sequence_number")
+    __slots__ = (
+        "_asked",
+        "_done",
+        "_error",
+        "_future",
+        "_settled",
+        "content",
+        "event",
+        "offset",
+        "partition",
+        "sequence_number",
+    )
 
     def __init__(
         self, content: bytes, partition: str | None = None, done: Done | None = None, event: Event | None = None
@@ -41,6 +54,7 @@ class Delivery:
         self.partition = partition
         self.event = event
         self.sequence_number: int | None = None
+        self.offset: int | None = None
         self._done = done
         self._future: asyncio.Future[None] | None = None
         self._error: HoldfastError | None = None
@@ -74,7 +88,12 @@ class Delivery:
         self._asked = True
         if self._error is not None:
             raise self._error
-        return DeliveryResult(self.partition, None, self.sequence_number, 1)
+        return DeliveryResult(self.partition, self.offset_text, self.sequence_number, 1)
+
+    @property
+    def offset_text(self) -> str | None:
+        """As consumers see it."""
+        return None if self.offset is None else offset_text(self.offset)
 
     def settle(self, error: HoldfastError | None) -> None:
         """From the producer, once."""

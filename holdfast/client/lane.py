@@ -35,6 +35,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.links import Sender
 from holdfast.client.network import Backoff, Network
+from holdfast.client.places import row_of, tell
 
 # Events handed to the engine in one go: enough to amortise the call, few enough that other lanes get their turn.
 PUMP_EVENTS = 512
@@ -153,15 +154,19 @@ class Lane:
         in_flight = self._in_flight
         accepted = size = 0
         for number, state in outcomes:
-            if state is ACCEPTED:
-                item = in_flight.pop(number, None)
-                if item is None:
+            if state is not ACCEPTED:
+                row = row_of(state)
+                if row is None:
+                    if (item := in_flight.pop(number, None)) is not None:
+                        self._not_accepted(number, item, state)
                     continue
-                accepted += 1
-                size += len(item.content)
-                item.settle(None)
-            elif (item := in_flight.pop(number, None)) is not None:
-                self._not_accepted(number, item, state)
+                tell(row, number, in_flight)
+            item = in_flight.pop(number, None)
+            if item is None:
+                continue
+            accepted += 1
+            size += len(item.content)
+            item.settle(None)
         if accepted:
             self._stats.accepted += accepted
             self._progress_at_s = self._loop.time()

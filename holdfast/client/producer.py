@@ -238,10 +238,12 @@ class ProducerClient:
         publication.lock()
         self._intake.publishing(+1)
         try:
-            await line.publish(publication)
+            offset = await line.publish(publication)
         finally:
             self._intake.publishing(-1)
-        return DeliveryResult(partition, None, publication.starting_published_sequence_number, len(publication))
+        return DeliveryResult(
+            partition, offset, publication.starting_published_sequence_number, len(publication)
+        )
 
     async def _send_together(
         self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
@@ -250,7 +252,7 @@ class ProducerClient:
         await self._intake.wait_for_room()
         self._check_open()
         lane = self._intake.lane_for(key, partition)
-        together = Together(lane.partition)
+        together = Together()
         if isinstance(batch, EventBatch):
             batch.lock()
             contents = batch.contents
@@ -258,14 +260,16 @@ class ProducerClient:
             events = [_event(event, key, None) for event in batch]
             contents = [encode_event(event.body, event.key, event.properties) for event in events]
         if not contents:
-            return together.result
+            return DeliveryResult(lane.partition, None, None, 0)
+        deliveries = [Delivery(content, lane.partition, together.done) for content in contents]
+        first = deliveries[0]
         try:
-            self._intake.take_all(lane, [Delivery(content, lane.partition, together.done) for content in contents])
+            self._intake.take_all(lane, deliveries)
             await together.wait(len(contents))
         finally:
             if isinstance(batch, EventBatch):
                 batch.unlock()
-        return together.result
+        return DeliveryResult(first.partition, first.offset_text, None, len(contents))
 
     # ---------------------------------------------------------------- idempotence
 

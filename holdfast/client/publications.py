@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from holdfast.client.delivery import DeliveryResult
 from holdfast.client.errors import ConfigurationError, HoldfastError, InvalidOperationError
 from holdfast.client.events import Event, encode_content
 from holdfast.client.publishing import following
@@ -62,8 +61,7 @@ class EventList:
 class Together:
     """Waits for several deliveries of a producer that is not idempotent."""
 
-    def __init__(self, partition: str | None) -> None:
-        self._partition = partition
+    def __init__(self) -> None:
         self._settled = self._failed = 0
         self._wanted = 0
         self._first: HoldfastError | None = None
@@ -87,7 +85,3 @@ class Together:
             if self._failed > 1:
                 self._first.add_note(f"{self._failed} of the {count} events failed; this is the first failure")
             raise self._first
-
-    @property
-    def result(self) -> DeliveryResult:
-        return DeliveryResult(self._partition, None, None, self._settled)

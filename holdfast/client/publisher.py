@@ -39,6 +39,7 @@ from holdfast.client.errors import (
 from holdfast.client.lane import PUMP_BYTES, PUMP_EVENTS, QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
 from holdfast.client.links import Sender
 from holdfast.client.network import Backoff, Network
+from holdfast.client.places import row_of, tell
 from holdfast.client.publishing import PartitionPublishingOptions, ProducerIdentity, following
 
 FATAL = (ProducerStateError, ProducerStolenError)
@@ -246,6 +247,11 @@ class Publisher:
         self._next = number
         return deliveries
 
+    def has_more(self, source: Source) -> None:
+        """If it is being published, and there is room, what came to it goes out at once."""
+        if source is self._source and not self._exhausted:
+            self._pump()
+
     # ---------------------------------------------------------------- from the link
 
     def on_credit(self) -> None:
@@ -255,10 +261,13 @@ class Publisher:
         in_flight, source = self._in_flight, self._source
         accepted: list[Delivery] = []
         for number, state in outcomes:
+            row = None if state is ACCEPTED else row_of(state)
+            if row is not None:
+                tell(row, number, in_flight)
             delivery = in_flight.pop(number, None)
             if delivery is None:
                 continue  # of a publish that was given up
-            if state is ACCEPTED:
+            if state is ACCEPTED or row is not None:
                 accepted.append(delivery)
             else:
                 self._not_accepted(number, delivery, state)

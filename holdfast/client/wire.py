@@ -33,6 +33,19 @@ PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 NOT_ALLOWED: Final = "amqp:not-allowed"  # of an attach: numbers that the partition does not know (any more)
 
+# An outcome of the nodes' own: accepted, and where. A link asks for it by listing it among its source's outcomes.
+# Fields: base-offset ulong, count uint, partition symbol: of `count` sends from this one on, the n-th stands at
+# base-offset + n. Those behind the first are answered `accepted`.
+STORED: Final = "holdfast:stored:list"
+STORED_CODE: Final = 0x484F4C44_00000001
+OUTCOMES: Final = (
+    "amqp:accepted:list",
+    "amqp:rejected:list",
+    "amqp:released:list",
+    "amqp:modified:list",
+    STORED,
+)
+
 INFO_SUFFIX: Final = "/$info"
 INFO_PARTITIONS: Final = "partitions"
 INFO_PARTITION: Final = "partition"

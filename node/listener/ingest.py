@@ -30,11 +30,15 @@ from holdfast.amqp import (
     DeliveryState,
     MalformedMessage,
     Modified,
+    OtherState,
     ReceiverLink,
     Rejected,
+    Source,
     Target,
     Transfers,
     symbol,
+    uint,
+    ulong,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.partition_key import partition_index
@@ -44,7 +48,7 @@ from node.listener.endpoint import Endpoint, Host
 from node.listener.errors import Refused
 from node.listener.lane import Batch, Lane
 from node.listener.routing import Plan
-from node.partition.api import Failed
+from node.partition.api import Appended, Failed
 
 PLAIN = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
 """How a message begins that has neither header nor annotations: nothing in it concerns a node."""
@@ -61,6 +65,10 @@ MIN_CREDIT = 2
 UNKNOWN = Modified(delivery_failed=True)
 
 
+def _stored(offset: int, count: int, partition: symbol) -> OtherState:
+    return OtherState(words.STORED_CODE, (ulong(offset), uint(count), partition))
+
+
 class Ingest(Endpoint):
     LANE: type[Lane] = Lane
     link: ReceiverLink
@@ -74,6 +82,8 @@ class Ingest(Endpoint):
         self._known_partitions: Sequence[str] | None = None  # until something changes
         self._redirects = plan.bound and host.redirects
         self._window = host.config.credit_window  # messages
+        source = link.remote_source
+        self._tells_places = isinstance(source, Source) and words.STORED in source.outcomes
         self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     def open(self) -> None:
@@ -142,6 +152,7 @@ class Ingest(Endpoint):
             batch.count += 1
             batch.size += len(payload)
         for partition, batch in groups.items():
+            batch.in_row = batch.count == len(payloads)
             self._lane(partition).submit(batch)
 
     def _choose(self, target: str | None, key: str | None, partitions: Sequence[str]) -> str | None:
@@ -190,8 +201,25 @@ class Ingest(Endpoint):
 
     # -------------------------------------------------------------------------------------------- answers go out
 
-    def accepted(self, batch: Batch) -> None:
-        self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
+        if not self._tells_places:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+            return
+        at = 0
+        for count, offset in stored.rows(batch.count):
+            self._settle_row(batch, at, count, offset, symbol(partition))
+            at += count
+        self._account(batch.count, batch.size, True)
+
+    def _settle_row(self, batch: Batch, at: int, count: int, offset: int, partition: symbol) -> None:
+        """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
+        link, deliveries = self.link, batch.deliveries
+        if batch.in_row:
+            link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
+            link.settle(deliveries[at + 1 : at + count], ACCEPTED)
+            return
+        for place in range(count):
+            link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
 
     def uncertain(self, batch: Batch, why: Failed) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
@@ -210,8 +238,11 @@ class Ingest(Endpoint):
 
     def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
         self.link.settle(deliveries, state)
+        self._account(count, size, state is ACCEPTED)
+
+    def _account(self, count: int, size: int, accepted: bool) -> None:
         self._unanswered -= count
-        self.host.answered(count, size, state is ACCEPTED)
+        self.host.answered(count, size, accepted)
         if not self.leaving:
             self._top_up()
         elif self._unanswered == 0:

@@ -35,12 +35,13 @@ _TRANSIENT = frozenset({"not_leader", "overloaded"})
 class Batch:
     """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
 
-    __slots__ = ("count", "deliveries", "in_doubt", "numbers", "place", "records", "size")
+    __slots__ = ("count", "deliveries", "in_doubt", "in_row", "numbers", "place", "records", "size")
 
     def __init__(
         self, deliveries: list[Any], records: list[bytes], count: int, size: int, numbers: Numbers | None = None
     ) -> None:
         """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
+        self.in_row = True  # the deliveries came one after the other, with nothing between them
         self.deliveries = deliveries
         self.records = records
         self.count = count
@@ -53,7 +54,7 @@ class Batch:
 class Owner(Protocol):
     """The link endpoint that a lane works for."""
 
-    def accepted(self, batch: Batch) -> None: ...
+    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None: ...
     def uncertain(self, batch: Batch, why: Failed) -> None: ...
     def refused(self, batch: Batch, why: Failed) -> None:
         """Certainly not appended, and never will be."""
@@ -134,7 +135,7 @@ class Lane:
         self._under_way -= 1
         if isinstance(outcome, Appended):
             self._cancel_timer("_patience")
-            self._owner.accepted(batch)
+            self._owner.accepted(batch, outcome, self.partition)
         elif outcome.kind == "unknown":
             self._owner.uncertain(batch, outcome)
         elif outcome.kind not in _TRANSIENT:

@@ -111,6 +111,12 @@ OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
 ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
 
+# --- an outcome of ours: accepted, and where. Used on links whose source lists it among its outcomes, and on no other.
+STORED: Final = "holdfast:stored:list"
+STORED_CODE: Final = 0x484F4C44_00000001  # its domain spells HOLD; no domain of that number is assigned
+# Fields: base-offset ulong, count uint, partition symbol. Of `count` deliveries that follow each other on the link from
+# this one on, the n-th stands at base-offset + n. Those behind the first are answered `accepted`, as ever.
+
 # --- addresses
 INFO_SUFFIX: Final = "/$info"
 MANAGEMENT_ADDRESS: Final = "$management"

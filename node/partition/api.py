@@ -184,13 +184,18 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The records of one `append` call are committed at `base_offset ...`, without a gap between them. The first
-    `duplicates` of them were stored by an earlier append, the first of all at `base_offset`: then those that follow
-    may stand apart."""
+    """The records of one `append` call are committed, in their order. The first `duplicates` of them were stored by an
+    earlier append. `places`: (records, offset of the first) of each row they stand in; empty when they stand in one, at
+    `base_offset ...`."""
 
     base_offset: int
     timestamp_ms: int
     duplicates: int = 0
+    places: tuple[tuple[int, int], ...] = ()
+
+    def rows(self, count: int) -> tuple[tuple[int, int], ...]:
+        """`places` of an append of so many records."""
+        return self.places or ((count, self.base_offset),)
 
 
 FailureKind = Literal[

@@ -28,7 +28,7 @@ from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Fail
 from node.partition.batch import DIGEST_BYTES, encode
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import Accepted, Rejected
-from node.partition.producers import nonsense
+from node.partition.producers import nonsense, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ class Appender:
         for place, count, done in told:
             first = result.place_of(place)
             if first is not None and place + count <= known:
-                _answer(done, Appended(*first, count))
+                _answer(done, Appended(*first, count, _apart(result.rows(place, count))))
             elif kind is None:
                 _answer(done, self._rejected(result))
             else:
@@ -278,7 +278,9 @@ class _AllOrUnknown:
         failures = [one for one in outcomes if isinstance(one, Failed)]
         stored = [one for one in outcomes if isinstance(one, Appended)]
         if not failures:
-            return Appended(stored[0].base_offset, stored[0].timestamp_ms, sum(one.duplicates for one in stored))
+            duplicates = sum(one.duplicates for one in stored)
+            rows = rows_of(row for one, count in zip(stored, self._counts, strict=True) for row in one.rows(count))
+            return Appended(stored[0].base_offset, stored[0].timestamp_ms, duplicates, _apart(rows))
         if not stored:
             return next((one for one in failures if one.kind == "unknown"), failures[0])
         good = outcomes.index(failures[0])
@@ -318,7 +320,12 @@ def _tell_places(told: _Told, result: Accepted) -> None:
     """Of an entry that holds records which were stored before."""
     known = sum(place.events for place in result.known)
     for place, count, done in told:
-        _answer(done, Appended(*result.place_of(place), max(0, min(count, known - place))))
+        duplicates = max(0, min(count, known - place))
+        _answer(done, Appended(*result.place_of(place), duplicates, _apart(result.rows(place, count))))
+
+
+def _apart(rows: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    return rows if len(rows) > 1 else ()
 
 
 def _answer(done: AppendDone, outcome: AppendOutcome) -> None:

@@ -33,7 +33,7 @@ from node.partition.ownership import (
     Owned,
     Ownership,
 )
-from node.partition.producers import Place, Producer, Producers, Refusal
+from node.partition.producers import Place, Producer, Producers, Refusal, rows_of
 
 LAYOUT = 3
 READABLE_LAYOUTS = (1, 2, 3)
@@ -94,6 +94,10 @@ class Accepted:
         """(offset, timestamp) of a record of the batch."""
         return _find(self.known, position, self.base_offset, self.timestamp_ms)
 
+    def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
+        """(records, offset of the first) of each row in which the records [position, position + count) stand."""
+        return _rows((*self.known, Place(self.count, self.base_offset, self.timestamp_ms)), position, count)
+
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
@@ -123,6 +127,10 @@ class Rejected:
             return None
         return _find(self.known, position, 0, 0)
 
+    def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
+        """As of `Accepted`, of records that stand."""
+        return _rows(self.known, position, count)
+
 
 def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_ms: int) -> tuple[int, int]:
     for place in places:
@@ -130,6 +138,16 @@ def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_
             return place.base_offset + position, place.timestamp_ms
         position -= place.events
     return base_offset + position, timestamp_ms
+
+
+def _rows(places: tuple[Place, ...], position: int, count: int) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for place in places:
+        here = max(0, min(count, place.events - position))
+        found.append((here, place.base_offset + position))
+        count -= here
+        position = max(0, position - place.events)
+    return rows_of(found)
 
 
 Result = Accepted | Trimmed | Opened | Owned | Done | Denied | Rejected

@@ -326,6 +326,17 @@ def batches_of(producer: Producer) -> Iterator[Place]:
     return (Place(*fields) for fields in _BATCH.iter_unpack(producer.batches))
 
 
+def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """(records, offset of the first) with rows that follow each other made one."""
+    found: list[tuple[int, int]] = []
+    for count, offset in places:
+        if found and sum(found[-1]) == offset:
+            found[-1] = (found[-1][0] + count, found[-1][1])
+        elif count:
+            found.append((count, offset))
+    return tuple(found)
+
+
 def _places(producer: Producer, position: int, count: int) -> tuple[Place, ...]:
     """Where the remembered records [position, position + count) stand."""
     found: list[Place] = []

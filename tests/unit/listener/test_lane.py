@@ -46,7 +46,7 @@ class Sender:
     def __init__(self) -> None:
         self.answers: list[tuple[str, bytes]] = []
 
-    def accepted(self, batch: Batch) -> None:
+    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
         self.answers.append(("accepted", batch.records[0]))
 
     def uncertain(self, batch: Batch, why: Failed) -> None:

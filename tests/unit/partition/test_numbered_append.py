@@ -88,10 +88,10 @@ def test_what_comes_again_is_answered_with_the_first_place_and_stored_once(node:
     send(node, 1, "ab", again)
     send(node, 3, "cde", again)
     node.turns()
-    assert again.all == [Appended(0, START_MS, 2), Appended(2, START_MS, 1)]
+    assert again.all == [Appended(0, START_MS, 2), Appended(2, START_MS, 1, ((1, 2), (2, 4)))]
     send(node, 2, "bcdefg", again)
     node.turns()
-    assert again.last == Appended(1, START_MS, 4)
+    assert again.last == Appended(1, START_MS, 4, ((2, 1), (4, 4)))
     assert read_all(node.replica) == [
         (0, b"a"), (1, b"b"), (2, b"c"), (3, b"p"), (4, b"d"), (5, b"e"), (6, b"f"), (7, b"g")
     ]  # fmt: skip

@@ -46,6 +46,7 @@ class MemoryPartition:
         self.requests = 0
         self.numbers: list[vocabulary.Numbers | None] = []
         self.duplicates = 0
+        self.places: tuple[tuple[int, int], ...] = ()
         self.wishes: list[vocabulary.ProducerWish] = []
         self.owners: list[vocabulary.Owner | None] = []
         self.questions: list[vocabulary.GroupQuestion] = []
@@ -66,7 +67,7 @@ class MemoryPartition:
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates)
+        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)
         else:

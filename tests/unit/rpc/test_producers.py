@@ -19,12 +19,12 @@ GROUP = 17
 async def test_numbers_cross_the_wire_as_they_are(numbers: Numbers | None) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        partition.duplicates = 2
+        partition.duplicates, partition.places = 2, ((1, 40), (1, 7))
         answers: list[Any] = []
         nodes[1].network.client(2).append(GROUP, [b"a", b"b"], answers.append, numbers)
         await until(lambda: answers, "the answer")
         assert partition.numbers == [numbers]
-        assert answers == [Appended(0, 1001, 2)]
+        assert answers == [Appended(0, 1001, 2, ((1, 40), (1, 7)))]
 
 
 async def test_refusals_tell_how_much_is_known() -> None:
