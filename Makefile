@@ -46,6 +46,7 @@ lint: $(INSTALLED)
 
 test: lint
 	@scripts/system-packages.sh --optional rhea
+	@scripts/toxiproxy.sh --optional >/dev/null
 	$(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
 
 bench: $(INSTALLED)
@@ -55,6 +56,7 @@ bench: $(INSTALLED)
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
+	    HOLDFAST_MISHAP_SECONDS=60 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/integration
 
 # Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the

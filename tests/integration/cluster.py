@@ -126,11 +126,21 @@ class Cluster:
             amqp = {name: f"127.0.0.1:{next(ports)}" for name in ("default", "never", "always")}
             data_dir = self.settings.data_dirs.get(number, home / "data")
             self.nodes[number] = NodeFiles(number, home, f"127.0.0.1:{next(ports)}", amqp, data_dir)
-        for node in self.nodes.values():
-            node.config_path.write_text(self._toml(node), encoding="utf-8")
+        self._handed_out: dict[str, Mapping[int, str]] = {}
+        self._write_configs()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="admin-of-" + self.name, daemon=True)
         self._thread.start()
+
+    def _write_configs(self) -> None:
+        for node in self.nodes.values():
+            node.config_path.write_text(self._toml(node), encoding="utf-8")
+
+    def hand_out(self, listener: str, addresses: Mapping[int, str]) -> None:
+        """Clients of this listener are told these addresses of the nodes. Before the nodes start."""
+        assert not self.running, "a node reads its configuration when it starts"
+        self._handed_out[listener] = addresses
+        self._write_configs()
 
     def _toml(self, node: NodeFiles) -> str:
         peers = ", ".join(f'{{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.nodes.values())
@@ -142,6 +152,9 @@ class Cluster:
             policy = "auto" if name == "default" else name
             more = "".join(f"\n{key} = {json.dumps(value)}" for key, value in self.settings.listener.items())
             lines.append(f'[[listener]]\nname = "{name}"\nbind = "{address}"\nredirect = "{policy}"{more}')
+            if name in self._handed_out:
+                mapped = "\n".join(f'{peer} = "{where}"' for peer, where in self._handed_out[name].items())
+                lines.append(f"[listener.address_map]\n{mapped}")
         storage = f'[storage]\ndurability = "{self.settings.durability}"'
         if self.settings.min_free_bytes is not None:
             storage += f"\nmin_free_bytes = {self.settings.min_free_bytes}"

@@ -270,6 +270,29 @@ async def test_a_port_that_speaks_something_else() -> None:
     server.close()
 
 
+async def test_a_proxy_with_nobody_behind_it_is_passed_over(node: TinyNode) -> None:
+    """It takes the connection, and ends it without a word: no reason to believe that nobody speaks AMQP there."""
+    seen = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        seen += 1
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = ProducerOptions(delivery_timeout_s=0.5)
+    async with ProducerClient([f"127.0.0.1:{port}", node.address], "trades", options) as producer:
+        await producer.send_and_confirm(b"event", partition="0")
+    assert seen
+    with pytest.raises(UnreachableError, match="while it was opened") as caught:
+        async with ProducerClient(f"127.0.0.1:{port}", "trades", options):
+            pass
+    assert caught.value.retriable
+    server.close()
+
+
 async def test_redirects_in_a_circle_end(pair: tuple[TinyNode, TinyNode]) -> None:
     first, second = pair
     first.refuse = lambda address, partition: first.redirect_to(second) if partition else None

@@ -1,0 +1,1 @@
+"""Breaking a cluster on purpose, and finding out whether it kept its promises."""

@@ -1,0 +1,183 @@
+"""Ways between programs that can be broken: a real Toxiproxy server, and a proxy for each way.
+
+Problem: what a network does to a connection (to cut it, to freeze it, to lose the answers while the questions arrive)
+cannot be done from inside either end without changing what is tested.
+Rules never broken:
+ - a way is broken for the duration of a `with` block and whole behind it, whatever happened inside;
+ - the server is a process of ours: it is ended by its handle, and the kernel ends it if we die;
+ - what is random is drawn by the caller. Toxiproxy's own chance (toxicity, jitter) cannot be repeated: not used.
+Rejected: a proxy written here. The tests would then trust our own idea of what a broken network does.
+
+What the server's toxics do was measured (Toxiproxy 2.12): `timeout` 0 swallows the bytes of one direction and takes
+new connections nevertheless; when it is removed, the connections it swallowed from are closed, so that no stream goes
+on with a hole in it. `bandwidth` 0 holds bytes back, and loses none. `reset_peer` resets connections that begin while
+it is there, older ones see their end. `limit_data` closes a connection after so many bytes: in the midst of a frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+Direction = Literal["upstream", "downstream"]
+"""Of bytes: from who connects to who is connected to, and back."""
+
+VERSION = "2.12.0"
+LOOPBACK = "127.0.0.1"
+START_WITHIN_S = 20.0
+STOP_WITHIN_S = 5.0
+
+HOW_TO_GET = "run scripts/toxiproxy.sh (it needs Go), or name a toxiproxy-server by HOLDFAST_TOXIPROXY"
+
+_RUN_AND_DIE_WITH_PARENT = (
+    "import ctypes, os, signal, sys; "
+    "ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0); "  # PR_SET_PDEATHSIG outlives exec
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def find_server() -> Path | None:
+    """The program: named by the environment, built by scripts/toxiproxy.sh, or installed."""
+    named = os.environ.get("HOLDFAST_TOXIPROXY")
+    if named:
+        return Path(named)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    built = cache / "holdfast" / f"toxiproxy-{VERSION}" / "server"
+    if built.exists():
+        return built
+    installed = shutil.which("toxiproxy-server")
+    return Path(installed) if installed else None
+
+
+class Way:
+    """One proxy: who connects to `address` reaches `upstream`, as long as the way is whole."""
+
+    def __init__(self, proxy: Any) -> None:
+        self._proxy = proxy
+        self._names = itertools.count(1)
+        self.name: str = proxy.name
+        self.address: str = proxy.listen
+        self.upstream: str = proxy.upstream
+
+    def __repr__(self) -> str:
+        return f"Way({self.name}: {self.address} -> {self.upstream})"
+
+    @contextlib.contextmanager
+    def _toxic(self, kind: str, direction: Direction, **attributes: int) -> Iterator[None]:
+        name = f"{kind}-{next(self._names)}"
+        self._proxy.add_toxic(type=kind, stream=direction, name=name, attributes=attributes)
+        try:
+            yield
+        finally:
+            self._proxy.destroy_toxic(name)
+
+    def swallowing(self, direction: Direction) -> contextlib.AbstractContextManager[None]:
+        """Nothing of this direction arrives. The connections end with the block."""
+        return self._toxic("timeout", direction, timeout=0)
+
+    def frozen(self, direction: Direction) -> contextlib.AbstractContextManager[None]:
+        """Nothing of this direction arrives until the block ends; then all of it does."""
+        return self._toxic("bandwidth", direction, rate=0)
+
+    def resetting(self, direction: Direction = "upstream") -> contextlib.AbstractContextManager[None]:
+        """Connections break, old ones at their next byte, new ones at their first."""
+        return self._toxic("reset_peer", direction, timeout=0)
+
+    def cutting_after(self, count: int, direction: Direction) -> contextlib.AbstractContextManager[None]:
+        """Each connection ends after so many bytes more."""
+        return self._toxic("limit_data", direction, bytes=count)
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Connections end, and new ones are refused."""
+        self._proxy.disable()
+        try:
+            yield
+        finally:
+            self._proxy.enable()
+
+
+class ProxyServer:
+    """A Toxiproxy process. One at a time in a process of ours: its client library keeps the address in a class."""
+
+    _running: bool = False
+
+    def __init__(self, program: Path, log: Path) -> None:
+        self._program, self._log = program, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._api: Any = None
+
+    def __enter__(self) -> ProxyServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        from toxiproxy import Toxiproxy  # what needs no proxy needs not have it
+
+        assert not ProxyServer._running, "a process drives one Toxiproxy at a time"
+        port = _free_port()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT]
+                + [str(self._program), "-host", LOOPBACK, "-port", str(port)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        ProxyServer._running = True
+        try:
+            self._wait_for(port)
+        except BaseException:
+            self.stop()
+            raise
+        self._api = Toxiproxy()
+        self._api.update_api_consumer(LOOPBACK, port)
+
+    def _wait_for(self, port: int) -> None:
+        assert self._process is not None
+        deadline_s = time.monotonic() + START_WITHIN_S
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
+                return
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                said = self._log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self._program} did not start: {said}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Idempotent. Every way ends with it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        ProxyServer._running = False
+
+    def way(self, name: str, upstream: str) -> Way:
+        """A new way to `upstream` (host:port), on a port that the server chooses."""
+        return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:0"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
