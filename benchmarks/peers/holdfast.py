@@ -67,30 +67,43 @@ class Holdfast:
         assert self._directory is not None, "the cluster was not started"
         return str(self._directory)
 
-    def create(self, kind: str) -> Target:
-        """A log of one partition with three replicas."""
+    def create_log(self, partitions: int) -> tuple[str, dict[str, str]]:
+        """A log with three replicas, and which node leads which of its partitions."""
         self._created += 1
         name = f"bench-{self._created}"
         server = ("--server", self._amqp[0])
-        self._cli("log", "create", name, "--partitions", "1", "--replicas", str(NODES), *server)
-        leaders: list[int] = []
+        self._cli("log", "create", name, "--partitions", str(partitions), "--replicas", str(NODES), *server)
+        leaders: dict[str, str] = {}
 
         def led() -> bool:
-            partition = self._cli("log", "describe", name, *server)["partitions"][0]
-            leaders[:] = [partition["leader"]] if partition.get("leader") else []
-            return bool(leaders)
+            found = self._cli("log", "describe", name, *server)["partitions"]
+            leaders.update({str(one["partition"]): f"node{one['leader']}" for one in found if one.get("leader")})
+            return len(leaders) == partitions
 
-        wait_until(led, f"the election of a leader for {name}", LEADER_TIMEOUT_S)
+        wait_until(led, f"the election of leaders for {name}", LEADER_TIMEOUT_S)
+        return name, leaders
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of the nodes, for clients."""
+        return list(self._amqp)
+
+    def create(self, kind: str) -> Target:
+        """A log of one partition with three replicas."""
+        name, leaders = self.create_log(1)
         host, _, port = self._amqp[0].rpartition(":")
         url = Url(host, int(port), name)
         bound = {PARTITION_PROPERTY: PARTITION}
         tail = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="latest")
         start = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="earliest")
         send = LinkOptions(follow_redirects=True, properties=bound)
-        return Target(name, url, send, url, tail, start, f"node{leaders[0]}")
+        return Target(name, url, send, url, tail, start, leaders[PARTITION])
 
     def delete(self, target: Target) -> None:
-        self._cli("log", "delete", target.name, "--yes", "--server", self._amqp[0])
+        self.delete_log(target.name)
+
+    def delete_log(self, name: str) -> None:
+        self._cli("log", "delete", name, "--yes", "--server", self._amqp[0])
 
     def processes(self) -> dict[str, psutil.Process]:
         return dict(self._processes)
