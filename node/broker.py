@@ -11,7 +11,7 @@ from typing import Any
 
 from cluster.metadata import MetadataView
 from cluster.rpc import PeerNetwork
-from node import producers
+from node import groups, producers
 from node.admin import Administration
 from node.changes import Changes
 from node.config import Address, ListenerSection, parse_address
@@ -87,11 +87,12 @@ class NodeBroker:
         return self._changes.subscribe(changed)
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        if operation in producers.OPERATIONS:
+        if operation in producers.OPERATIONS | groups.OPERATIONS:
+            answer = producers.run if operation in producers.OPERATIONS else groups.run
             name = str(args.get("name"))
             view = self.describe(name)
             partitions = None if view is None else view.partitions
-            return await producers.run(operation, args, partitions, lambda partition: self.handle(name, partition))
+            return await answer(operation, args, partitions, lambda partition: self.handle(name, partition))
         return await self._administration.run(operation, args)
 
     def _group(self, log: str, partition: str) -> int:

@@ -8,6 +8,7 @@ from holdfast.cli.bench import bench
 from holdfast.cli.cluster import cluster
 from holdfast.cli.consume import consume
 from holdfast.cli.demo import demo
+from holdfast.cli.groups import group
 from holdfast.cli.logs import log, node
 from holdfast.cli.produce import produce
 from holdfast.cli.producers import producer
@@ -35,5 +36,5 @@ def main() -> None:
     """
 
 
-for command in (bench, cluster, consume, demo, log, node, produce, producer):
+for command in (bench, cluster, consume, demo, group, log, node, produce, producer):
     main.add_command(command)

@@ -26,6 +26,7 @@ from holdfast.client.errors import AdminError, ConfigurationError, HoldfastError
 from holdfast.client.info import OneMessage, PartitionInfo, read_complete_info, read_info
 from holdfast.client.network import Network, NetworkOptions
 
+GROUPS_PER_ANSWER = 1000  # a node tells no more at once
 PRODUCERS_PER_REQUEST = 1000  # about 100 KiB of answer
 
 
@@ -115,6 +116,38 @@ class AdminClient:
         """What a partition remembers of one idempotent producer."""
         given = {"partition": _number(partition), "producer_id": producer_group_id}
         return await self._request("producer", "describe", log, given, changes=False)
+
+    async def list_groups(self, log: str) -> list[dict[str, Any]]:
+        """The consumer groups of a log, by name: group, members, active_partitions, committed_partitions, lag."""
+        found: list[dict[str, Any]] = []
+        while True:
+            given = {"after_group": found[-1]["group"] if found else None}
+            page = list((await self._request("group", "list", log, given, changes=False)).get("groups", []))
+            found += page
+            if len(page) < GROUPS_PER_ANSWER:
+                return found
+
+    async def describe_group(self, log: str, group: str) -> dict[str, Any]:
+        """Where a group stands, who reads for it, and how far it is behind: group, lag, partitions."""
+        return await self._request("group", "describe", log, {"group": group}, changes=False)
+
+    async def commit_group(
+        self, log: str, group: str, partition: str, offset: str, *, claim: int | None = None
+    ) -> dict[str, Any]:
+        """The event at `offset` and all before it are done. `claim`: in the name of a receiver; without it, only while
+        nobody reads the partition for the group. Repeating it does no harm."""
+        given = {"group": group, "partition": _number(partition), "offset": offset, "claim": claim}
+        return await self._request("group", "commit", log, given, changes=False)
+
+    async def reset_group(self, log: str, group: str, to: str, *, partition: str | None = None) -> dict[str, Any]:
+        """Set a group that nobody reads for to `@earliest`, `@latest`, behind an offset, or to `none`, in one partition
+        or in all; where it stands then. Repeating it does no harm."""
+        given = {"group": group, "to": to, "partition": None if partition is None else _number(partition)}
+        return await self._request("group", "reset", log, given, changes=False)
+
+    async def delete_group(self, log: str, group: str) -> None:
+        """Forget a group that nobody reads for, with its positions and its epochs."""
+        await self._request("group", "delete", log, {"group": group}, changes=True)
 
     async def list_nodes(self) -> list[dict[str, Any]]:
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))

@@ -351,6 +351,23 @@ class AdminClient(_Twin[admin.AdminClient]):
     def describe_producer(self, log: str, partition: str, producer_group_id: int) -> dict[str, Any]:
         return self._run(lambda client: client.describe_producer(log, partition, producer_group_id))
 
+    def list_groups(self, log: str) -> list[dict[str, Any]]:
+        return self._run(lambda client: client.list_groups(log))
+
+    def describe_group(self, log: str, group: str) -> dict[str, Any]:
+        return self._run(lambda client: client.describe_group(log, group))
+
+    def commit_group(
+        self, log: str, group: str, partition: str, offset: str, *, claim: int | None = None
+    ) -> dict[str, Any]:
+        return self._run(lambda client: client.commit_group(log, group, partition, offset, claim=claim))
+
+    def reset_group(self, log: str, group: str, to: str, *, partition: str | None = None) -> dict[str, Any]:
+        return self._run(lambda client: client.reset_group(log, group, to, partition=partition))
+
+    def delete_group(self, log: str, group: str) -> None:
+        self._run(lambda client: client.delete_group(log, group))
+
     def list_nodes(self) -> list[dict[str, Any]]:
         return self._run(lambda client: client.list_nodes())
 

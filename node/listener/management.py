@@ -87,9 +87,15 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
         known = ", ".join(sorted(allowed)) or "none"
         raise AdminError("invalid-argument", f"unknown argument {', '.join(unknown)}; known: {known}")
     for key, argument in value.items():
-        if argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
+        if key in words.TEXT_ARGUMENTS:
+            if argument is not None and not isinstance(argument, str):
+                raise AdminError("invalid-argument", f"argument {key!r} must be a string or null, not {argument!r}")
+        elif argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
             raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {argument!r}")
-    return {str(key): None if argument is None else int(argument) for key, argument in value.items()}
+    return {
+        str(key): str(argument) if isinstance(argument, str) else None if argument is None else int(argument)
+        for key, argument in value.items()
+    }
 
 
 def read_request(message: Message) -> Request:

@@ -39,6 +39,21 @@ Requests to `$management`
                                                                                last_active_ms, remembered int)
     producer, describe  yes   partition int, producer_id int                   one such map
                         (log)
+    group, list         yes   after_group string (names behind it)             groups: list of maps (group, members int,
+                        (log)                                                  active_partitions, committed_partitions
+                                                                               int, lag int or null), at most 1000
+    group, describe     yes   group string                                     group, lag int or null, partitions: list
+                        (log)                                                  of maps (partition, member,
+                                                                               committed_offset string, known, active
+                                                                               boolean, epoch, claim, lag int, ...)
+    group, commit       yes   group, offset string (the last event that is     group, partition, committed_offset
+                        (log) done), partition int, claim int (told with the
+                              answer to the attach; without it, an operator's
+                              word, only while nobody reads)
+    group, reset        yes   group string, partition int (absent: all), to:   as describe
+                        (log) an offset, @earliest, @latest or none
+    group, delete       yes   group string                                     group
+                        (log)
     node, list          no    -                                                nodes: list of maps
     cluster, status     no    -                                                a map
 
@@ -57,6 +72,8 @@ list, map with string keys.
     404     not-found           no such log, partition, producer or node; no
     409     already-exists      no
     409     not-enough-nodes    more replicas asked for than there are nodes; no
+    409     group-active        the group is being read: stop its receivers first; no
+    409     not-owner           the claim is not in force any more: another receiver has the partition; no
     501     not-implemented     no such type and operation; no
     503     unavailable         no leader of the metadata group now, certainly not done; yes
     504     unknown             it may or may not have been done: look before trying again; no
@@ -155,9 +172,17 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "delete"): (True, frozenset(), 200),
     ("producer", "list"): (True, frozenset({"partition", "after", "limit"}), 200),
     ("producer", "describe"): (True, frozenset({"partition", "producer_id"}), 200),
+    ("group", "list"): (True, frozenset({"after_group"}), 200),
+    ("group", "describe"): (True, frozenset({"group"}), 200),
+    ("group", "commit"): (True, frozenset({"group", "partition", "offset", "claim"}), 200),
+    ("group", "reset"): (True, frozenset({"group", "partition", "to"}), 200),
+    ("group", "delete"): (True, frozenset({"group"}), 200),
     ("node", "list"): (False, frozenset(), 200),
     ("cluster", "status"): (False, frozenset(), 200),
 }
+
+TEXT_ARGUMENTS: Final = frozenset({"group", "after_group", "offset", "to"})
+"""All others are integers."""
 
 # error-code -> (status, retriable)
 STATUS_OF_ERROR: Final[dict[str, tuple[int, bool]]] = {
@@ -166,6 +191,8 @@ STATUS_OF_ERROR: Final[dict[str, tuple[int, bool]]] = {
     "not-found": (404, False),
     "already-exists": (409, False),
     "not-enough-nodes": (409, False),
+    "group-active": (409, False),
+    "not-owner": (409, False),
     "not-implemented": (501, False),
     "unavailable": (503, True),
     "unknown": (504, False),
