@@ -30,7 +30,7 @@ from cluster.raft.outcomes import (
     StateDamaged,
     Unknown,
 )
-from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 
 __all__ = [
     "ENTRY_REGULAR",
@@ -43,6 +43,8 @@ __all__ = [
     "Discarded",
     "Disk",
     "Durability",
+    "FetchReply",
+    "FetchRequest",
     "Group",
     "GroupId",
     "Host",

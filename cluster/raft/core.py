@@ -16,7 +16,7 @@ audited.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from pysyncobj import SyncObjConf
@@ -62,23 +62,30 @@ class Member(Node):
 class MatchIndex(dict[Member, int]):
     """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
 
-    Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick.
+    Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick. What a
+    member without a memory holds does not count (`counts`).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._own_term_from = 0
 
+        self.counts: Callable[[Member], bool] = _always
+
     def own_term_begins(self, index: int) -> None:
         self._own_term_from = index
 
     def __getitem__(self, member: Member) -> int:
         index = super().__getitem__(member)
-        return index if index >= self._own_term_from else 0
+        return index if index >= self._own_term_from and self.counts(member) else 0
 
     def __setitem__(self, member: Member, index: int) -> None:
         """A late answer must not lower it; only a new leadership sets it back to 0."""
         super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
+
+
+def _always(_: Member) -> bool:
+    return True
 
 
 class _NoPoller:
@@ -155,6 +162,15 @@ class Core(SyncObj):
     @applied_index.setter
     def applied_index(self, index: int) -> None:
         self._SyncObj__raftLastApplied = index
+
+    def jump_to(self, index: int) -> None:
+        """A snapshot was installed: everything up to here is committed and applied."""
+        self._SyncObj__raftCommitIndex = index
+        self._SyncObj__raftLastApplied = index
+
+    def vote_for(self, member: Member) -> None:
+        """In the present term, in which it leads: nobody else can have this vote."""
+        self._SyncObj__setCurrentTerm(self.term, member.id)
 
     @property
     def noop_index(self) -> int | None:

@@ -2,8 +2,9 @@
 
 The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still
 (L5), raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a
-majority first; nobody grants while it hears a leader; a term that is over is answered, or a member with a
-higher term could never come back (L4); only the leader's own order (`TimeoutNow`) overrides loyalty.
+majority first; nobody grants while it hears a leader, or without a memory (`readmission`); a term that is over is
+answered, or a member with a higher term could never come back (L4); only the leader's own order (`TimeoutNow`)
+overrides loyalty.
 
 A broken connection to the leader's node is evidence, not proof: it shortens the wait before asking, and the
 question itself is harmless. Pre-votes change nothing on the disk of anyone.
@@ -83,6 +84,9 @@ class Election:
             return
         if not self._peers:
             core.election_deadline = 0.0
+        elif self._journal.mute:
+            core.forget_transfer()
+            core.election_deadline = now + self.random_timeout()
         elif len(core.connected) + 1 < self._majority:
             self.reset_question()
             core.forget_transfer()
@@ -146,7 +150,7 @@ class Election:
             return
         own = (self._journal.last_term, self._journal.last)
         just_voted = now - self._voted_at < self._options.suspicion_max_s
-        if self.is_loyal(now) or just_voted or (request.last_term, request.last_index) < own:
+        if self._journal.mute or self.is_loyal(now) or just_voted or (request.last_term, request.last_index) < own:
             return
         self._emit(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
 

@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
+from cluster.raft.catch_up import CatchUp
 from cluster.raft.core import Core, Member
 from cluster.raft.election import Election
 from cluster.raft.guard import Guard
 from cluster.raft.handover import Handover
-from cluster.raft.interfaces import Batch, GroupId, NodeId, StateMachine
+from cluster.raft.interfaces import Batch, Disk, GroupId, NodeId, StateMachine
 from cluster.raft.journal import Journal
 from cluster.raft.messages import OutgoingMessage, Stamp
 from cluster.raft.names import FOLLOWER, LEADER
@@ -38,14 +39,15 @@ from cluster.raft.outcomes import (
     Overloaded,
 )
 from cluster.raft.proposals import Proposals
-from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.reads import ReadDone, Reads
+from cluster.raft.rebuild import FetchBudget
 from cluster.raft.replication import Replication
+from cluster.raft.status import describe
 
 log = logging.getLogger(__name__)
 
 Emit = Callable[[NodeId, OutgoingMessage], None]
-
-ROLES = ("follower", "candidate", "leader")
 
 
 class GroupHost(Protocol):
@@ -55,6 +57,7 @@ class GroupHost(Protocol):
 
     def batch(self) -> Batch: ...
     def mark_dirty(self, group: Group) -> None: ...
+    def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
 
 
 class Group:
@@ -72,6 +75,9 @@ class Group:
         randomness: random.Random,
         version: int,
         preferred: NodeId | None,
+        disk: Disk,
+        budget: FetchBudget,
+        draws: random.Random,
     ) -> None:
         self.group_id = group_id
         self.members = tuple(sorted(members))
@@ -84,16 +90,27 @@ class Group:
         self._options = options
         self._proposals = Proposals(self.name)
         self._trim_to = 0
+        self._led_term = 0
         self._applied_entries = 0
         self._applied_bytes = 0
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
         self.scheduled_at = inf
         self.closed = False
-        self._build_core(version, emit, append_emit, randomness, preferred)
+        self._catch_up = CatchUp(
+            group_id, self.name, version, journal, machine, options, disk, budget, host.batch, draws
+        )
+        self._reads = Reads(self.name, len(members) - 1)
+        self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1)
         self._restore()
 
     def _build_core(
-        self, version: int, emit: Emit, append_emit: Emit, randomness: random.Random, preferred: NodeId | None
+        self,
+        version: int,
+        emit: Emit,
+        append_emit: Emit,
+        randomness: random.Random,
+        preferred: NodeId | None,
+        mark: int,
     ) -> None:
         journal, options = self._journal, self._options
         by_id = {node: Member(node) for node in self.members}
@@ -101,11 +118,14 @@ class Group:
         stamp = Stamp(self.group_id, version)
         self._peers = peers
         self._election = Election(self._self_id, frozenset(peers), stamp, journal, options, randomness, emit)
-        self._guard = Guard(self.name, peers, version, stamp, journal, self._election, emit)
+        self._guard = Guard(
+            self.name, peers, version, stamp, journal, self._election, emit, mark, self._catch_up.rebuild, self._reads
+        )
         self._core = Core(by_id[self._self_id], peers.values(), journal, self._guard, self, options)
         self._guard.core = self._election.core = self._core
         self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, append_emit)
-        self._handover = Handover(self._core, journal, peers, options, preferred)
+        self._handover = Handover(self._core, journal, peers, options, preferred, self.has_vote)
+        self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
         self._election.first_wait(self._host.now, eager=eager, new=journal.term == 0)
 
@@ -170,33 +190,66 @@ class Group:
             return self._journal.durable
         return self._core.match.get(self._peers[node], 0) if self.is_leader else 0
 
+    def has_vote(self, node: NodeId) -> bool:
+        """False: `node` lost its memory, as far as is known here, and does not count yet."""
+        return not (self._journal.mute if node == self._self_id else self._guard.readmission.is_mute(node))
+
     def safe_trim_index(self) -> int:
-        """Up to where every member, as far as this node knows, can do without the log."""
-        if not self.is_leader or not self._options.trim_waits_for_members:
+        """Up to where every member that counts on it, as far as this node knows, can do without the log."""
+        if not self.is_leader:
             return self.applied_index
-        return min([self.applied_index, *(self.match_index(node) for node in self._peers)])
+        for node in self._peers:
+            self._catch_up.exports.joined(node, self.match_index(node))
+        pinned = self._catch_up.exports.pinned_index(self._host.now)
+        held = [self.match_index(node) for node in self._peers if self._waits_for(node)]
+        return min([self.applied_index, *held] if pinned is None else [self.applied_index, pinned, *held])
+
+    def _waits_for(self, node: NodeId) -> bool:
+        """It was heard of not long ago, and takes what it lacks from the log. Others come back by a snapshot."""
+        silent_s = self._host.now - self._core.last_response[self._peers[node]]
+        return silent_s < self._options.trim_wait_s and not self._guard.progress[node].behind
 
     def status(self) -> dict[str, Any]:
-        core = self._core
-        return {
-            "group": self.group_id,
-            "role": ROLES[core.state],
-            "ready": self.ready,
-            "term": core.term,
-            "leader": self.leader,
-            "commit": core.commit_index,
-            "applied": core.applied_index,
-            "first": self.first_index,
-            "last": self._journal.last,
-            "uncommitted_bytes": self._proposals.bytes,
-            "members": {
-                node: {
-                    "match": self.match_index(node),
-                    "connected": node == self._self_id or self._peers[node] in core.connected,
-                }
-                for node in self.members
-            },
-        }
+        return describe(self)
+
+    # ---- reads
+
+    def read_index(self, done: ReadDone) -> None:
+        """`done(index)`, in a turn, once everything up to `index` is applied here and a majority has confirmed that
+        this node led when it was asked: what is read here then is not older than what anybody was told before.
+        `done(None)` when leadership is lost first. Raises NotLeader."""
+        if self.closed or not self.is_leader:
+            raise NotLeader(self.leader)
+        self._reads.add(done)
+        self._host.mark_dirty(self)
+
+    def when_applied(self, index: int, done: ReadDone) -> None:
+        """`done(index)` once entries up to `index` are applied here; `done(None)` if the group is closed first."""
+        self._reads.add_applied(index, done)
+        self._host.mark_dirty(self)
+
+    # ---- a replica that is behind
+
+    def vote_from_the_beginning(self) -> None:
+        """A mute member learns that nobody has a memory of this group, so it has lost none."""
+        if self._journal.mute and self._journal.term == 0 and len(self._journal) == 1:
+            self._journal.regain_vote()
+            self._election.first_wait(self._host.now, eager=True, new=True)
+            self._host.mark_dirty(self)
+
+    def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
+        leads = self.ready and not self.closed and node in self._peers
+        return self._catch_up.serve(node, request, self.applied_index, now, leads=leads)
+
+    def fetched(self, sender: NodeId, reply: FetchReply, now: float) -> None:
+        self._catch_up.rebuild.receive(sender, reply, now)
+
+    def _install(self) -> None:
+        index = self._catch_up.install(self._core)
+        if index is not None:
+            self._checkpoint_index = index
+            self._applied_entries = self._applied_bytes = 0
+            self._proposals.jumped_over(index)
 
     # ---- proposals
 
@@ -227,13 +280,17 @@ class Group:
         return self._election.random_timeout()
 
     def send_appends(self) -> None:
-        self._replication.send(self._host.now)
+        probes = self._reads.is_waiting and self._core.commit_index >= (self._core.noop_index or 0)
+        if probes:
+            self._reads.begin_round(self._guard.next_sequence, self._core.commit_index)
+        self._replication.send(self._host.now, probes=probes)
 
     def state_changed(self, old: int, new: int) -> None:
         now = self._host.now
         if new == LEADER:
             self._election.leader_heard(now)
             log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._journal.last + 1)
+            self._led_term = self._core.term
             self._core.match.own_term_begins(self._journal.last + 1)
             self._replication.begin(now)
             self._handover.begin(now)
@@ -245,6 +302,10 @@ class Group:
                 len(self._proposals),
             )
             self._handover.end()
+            if self._core.term == self._led_term:
+                self._guard.resign()
+            self._catch_up.exports.end()
+            self._reads.lost()
             self._core.election_deadline = now + self._election.random_timeout()
             self._proposals.give_up_later(now + self._options.unknown_after_s)
 
@@ -288,11 +349,19 @@ class Group:
 
     def tick(self, now: float) -> None:
         core = self._core
+        if self._catch_up.rebuild.is_ready:
+            self._install()
         self._election.before_tick(now)
         if core.state == LEADER:
             self._replication.before_tick(now)
             self._handover.before_tick(now)
+            if self._reads.is_waiting:
+                core.append_time = 0.0
         core._onTick(0.0)
+        self._reads.applied(core.applied_index)
+        request = self._catch_up.rebuild.due(now)
+        if request is not None:
+            self._host.fetch(*request)
         if now >= self._proposals.give_up_at:
             self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
         self._maintain()
@@ -329,7 +398,7 @@ class Group:
     def next_deadline(self) -> float:
         core = self._core
         if core.state != LEADER:
-            return min(core.election_deadline, self._proposals.give_up_at)
+            return min(core.election_deadline, self._proposals.give_up_at, self._catch_up.rebuild.next_at)
         return min(core.append_time, self._handover.next_deadline, self._proposals.give_up_at)
 
     def after_sync(self, durable_index: int) -> None:
@@ -385,6 +454,8 @@ class Group:
 
     def close(self, *, erase: bool) -> None:
         self.closed = True
+        self._reads.close()
+        self._catch_up.rebuild.release_slot()
         self._proposals.give_up(terms_before=self._core.term + 1)
         if erase:
             self._journal.erase()

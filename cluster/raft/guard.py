@@ -13,7 +13,8 @@ handlers within the conditions under which it is right:
 * one vote per voter and term; one accepted rejection per batch of appends (`progress`);
 * elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
   L4, never one alone);
-* commands are never forwarded to another member (A12, A13).
+* commands are never forwarded to another member (A12, A13);
+* a member without a memory grants no vote, and is not believed to remember (`readmission`).
 
 Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
 
@@ -23,6 +24,7 @@ what was audited.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +38,12 @@ from cluster.raft.messages import Stamp
 from cluster.raft.names import CANDIDATE, LEADER
 from cluster.raft.outcomes import InvariantBroken
 from cluster.raft.progress import Progress
-from cluster.raft.raft_pb2 import AppendEntries, RaftMessage
+from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
+from cluster.raft.readmission import Readmission
+from cluster.raft.reads import Reads
+from cluster.raft.rebuild import Rebuild
+
+log = logging.getLogger(__name__)
 
 
 class Guard(Transport):
@@ -49,7 +56,11 @@ class Guard(Transport):
         journal: Journal,
         election: Election,
         emit: Callable[[NodeId, RaftMessage], None],
+        mark: int,
+        rebuild: Rebuild,
+        reads: Reads,
     ) -> None:
+        """`mark`: not 0; tells this life of a mute member from others."""
         super().__init__(None, None, ())
         self.name = name
         self._members = members
@@ -58,6 +69,10 @@ class Guard(Transport):
         self._journal = journal
         self._election = election
         self._emit = emit
+        self._mark = mark
+        self._rebuild = rebuild
+        self._reads = reads
+        self.readmission = Readmission(members)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
@@ -70,6 +85,7 @@ class Guard(Transport):
             "vote_reply": self._on_vote_reply,
             "timeout_now": self._on_timeout_now,
             "stale_term": self._on_stale_term,
+            "resigned": self._on_resigned,
         }
 
     # ---- outgoing
@@ -93,7 +109,10 @@ class Guard(Transport):
     def _reply(self, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
         if reset:
             next_index = self._hint(next_index)
-        return self._stamp.append_reply(self.core.term, self._answering, next_index, success=success, reset=reset)
+        mute = self._mark if self._journal.mute else 0
+        return self._stamp.append_reply(
+            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute
+        )
 
     def _hint(self, next_index: int) -> int:
         """L6: skip our whole run of the conflicting term, but nothing that is committed here."""
@@ -129,7 +148,9 @@ class Guard(Transport):
             self._match(member, message.term, body)
         else:
             self._bare(member, message.term, body.commit_index, proven=core.commit_index)
-            self._emit(member.id, self._reply(self._journal.last + 1, success=False, reset=False))
+            if body.retained_from > self._journal.commit + 1:
+                self._rebuild.wanted(member.id, now)
+            self._emit(member.id, self._reply(self._journal.commit + 1, success=False, reset=False))
 
     def _bare(self, member: Member, term: int, commit_index: int, proven: int) -> None:
         """A sign of life whose commit index is believed up to `proven` (A3)."""
@@ -153,9 +174,22 @@ class Guard(Transport):
             skip += 1
         if skip == len(terms):
             self._bare(member, term, body.commit_index, proven=max(end, self.core.commit_index))
+            self._rebuild.matched()
+            self._regain_vote(member, body, end)
             self._emit(member.id, self._reply(end + 1, success=True, reset=False))
         else:
             self._append(member, term, body, skip)
+
+    def _regain_vote(self, member: Member, body: AppendEntries, end: int) -> None:
+        """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
+        journal = self._journal
+        if not journal.mute or not body.release_index or body.release_mark != self._mark:
+            return
+        if end >= body.release_index:
+            if journal.vote == 0:
+                self.core.vote_for(member)
+            journal.regain_vote()
+            log.info("%s: has everything up to entry %d and votes again after term %d", self.name, end, journal.term)
 
     def _has(self, index: int, term: int) -> bool:
         return index <= self._journal.last and self._journal.term_at(index) == term
@@ -169,6 +203,7 @@ class Guard(Transport):
                 f"{self.name}: {member} leads term {term} with another entry at {index + 1}, "
                 f"which is committed here (commit index {journal.commit})"
             )
+        self._rebuild.matched()
         terms = body.entry_terms
         first = body.previous_index + 1
         entries = [(data, first + i, terms[i]) for i, data in enumerate(body.entries) if i >= skip]
@@ -210,6 +245,12 @@ class Guard(Transport):
             return
         reply = message.append_reply
         progress = self.progress[member.id]
+        if self.readmission.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
+            self._forget(member, progress)
+        if progress.is_of_an_earlier_life(reply.sequence):
+            return
+        if not self.readmission.is_mute(member.id):
+            self._reads.answered(member.id, reply.sequence)
         if reply.success:
             if reply.next_index > self._journal.last + 1:
                 raise InvariantBroken(
@@ -237,8 +278,35 @@ class Guard(Transport):
         )
         if not reply.reset:
             core.next_index[member] = max(sent_next, core.next_index[member])
+        self._join_log(member, progress, reply, sent_next)
         if core.next_index[member] <= self._journal.last:
             core.append_time = 0.0
+
+    def _forget(self, member: Member, progress: Progress) -> None:
+        """It lost its memory: nothing that it acknowledged is there."""
+        log.warning("%s: %s has lost its memory; it does not count until it has caught up", self.name, member)
+        progress.begin_new_life(self.next_sequence)
+        self.core.match[member] = 0
+        self.core.next_index[member] = self._journal.last + 1
+
+    def _join_log(self, member: Member, progress: Progress, reply: AppendReply, sent_next: int) -> None:
+        """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
+        next_index, base = self.core.next_index, self._journal.base_index
+        if reply.reset:
+            if next_index[member] <= base < sent_next - 1 and not progress.tried_base:
+                progress.tried_base = True
+                next_index[member] = base + 1  # its hint may have leapt over the base, at which the logs can agree
+        elif reply.success:
+            progress.behind = progress.tried_base = False
+        elif progress.behind and reply.next_index > base:
+            progress.behind = progress.tried_base = False
+            next_index[member] = reply.next_index
+            progress.restart(self.next_sequence)
+
+    def release_for(self, node: NodeId) -> tuple[int, int] | None:
+        core = self.core
+        own_term_committed = core.commit_index >= (core.noop_index or 0)
+        return self.readmission.release(node, core.commit_index, own_term_committed=own_term_committed)
 
     def _on_vote_request(self, member: Member, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
@@ -248,7 +316,7 @@ class Guard(Transport):
         if message.term < core.term:
             self._emit(member.id, self._stamp.stale_term(core.term))
             return
-        if self._election.is_loyal(now) and not request.transfer:
+        if self._journal.mute or (self._election.is_loyal(now) and not request.transfer):
             return
         voted_before = (self._journal.term, self._journal.vote)
         self._deliver(
@@ -286,6 +354,15 @@ class Guard(Transport):
 
     def _on_timeout_now(self, member: Member, message: RaftMessage, now: float) -> None:
         self._deliver(member, {"type": "timeout_now", "term": message.term})
+
+    def _on_resigned(self, member: Member, message: RaftMessage, now: float) -> None:
+        if message.term == self.core.term and self.core.leader == member:
+            self._election.leader_gone(now)
+
+    def resign(self) -> None:
+        """This node led, and hears no majority: whoever can hear it need not wait for its silence."""
+        for node in self._members:
+            self._emit(node, self._stamp.resigned(self.core.term))
 
     def _on_stale_term(self, member: Member, message: RaftMessage, now: float) -> None:
         """Step down by a vote request that cannot be granted: the library adopts the term and nothing else

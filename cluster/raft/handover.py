@@ -10,7 +10,7 @@ timeout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from cluster.raft.core import Core, Member
@@ -28,8 +28,10 @@ class Handover:
         peers: Mapping[NodeId, Member],
         options: RaftOptions,
         preferred: NodeId | None,
+        has_vote: Callable[[NodeId], bool],
     ) -> None:
         self._core = core
+        self._has_vote = has_vote
         self._journal = journal
         self._options = options
         self._preferred = None if preferred is None else peers.get(preferred)
@@ -75,6 +77,8 @@ class Handover:
         target = self._target
         if target is None or self._ordered or self._core.state != LEADER:
             return
+        if not self._has_vote(target.id):
+            return  # it would not campaign; the order is given up in time
         if target in self._core.connected and self._core.match.get(target, 0) == self._journal.last:
             self._ordered = True
             self._core.transferLeadership(target)
@@ -83,7 +87,8 @@ class Handover:
         target = self._preferred
         assert target is not None
         core, options = self._core, self._options
-        caught_up = target in core.connected and core.match.get(target, 0) >= core.commit_index
+        able = target in core.connected and self._has_vote(target.id)
+        caught_up = able and core.match.get(target, 0) >= core.commit_index
         own_term_applied = core.applied_index >= (core.noop_index or 0)
         if caught_up and own_term_applied and self._target is None:
             self.start(target, now)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
+from cluster.raft.exports import Exports
 from cluster.raft.group import Group
 from cluster.raft.interfaces import Batch, Clock, Disk, GroupId, NodeId, StateMachine
 from cluster.raft.journal import Journal
@@ -33,7 +34,8 @@ from cluster.raft.messages import OutgoingMessage
 from cluster.raft.names import set_clock
 from cluster.raft.options import RaftOptions
 from cluster.raft.outcomes import InvariantBroken
-from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.rebuild import FetchBudget
 from cluster.raft.tail import TailCache
 
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
@@ -42,14 +44,19 @@ Send = Callable[[NodeId, list[OutgoingMessage]], None]
 class Turn:
     """What one turn wrote and wants to say."""
 
-    __slots__ = ("durable", "messages", "needs_sync")
+    __slots__ = ("durable", "fetches", "messages", "needs_sync")
 
     def __init__(
-        self, needs_sync: bool, messages: dict[NodeId, list[OutgoingMessage]], durable: list[tuple[Group, int]]
+        self,
+        needs_sync: bool,
+        messages: dict[NodeId, list[OutgoingMessage]],
+        durable: list[tuple[Group, int]],
+        fetches: list[tuple[NodeId, FetchRequest]],
     ) -> None:
         self.needs_sync = needs_sync
         self.messages = messages
         self.durable = durable
+        self.fetches = fetches
 
 
 class Host:
@@ -68,6 +75,9 @@ class Host:
         self.options = options or RaftOptions()
         self.now = clock.monotonic()
         self.on_wake: Callable[[], None] | None = None
+        self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
+        """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its
+        time, or get lost: requests are repeated."""
         self._disk = disk
         self._clock = clock
         self._random = random
@@ -81,6 +91,9 @@ class Host:
         self._up: set[NodeId] = set()
         self._batch: Batch | None = None
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
+        self._fetches: list[tuple[NodeId, FetchRequest]] = []
+        self._fetched: list[tuple[NodeId, FetchReply]] = []
+        self._budget = FetchBudget(self.options)
         self._early: dict[NodeId, list[OutgoingMessage]] = {}
         # What an earlier process of this node wrote may not have been synced: the first turn does it.
         self._votes_changed = True
@@ -103,19 +116,25 @@ class Host:
         *,
         version: int = 1,
         preferred: NodeId | None = None,
+        mute: bool = False,
     ) -> Group:
-        """Load a group from disk, or begin it. `members` must be the same at all of them for the same
-        `version`."""
+        """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
+
+        `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
+        not count until the group's leader says that nothing of what it forgot matters (`readmission`). The member's
+        earlier life must be over: nothing sent by it may be *asked for* any more when this one speaks.
+        """
         if group_id in self._groups:
             raise ValueError(f"Raft group {group_id} is open already")
         if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        journal = Journal(group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries)
+        journal = Journal(group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute)
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         group = Group(
             group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
             random.Random(self._random.getrandbits(64)), version, preferred,
+            self._disk, self._budget, random.Random(self._random.getrandbits(64)),
         )  # fmt: skip
         self._groups[group_id] = group
         for node in sorted(self._up):
@@ -147,6 +166,20 @@ class Host:
         if idle:
             self._wake()
 
+    def serve_fetch(self, sender: NodeId, request: FetchRequest) -> FetchReply:
+        """A piece of a snapshot for another node. Reads the disk, a bounded amount; promises nothing."""
+        self._enter()
+        group = self._groups.get(request.group)
+        if group is None:
+            return Exports.refuse(request, f"node {self.node_id} has no such group")
+        return group.serve_fetch(sender, request, self.now)
+
+    def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
+        idle = not self.has_work
+        self._fetched.append((sender, reply))
+        if idle:
+            self._wake()
+
     def peer_up(self, node: NodeId) -> None:
         self._enter()
         self._up.add(node)
@@ -164,7 +197,7 @@ class Host:
     @property
     def has_work(self) -> bool:
         """There is something to do now (after `release`, if a turn is open)."""
-        return bool(self._inbox or self._dirty)
+        return bool(self._inbox or self._dirty or self._fetched)
 
     def _wake(self) -> None:
         """`has_work` became true. What becomes dirty inside a turn is announced by `release`."""
@@ -206,6 +239,12 @@ class Host:
                 if group is not None:
                     group.receive(sender, message, now)
                     dirty[group] = None
+        fetched, self._fetched = self._fetched, []
+        for sender, reply in fetched:
+            group = groups.get(reply.group)
+            if group is not None:
+                group.fetched(sender, reply, now)
+                dirty[group] = None
         self._collect_due(now)
         ticked, self._dirty = self._dirty, {}
         if not ticked and self._batch is None and not self._outbox:
@@ -221,7 +260,8 @@ class Host:
         needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
         self._votes_changed = self._entries_changed = False
         messages_by_peer, self._outbox = self._outbox, {}
-        return Turn(needs_sync, messages_by_peer, durable)
+        fetches, self._fetches = self._fetches, []
+        return Turn(needs_sync, messages_by_peer, durable, fetches)
 
     def release(self, turn: Turn) -> None:
         """The turn's writes are as durable as the options ask: let its messages go."""
@@ -232,6 +272,9 @@ class Host:
             if not group.closed:
                 group.after_sync(index)
         self._send_all(turn.messages)
+        if self.on_fetch is not None:
+            for node, request in turn.fetches:
+                self.on_fetch(node, request)
         if self.has_work:
             self._wake()
 
@@ -286,6 +329,9 @@ class Host:
             except BaseException as error:
                 self._broken = error  # outside of a turn too: the batch held what all groups have in memory
                 raise
+
+    def fetch(self, node: NodeId, request: FetchRequest) -> None:
+        self._fetches.append((node, request))
 
     def _note_vote(self) -> None:
         self._votes_changed = True

@@ -74,4 +74,17 @@ class StateMachine(Protocol):
         """The derived state at the last applied index."""
 
     def restore(self, index: int, data: bytes | None) -> None:
-        """Start from a checkpoint taken at `index`; `data` is None for the empty state of a new group."""
+        """Start from a checkpoint taken at `index`; `data` is None for the empty state of a new group.
+
+        Also called in a running group, between two applies, when a snapshot from the leader takes the place of a log
+        that was left behind. What this raises stops the node.
+        """
+
+
+class MachineWithRows(StateMachine, Protocol):
+    """One that puts keys of its own into the batches of `apply`."""
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        """Ranges [start, end) of those keys. They are copied to a replica that is rebuilt before the checkpoint they
+        belong to is restored there, and may hold what was put for later entries as well: the same that a crash leaves
+        behind."""

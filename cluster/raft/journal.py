@@ -13,7 +13,11 @@ and term of the entry before it, which appends need as "previous". A new group h
 pysyncobj's first no-op.
 
 Keys, each `kind + group as u64 big endian`: `e` + index (entries), `t` + index (term starts), `h` (hard
-state), `c` (checkpoint).
+state), `c` (checkpoint), `s` (a snapshot under way, see `staging`).
+
+A snapshot replaces the whole log in one batch although its entries may be gigabytes: they were written before, into
+the other of two *spaces* of the group's entries (the highest bit of the group number in their keys), and the hard
+state says which space is the log.
 
 Rejected: the term in front of every entry's bytes (a copy of each entry on the way in and out).
 """
@@ -32,9 +36,11 @@ from cluster.raft.outcomes import StateDamaged
 from cluster.raft.tail import TailCache
 
 _U64 = struct.Struct(">Q")
-_HARD = struct.Struct(">BQQQQQQ")  # layout, term, vote (0 = none), commit, base index, base term, last index
+_HARD = struct.Struct(">BBQQQQQQ")  # layout, flags, term, vote (0 = none), commit, base index, base term, last index
 _CHECK = struct.Struct(">I")
-_LAYOUT = 1
+_LAYOUT = 2
+_MUTE, _OTHER_SPACE = 1, 2
+OTHER_SPACE = 1 << 63
 
 BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
@@ -60,7 +66,8 @@ def erase_group(group: GroupId, batch: Batch) -> None:
     """Remove every trace that this package wrote of a group that is not open."""
     for kind in (b"e", b"t"):
         batch.delete_range(*group_range(kind, group))
-    for kind in (b"h", b"c"):
+    batch.delete_range(*group_range(b"e", group | OTHER_SPACE))
+    for kind in (b"h", b"c", b"s"):
         batch.delete(group_prefix(kind, group))
 
 
@@ -75,18 +82,24 @@ class Journal:
         batch: Callable[[], Batch],
         on_vote: Callable[[], None],
         on_entries: Callable[[], None],
+        *,
+        mute: bool = False,
     ) -> None:
+        """`mute`: if nothing is stored of the group, it begins as a member without a vote."""
         self._group = group
         self._disk = disk
         self._cache = cache
         self._batch = batch
         self._on_vote = on_vote
         self._on_entries = on_entries
-        self._entry_prefix = group_prefix(b"e", group)
         self._hard_key = group_prefix(b"h", group)
         self._checkpoint_key = group_prefix(b"c", group)
         self._cached: dict[int, bytes] = {}
+        self._entry_prefix = b""
         self._hard_changed = False
+        self.is_new = False
+        self.mute = False
+        self._space = 0
         self.term = 0
         self.vote = 0
         self.commit = BASE_INDEX_OF_NEW_GROUP
@@ -97,6 +110,9 @@ class Journal:
         self._starts: list[int] = []
         self._start_terms: list[int] = []
         self._load()
+        self._entry_prefix = group_prefix(b"e", group | self._space)
+        if self.is_new and mute:
+            self.mute = self._hard_changed = True
         self.written = self.last
         # After kill -9 the entries may be in the page cache only; the host's first turn always syncs.
         self.durable = self.base_index
@@ -108,13 +124,16 @@ class Journal:
         if hard is None:
             if next(self._disk.scan(*group_range(b"e", self._group)), None) is not None:
                 raise self._damaged("there are entries but no hard state")
+            self.is_new = True
             return
         body = hard[: _HARD.size]
         if hard != body + _CHECK.pack(zlib.crc32(body)):
             raise self._damaged("the hard state (term, vote) does not match its checksum")
-        layout, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = _HARD.unpack(body)
-        if layout != _LAYOUT:
-            raise self._damaged(f"the hard state has layout {layout}; this program reads layout {_LAYOUT}")
+        if hard[0] != _LAYOUT:
+            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {_LAYOUT}")
+        _, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = _HARD.unpack(body)
+        self.mute = bool(flags & _MUTE)
+        self._space = OTHER_SPACE if flags & _OTHER_SPACE else 0
         for key, value in self._disk.scan(*group_range(b"t", self._group)):
             self._starts.append(_U64.unpack(key[-8:])[0])
             self._start_terms.append(_U64.unpack(value)[0])
@@ -122,7 +141,7 @@ class Journal:
         self._check_loaded()
 
     def _check_loaded(self) -> None:
-        tail = next(self._disk.scan(*group_range(b"e", self._group), reverse=True), None)
+        tail = next(self._disk.scan(*group_range(b"e", self._group | self._space), reverse=True), None)
         found = self.base_index if tail is None else _U64.unpack(tail[0][-8:])[0]
         if found != self.last:
             raise self._damaged(f"the last entry is {found}, the hard state says {self.last}")
@@ -136,7 +155,8 @@ class Journal:
     def _damaged(self, what: str) -> StateDamaged:
         return StateDamaged(
             f"Raft group {self._group}: {what}. The node cannot tell what it promised and must not vote. "
-            "Do not retry: remove this node's data directory and let it join again under a new node id."
+            "Retrying does not help. Move the node's data directory away, start it with an empty one, and let it in "
+            "with `holdfast node readmit`: it then copies what it had from the other nodes."
         )
 
     def load_checkpoint(self) -> tuple[int, bytes | None]:
@@ -178,7 +198,7 @@ class Journal:
             if index == self.base_index:
                 return NO_OP
             raise KeyError(index)
-        data = self._disk.get(self._entry_prefix + _U64.pack(index))
+        data = self._disk.get(self._entry_key(index))
         if data is None:
             raise self._damaged(f"entry {index} of {self.base_index + 1}..{self.last} is missing")
         return data
@@ -227,12 +247,50 @@ class Journal:
         body = _U64.pack(index) + state
         self._batch().put(self._checkpoint_key, _CHECK.pack(zlib.crc32(body)) + body)
 
+    def regain_vote(self) -> None:
+        """The member may vote again, in terms after this one."""
+        self.mute = False
+        self._hard_changed = True
+        self._on_vote()
+
+    def replace(self, base: tuple[int, int], last: int, starts: list[tuple[int, int]], commit: int) -> None:
+        """The entries in the other space become the log. The caller puts the checkpoint into the same batch."""
+        base_index, base_term = base
+        assert self.commit < commit <= last, (self.commit, commit, last)
+        first = starts[0][0] if starts else base_index
+        assert first == min(base_index + 1, last), (base_index, first, last)
+        batch = self._batch()
+        batch.delete_range(*group_range(b"e", self._group | self._space))
+        batch.delete_range(*group_range(b"t", self._group))
+        batch.delete(group_prefix(b"s", self._group))
+        for index, term in starts:
+            batch.put(self._start_key(index), _U64.pack(term))
+        self._space ^= OTHER_SPACE
+        self._entry_prefix = group_prefix(b"e", self._group | self._space)
+        self._cached.clear()
+        self._starts, self._start_terms = [index for index, _ in starts], [term for _, term in starts]
+        self.base_index, self.base_term = base_index, base_term
+        self.last, self.commit = last, commit
+        self.last_term = self._start_terms[-1] if starts else base_term
+        assert self.last_term <= self.term, (self.last_term, self.term)
+        self.durable = base_index
+        self._hard_changed = True
+        self._on_entries()
+
+    @property
+    def other_space(self) -> int:
+        """The group number under which entries are staged."""
+        return self._group | (self._space ^ OTHER_SPACE)
+
     def flush(self) -> None:
         """Put the hard state into the turn's batch if it changed."""
         if not self._hard_changed:
             return
         assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
-        body = _HARD.pack(_LAYOUT, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last)
+        flags = (_MUTE if self.mute else 0) | (_OTHER_SPACE if self._space else 0)
+        body = _HARD.pack(
+            _LAYOUT, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
+        )  # fmt: skip
         self._batch().put(self._hard_key, body + _CHECK.pack(zlib.crc32(body)))
         self._hard_changed = False
 
@@ -271,7 +329,7 @@ class Journal:
             self._starts.append(idx)
             self._start_terms.append(term)
             batch.put(self._start_key(idx), _U64.pack(term))
-        batch.put(self._entry_prefix + _U64.pack(idx), command)
+        batch.put(self._entry_key(idx), command)
         self._cached[idx] = command
         self._cache.added(self, idx, len(command))
         self.last = idx

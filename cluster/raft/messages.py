@@ -77,7 +77,16 @@ class Stamp:
     def _message(self, term: int) -> RaftMessage:
         return RaftMessage(group=self._group, version=self._version, term=term)
 
-    def append(self, term: int, sequence: int, commit_index: int, previous: tuple[int, int] | None) -> RaftMessage:
+    def append(
+        self,
+        term: int,
+        sequence: int,
+        commit_index: int,
+        previous: tuple[int, int] | None,
+        *,
+        retained_from: int = 0,
+        release: tuple[int, int] | None = None,
+    ) -> RaftMessage:
         """A heartbeat; without `previous` it promises nothing about logs."""
         message = self._message(term)
         body = message.append
@@ -86,6 +95,9 @@ class Stamp:
         if previous is not None:
             body.has_previous = True
             body.previous_index, body.previous_term = previous
+        body.retained_from = retained_from
+        if release is not None:
+            body.release_index, body.release_mark = release
         return message
 
     def append_entries(
@@ -101,13 +113,16 @@ class Stamp:
         head.append.entry_terms.extend(entry_terms)
         return EncodedAppend(head, entries)
 
-    def append_reply(self, term: int, sequence: int, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
+    def append_reply(
+        self, term: int, sequence: int, next_index: int, *, success: bool, reset: bool, mute: int = 0
+    ) -> RaftMessage:
         message = self._message(term)
         body = message.append_reply
         body.sequence = sequence
         body.next_index = next_index
         body.success = success
         body.reset = reset
+        body.mute = mute
         return message
 
     def vote_request(
@@ -134,6 +149,11 @@ class Stamp:
     def timeout_now(self, term: int) -> RaftMessage:
         message = self._message(term)
         message.timeout_now.SetInParent()
+        return message
+
+    def resigned(self, term: int) -> RaftMessage:
+        message = self._message(term)
+        message.resigned.SetInParent()
         return message
 
     def stale_term(self, term: int) -> RaftMessage:

@@ -80,9 +80,20 @@ class RaftOptions:
     """... and tries again no sooner than this: a transfer stops proposals for a round trip."""
     commit_lag_s: float = 0.005
     """A new commit index travels with the next append, or alone after this time."""
-    trim_waits_for_members: bool = True
-    """A leader trims nothing that a member still lacks (a lagging member could not catch up from the log any
-    more)."""
+    trim_wait_s: float = 60.0
+    """A leader trims nothing that a member still lacks while it heard from that member within this time: short
+    absences need no rebuilding. A member that is away for longer gets a snapshot when it returns."""
+    fetch_bytes: int = 512 * KIB
+    """One piece of a snapshot, unless a single entry is larger: a few milliseconds of the leader's loop."""
+    fetch_bytes_per_s: int = 64 * MIB
+    """What a node that is rebuilt takes at most, over all its groups: the rest of a slow disk or network is for
+    those who write."""
+    fetch_retry_s: float = 1.0
+    """An unanswered or refused request is repeated after this time."""
+    fetch_groups: int = 4
+    """Groups rebuilt at the same time on one node: each keeps a piece in memory, here and at its leader."""
+    fetch_lease_s: float = 30.0
+    """A leader keeps a snapshot, and the entries behind it, for so long after the last request for it."""
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_min_s < self.election_max_s:
@@ -91,5 +102,7 @@ class RaftOptions:
             raise ValueError("RaftOptions: quorum_check_s must be longer than heartbeat_s")
         if not 0 < self.suspicion_min_s < self.suspicion_max_s <= self.election_max_s:
             raise ValueError("RaftOptions: need 0 < suspicion_min_s < suspicion_max_s <= election_max_s")
+        if min(self.fetch_bytes, self.fetch_bytes_per_s, self.fetch_groups) < 1:
+            raise ValueError("RaftOptions: fetch_bytes, fetch_bytes_per_s and fetch_groups must be at least 1")
         if self.durability not in ("fsync", "replicated"):
             raise ValueError(f"RaftOptions: durability is 'fsync' or 'replicated', not {self.durability!r}")

@@ -21,15 +21,21 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    __slots__ = ("_floor", "_in_flight", "_options", "_warned", "commit_told", "in_flight_bytes", "probing")
+    __slots__ = (
+        "_floor", "_in_flight", "_options", "_valid_from", "_warned", "behind", "commit_told", "in_flight_bytes",
+        "probing", "tried_base",
+    )  # fmt: skip
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
         self._options = options
         self._in_flight: deque[tuple[int, int]] = deque()
         self._floor = sequence
+        self._valid_from = 0
         self.in_flight_bytes = 0
         self.commit_told = 0
         self.probing = False
+        self.behind = False  # needs entries that are gone here: a snapshot, which it fetches itself
+        self.tried_base = False  # the logs do not agree where ours begins
         self._warned = False
 
     def warn_once(self, text: str) -> None:
@@ -50,6 +56,15 @@ class Progress:
     def sent(self, sequence: int, size: int) -> None:
         self._in_flight.append((sequence, size))
         self.in_flight_bytes += size
+
+    def is_of_an_earlier_life(self, sequence: int) -> bool:
+        """The member lost its memory after it gave this answer."""
+        return sequence < self._valid_from
+
+    def begin_new_life(self, next_sequence: int) -> None:
+        self._valid_from = next_sequence
+        self.behind = self.tried_base = False
+        self.restart(next_sequence)
 
     def accepts_success(self, sequence: int) -> None:
         """Everything sent up to `sequence` was answered or lost: links are FIFO."""

@@ -68,6 +68,12 @@ class Proposals:
             self._end_older(term, Discarded, from_index=index)
         self._applied_term = term
 
+    def jumped_over(self, index: int) -> None:
+        """A snapshot took the place of entries up to here: what became of proposals among them is not known (L8)."""
+        for at in sorted(at for at in self._waiting if at <= index):
+            for proposal in self._waiting.pop(at):
+                self._answer(proposal, Unknown(proposal.index, proposal.term))
+
     def _end_older(self, than_term: int, outcome: type[Discarded | Unknown], from_index: int = 0) -> None:
         for index in sorted(index for index in self._waiting if index >= from_index):
             ended = [proposal for proposal in self._waiting[index] if proposal.term < than_term]

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63luster/raft/raft.proto\x12\x0c\x63luster.raft\"\xe7\x02\n\x0bRaftMessage\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12-\n\x06\x61ppend\x18\x04 \x01(\x0b\x32\x1b.cluster.raft.AppendEntriesH\x00\x12\x31\n\x0c\x61ppend_reply\x18\x05 \x01(\x0b\x32\x19.cluster.raft.AppendReplyH\x00\x12\x31\n\x0cvote_request\x18\x06 \x01(\x0b\x32\x19.cluster.raft.VoteRequestH\x00\x12-\n\nvote_reply\x18\x07 \x01(\x0b\x32\x17.cluster.raft.VoteReplyH\x00\x12/\n\x0btimeout_now\x18\x08 \x01(\x0b\x32\x18.cluster.raft.TimeoutNowH\x00\x12-\n\nstale_term\x18\t \x01(\x0b\x32\x17.cluster.raft.StaleTermH\x00\x42\x06\n\x04\x62ody\"\xa2\x01\n\rAppendEntries\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x14\n\x0chas_previous\x18\x03 \x01(\x08\x12\x16\n\x0eprevious_index\x18\x04 \x01(\x04\x12\x15\n\rprevious_term\x18\x05 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x06 \x03(\x0c\x12\x13\n\x0b\x65ntry_terms\x18\x07 \x03(\x04\"S\n\x0b\x41ppendReply\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\"b\n\x0bVoteRequest\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\x0b\n\x03pre\x18\x03 \x01(\x08\x12\x10\n\x08transfer\x18\x04 \x01(\x08\x12\r\n\x05round\x18\x05 \x01(\x04\"8\n\tVoteReply\x12\x0b\n\x03pre\x18\x01 \x01(\x08\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\r\n\x05round\x18\x03 \x01(\x04\"\x0c\n\nTimeoutNow\"\x0b\n\tStaleTermb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63luster/raft/raft.proto\x12\x0c\x63luster.raft\"\x93\x03\n\x0bRaftMessage\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12-\n\x06\x61ppend\x18\x04 \x01(\x0b\x32\x1b.cluster.raft.AppendEntriesH\x00\x12\x31\n\x0c\x61ppend_reply\x18\x05 \x01(\x0b\x32\x19.cluster.raft.AppendReplyH\x00\x12\x31\n\x0cvote_request\x18\x06 \x01(\x0b\x32\x19.cluster.raft.VoteRequestH\x00\x12-\n\nvote_reply\x18\x07 \x01(\x0b\x32\x17.cluster.raft.VoteReplyH\x00\x12/\n\x0btimeout_now\x18\x08 \x01(\x0b\x32\x18.cluster.raft.TimeoutNowH\x00\x12-\n\nstale_term\x18\t \x01(\x0b\x32\x17.cluster.raft.StaleTermH\x00\x12*\n\x08resigned\x18\n \x01(\x0b\x32\x16.cluster.raft.ResignedH\x00\x42\x06\n\x04\x62ody\"\xe6\x01\n\rAppendEntries\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12\x14\n\x0chas_previous\x18\x03 \x01(\x08\x12\x16\n\x0eprevious_index\x18\x04 \x01(\x04\x12\x15\n\rprevious_term\x18\x05 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x06 \x03(\x0c\x12\x13\n\x0b\x65ntry_terms\x18\x07 \x03(\x04\x12\x15\n\rretained_from\x18\x08 \x01(\x04\x12\x15\n\rrelease_index\x18\t \x01(\x04\x12\x14\n\x0crelease_mark\x18\n \x01(\x06\"a\n\x0b\x41ppendReply\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nnext_index\x18\x02 \x01(\x04\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04mute\x18\x05 \x01(\x06\"b\n\x0bVoteRequest\x12\x12\n\nlast_index\x18\x01 \x01(\x04\x12\x11\n\tlast_term\x18\x02 \x01(\x04\x12\x0b\n\x03pre\x18\x03 \x01(\x08\x12\x10\n\x08transfer\x18\x04 \x01(\x08\x12\r\n\x05round\x18\x05 \x01(\x04\"8\n\tVoteReply\x12\x0b\n\x03pre\x18\x01 \x01(\x08\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\r\n\x05round\x18\x03 \x01(\x04\"\x0c\n\nTimeoutNow\"\x0b\n\tStaleTerm\"\n\n\x08Resigned\"\xb1\x01\n\x0c\x46\x65tchRequest\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x10\n\x08snapshot\x18\x04 \x01(\x06\x12\x16\n\x0c\x65ntries_from\x18\x05 \x01(\x04H\x00\x12\x14\n\nrows_after\x18\x06 \x01(\x0cH\x00\x12\x14\n\nstate_from\x18\x07 \x01(\x04H\x00\x12\x11\n\tmax_bytes\x18\x08 \x01(\rB\x08\n\x06wanted\"\\\n\nFetchReply\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x07\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\"g\n\x08Manifest\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x12\n\nbase_index\x18\x02 \x01(\x04\x12\x11\n\tbase_term\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x04\x12\x13\n\x0bstate_bytes\x18\x05 \x01(\x04\"\xaf\x01\n\tFetchBody\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12(\n\x08manifest\x18\x02 \x01(\x0b\x32\x16.cluster.raft.Manifest\x12\x0f\n\x07\x65ntries\x18\x03 \x03(\x0c\x12\x13\n\x0b\x65ntry_terms\x18\x04 \x03(\x04\x12\x10\n\x08row_keys\x18\x05 \x03(\x0c\x12\x12\n\nrow_values\x18\x06 \x03(\x0c\x12\r\n\x05state\x18\x07 \x01(\x0c\x12\x0c\n\x04last\x18\x08 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cluster.raft.raft_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RAFTMESSAGE']._serialized_start=42
-  _globals['_RAFTMESSAGE']._serialized_end=401
-  _globals['_APPENDENTRIES']._serialized_start=404
-  _globals['_APPENDENTRIES']._serialized_end=566
-  _globals['_APPENDREPLY']._serialized_start=568
-  _globals['_APPENDREPLY']._serialized_end=651
-  _globals['_VOTEREQUEST']._serialized_start=653
-  _globals['_VOTEREQUEST']._serialized_end=751
-  _globals['_VOTEREPLY']._serialized_start=753
-  _globals['_VOTEREPLY']._serialized_end=809
-  _globals['_TIMEOUTNOW']._serialized_start=811
-  _globals['_TIMEOUTNOW']._serialized_end=823
-  _globals['_STALETERM']._serialized_start=825
-  _globals['_STALETERM']._serialized_end=836
+  _globals['_RAFTMESSAGE']._serialized_end=445
+  _globals['_APPENDENTRIES']._serialized_start=448
+  _globals['_APPENDENTRIES']._serialized_end=678
+  _globals['_APPENDREPLY']._serialized_start=680
+  _globals['_APPENDREPLY']._serialized_end=777
+  _globals['_VOTEREQUEST']._serialized_start=779
+  _globals['_VOTEREQUEST']._serialized_end=877
+  _globals['_VOTEREPLY']._serialized_start=879
+  _globals['_VOTEREPLY']._serialized_end=935
+  _globals['_TIMEOUTNOW']._serialized_start=937
+  _globals['_TIMEOUTNOW']._serialized_end=949
+  _globals['_STALETERM']._serialized_start=951
+  _globals['_STALETERM']._serialized_end=962
+  _globals['_RESIGNED']._serialized_start=964
+  _globals['_RESIGNED']._serialized_end=974
+  _globals['_FETCHREQUEST']._serialized_start=977
+  _globals['_FETCHREQUEST']._serialized_end=1154
+  _globals['_FETCHREPLY']._serialized_start=1156
+  _globals['_FETCHREPLY']._serialized_end=1248
+  _globals['_MANIFEST']._serialized_start=1250
+  _globals['_MANIFEST']._serialized_end=1353
+  _globals['_FETCHBODY']._serialized_start=1356
+  _globals['_FETCHBODY']._serialized_end=1531
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RaftMessage(_message.Message):
-    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term")
+    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term", "resigned")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class RaftMessage(_message.Message):
     VOTE_REPLY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_NOW_FIELD_NUMBER: _ClassVar[int]
     STALE_TERM_FIELD_NUMBER: _ClassVar[int]
+    RESIGNED_FIELD_NUMBER: _ClassVar[int]
     group: int
     version: int
     term: int
@@ -26,10 +27,11 @@ class RaftMessage(_message.Message):
     vote_reply: VoteReply
     timeout_now: TimeoutNow
     stale_term: StaleTerm
-    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ...) -> None: ...
+    resigned: Resigned
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ...) -> None: ...
 
 class AppendEntries(_message.Message):
-    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms")
+    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
     HAS_PREVIOUS_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +39,9 @@ class AppendEntries(_message.Message):
     PREVIOUS_TERM_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ENTRY_TERMS_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_FROM_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_MARK_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     commit_index: int
     has_previous: bool
@@ -44,19 +49,24 @@ class AppendEntries(_message.Message):
     previous_term: int
     entries: _containers.RepeatedScalarFieldContainer[bytes]
     entry_terms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ...) -> None: ...
+    retained_from: int
+    release_index: int
+    release_mark: int
+    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("sequence", "next_index", "success", "reset")
+    __slots__ = ("sequence", "next_index", "success", "reset", "mute")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    MUTE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     next_index: int
     success: bool
     reset: bool
-    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ...) -> None: ...
+    mute: int
+    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
     __slots__ = ("last_index", "last_term", "pre", "transfer", "round")
@@ -89,3 +99,75 @@ class TimeoutNow(_message.Message):
 class StaleTerm(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Resigned(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("group", "version", "number", "snapshot", "entries_from", "rows_after", "state_from", "max_bytes")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FROM_FIELD_NUMBER: _ClassVar[int]
+    ROWS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FROM_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    version: int
+    number: int
+    snapshot: int
+    entries_from: int
+    rows_after: bytes
+    state_from: int
+    max_bytes: int
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., snapshot: _Optional[int] = ..., entries_from: _Optional[int] = ..., rows_after: _Optional[bytes] = ..., state_from: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchReply(_message.Message):
+    __slots__ = ("group", "version", "number", "checksum", "body")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    version: int
+    number: int
+    checksum: int
+    body: bytes
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("snapshot", "base_index", "base_term", "index", "state_bytes")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    BASE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BASE_TERM_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    snapshot: int
+    base_index: int
+    base_term: int
+    index: int
+    state_bytes: int
+    def __init__(self, snapshot: _Optional[int] = ..., base_index: _Optional[int] = ..., base_term: _Optional[int] = ..., index: _Optional[int] = ..., state_bytes: _Optional[int] = ...) -> None: ...
+
+class FetchBody(_message.Message):
+    __slots__ = ("refusal", "manifest", "entries", "entry_terms", "row_keys", "row_values", "state", "last")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_TERMS_FIELD_NUMBER: _ClassVar[int]
+    ROW_KEYS_FIELD_NUMBER: _ClassVar[int]
+    ROW_VALUES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    manifest: Manifest
+    entries: _containers.RepeatedScalarFieldContainer[bytes]
+    entry_terms: _containers.RepeatedScalarFieldContainer[int]
+    row_keys: _containers.RepeatedScalarFieldContainer[bytes]
+    row_values: _containers.RepeatedScalarFieldContainer[bytes]
+    state: bytes
+    last: bool
+    def __init__(self, refusal: _Optional[str] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., row_keys: _Optional[_Iterable[bytes]] = ..., row_values: _Optional[_Iterable[bytes]] = ..., state: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...

@@ -52,6 +52,7 @@ class Replication:
         self._heartbeat_at = now if self._peers else inf
         self._commit_at = inf
         self._ticked_at = now
+        self._guard.readmission.begin()
         self._guard.progress = {node: Progress(self._options, self._guard.next_sequence) for node in self._peers}
 
     def restart(self, member: Member) -> None:
@@ -77,7 +78,8 @@ class Replication:
         if core.append_time <= now:
             core.append_time = 0.0
 
-    def send(self, now: float) -> None:
+    def send(self, now: float, *, probes: bool = False) -> None:
+        """`probes`: an answer is wanted from everybody, whether there is something to say or not."""
         beats = now >= self._heartbeat_at
         tells_commit = now >= self._commit_at
         commit = self._core.commit_index
@@ -89,7 +91,9 @@ class Replication:
             progress = self._guard.progress[node]
             if self._send_entries(node, member, progress, built):
                 progress.commit_told = commit
-            elif beats or (tells_commit and progress.commit_told < commit):
+                if beats and self._guard.readmission.is_mute(node):
+                    self._send_empty(node, member)  # entries for several cannot carry its release
+            elif beats or probes or (tells_commit and progress.commit_told < commit):
                 self._send_empty(node, member)
                 progress.commit_told = commit
             behind = behind or progress.commit_told < commit
@@ -108,9 +112,10 @@ class Replication:
         while next_index[member] <= journal.last and progress.has_room():
             start = next_index[member]
             if start <= journal.base_index:
+                progress.behind = True
                 progress.warn_once(
                     f"{self._guard.name}: {member} needs entry {start}, the log begins at {journal.base_index + 1}; "
-                    "that replica must be rebuilt"
+                    "that replica fetches a snapshot"
                 )
                 return sent
             if start not in built:
@@ -132,8 +137,15 @@ class Replication:
     def _send_empty(self, node: NodeId, member: Member) -> None:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
         start, journal, core = self._core.next_index[member], self._journal, self._core
-        previous = (start - 1, journal.term_at(start - 1)) if start > journal.base_index else None
-        self._emit(node, self._stamp.append(core.term, self._next_sequence(), core.commit_index, previous))
+        sequence = self._next_sequence()
+        if start <= journal.base_index:
+            retained_from = journal.base_index + 1
+            message = self._stamp.append(core.term, sequence, core.commit_index, None, retained_from=retained_from)
+        else:
+            previous = (start - 1, journal.term_at(start - 1))
+            release = self._guard.release_for(node)
+            message = self._stamp.append(core.term, sequence, core.commit_index, previous, release=release)
+        self._emit(node, message)
 
     def _next_sequence(self) -> int:
         sequence = self._guard.next_sequence

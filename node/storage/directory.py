@@ -16,7 +16,7 @@ from pathlib import Path
 from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged
 from node.storage.journal import sync_directory
 
-FORMAT = b"holdfast-storage 3\n"
+FORMAT = b"holdfast-storage 4\n"
 PARTS = ("db", "journal", "lock", "synced")
 
 

@@ -9,9 +9,19 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
-from cluster.raft import Group, Host, Outcome, OutgoingMessage, RaftMessage, RaftOptions
+from cluster.raft import (
+    FetchReply,
+    FetchRequest,
+    Group,
+    Host,
+    Outcome,
+    OutgoingMessage,
+    RaftMessage,
+    RaftOptions,
+)
 from tests.simulation.disk import SimBatch, SimDisk
 
 GROUP = 7
@@ -38,6 +48,9 @@ class ListMachine:
         batch.put(b"o" + index.to_bytes(8), data)
         return len(self.applied)
 
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        return [(b"o", b"p")]
+
     def checkpoint(self) -> bytes:
         return b",".join(self.applied)
 
@@ -58,6 +71,9 @@ class Stage:
         self.cut: set[tuple[int, int]] = set()
         self.sent: list[tuple[int, int, RaftMessage]] = []
         self.roles: dict[int, list[tuple[bool, int | None]]] = defaultdict(list)
+        self.fetches: list[tuple[int, int, FetchRequest]] = []
+        self.on_piece: Callable[[FetchReply], FetchReply | None] = lambda reply: reply  # spoils or loses one
+        self._fetching: list[tuple[int, int, FetchRequest]] = []
         self._machine = machine
         self._arriving: list[tuple[int, int, RaftMessage]] = []
         for node in self.ids:
@@ -65,11 +81,12 @@ class Stage:
 
     # ---- nodes
 
-    def start(self, node: int, preferred: int | None = None) -> Group:
+    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
         host = Host(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+        host.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
         self.hosts[node] = host
         self.machines[node] = self._machine()
-        group = host.open_group(GROUP, self.ids, self.machines[node], preferred=preferred)
+        group = host.open_group(GROUP, self.ids, self.machines[node], preferred=preferred, mute=mute)
         group.on_role_change = lambda g: self.roles[node].append((g.is_leader, g.leader))
         for peer in self.ids:
             if peer != node:
@@ -84,6 +101,13 @@ class Stage:
         if noticed:
             for host in self.hosts.values():
                 host.peer_down(node)
+
+    def wipe(self, node: int) -> None:
+        """Its disk is lost; it comes back with an empty one, as a member without a memory."""
+        if node in self.hosts:
+            self.stop(node)
+        self.disks[node] = SimDisk()
+        self.start(node, mute=True)
 
     def group(self, node: int) -> Group:
         return self.hosts[node].groups[GROUP]
@@ -122,6 +146,18 @@ class Stage:
     def inject(self, sender: int, receiver: int, message: RaftMessage) -> None:
         self._arriving.append((sender, receiver, message))
 
+    # ---- fetching
+
+    def _fetch(self) -> None:
+        fetching, self._fetching = self._fetching, []
+        self.fetches += fetching
+        for node, peer, request in fetching:
+            if {(node, peer), (peer, node)} & self.cut or not {node, peer} <= self.hosts.keys():
+                continue
+            reply = self.on_piece(self.hosts[peer].serve_fetch(node, request))
+            if reply is not None:
+                self.hosts[node].deliver_fetched(peer, FetchReply.FromString(reply.SerializeToString()))
+
     # ---- time
 
     def step(self) -> None:
@@ -130,6 +166,7 @@ class Stage:
             if receiver in self.hosts:
                 copy = RaftMessage.FromString(message.SerializeToString())
                 self.hosts[receiver].deliver(sender, [copy])
+        self._fetch()
         for node, host in list(self.hosts.items()):
             if host.has_work or host.next_deadline() <= self.clock.now:
                 turn = host.turn()
