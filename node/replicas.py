@@ -49,6 +49,7 @@ class Replicas:
         changes: Changes,
         *,
         min_free_bytes: int,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         self.on_input: Callable[[], None] = _nothing
         self.on_failed: Callable[[Exception], None] = _raise
@@ -58,6 +59,7 @@ class Replicas:
         self._view = view
         self._changes = changes
         self._min_free_bytes = min_free_bytes
+        self._now_ms = now_ms or _now_ms
         self._network: PeerNetwork | None = None
         self._open: dict[int, PartitionReplica] = {}
         self._dirty: dict[PartitionReplica, None] = {}
@@ -110,7 +112,7 @@ class Replicas:
                 self._start(group, partition)
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
-        replica = PartitionReplica(partition.name, group_id, self._disk, _now_ms, on_dirty=self._is_dirty)
+        replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
         group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
@@ -189,7 +191,7 @@ class Replicas:
                 next_reclaim = loop.time() + RECLAIM_PERIOD_S
 
     def _enforce_retention(self) -> None:
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         for group_id, replica in list(self._open.items()):
             found = self._view.group(group_id)
             if found is not None:

@@ -1,5 +1,4 @@
-"""`python -m tests.simulation --seeds A:B` runs schedules A..B-1; the first failing one is run again with a
-trace."""
+"""`python -m tests.simulation --seeds A:B` runs schedules A..B-1; the first failing one is run again with a trace."""
 
 from __future__ import annotations
 
@@ -7,32 +6,33 @@ import argparse
 import sys
 import time
 
-from tests.simulation.runner import KINDS, first_failure, run_one
+from tests.simulation.runner import KINDS, Tally, report, run_schedule
+
+TELL_EVERY_S = 60.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="0:1000", help="first:last+1, default 0:1000")
-    parser.add_argument("--kind", choices=sorted(KINDS), default="guarded", help="what runs (default: %(default)s)")
+    parser.add_argument("--kind", choices=sorted(KINDS), default="cluster", help="what runs (default: %(default)s)")
     parser.add_argument("--keep-going", action="store_true", help="list all failing seeds instead of one trace")
     arguments = parser.parse_args()
     first, last = (int(part) for part in arguments.seeds.split(":"))
-    began = time.process_time()
-    failures = 0
-    if arguments.keep_going:
-        for seed in range(first, last):
-            failure = run_one(arguments.kind, seed)
-            if failure is not None:
-                failures += 1
-                print(f"seed {seed}: {failure}", flush=True)
-    else:
-        report = first_failure(arguments.kind, range(first, last))
-        if report is not None:
-            failures = 1
-            print(report)
+    began, told_at = time.process_time(), time.monotonic()
+    tally = Tally()
+    for seed in range(first, last):
+        tally.add(*run_schedule(arguments.kind, seed))
+        if seed in tally.failures:
+            print(f"seed {seed}: {tally.failures[seed]}", flush=True)
+            if not arguments.keep_going:
+                print(report(arguments.kind, seed), flush=True)
+                break
+        if time.monotonic() - told_at > TELL_EVERY_S:
+            told_at = time.monotonic()
+            print(f"... {seed + 1 - first} done, {len(tally.failures)} failed", flush=True)
     seconds = time.process_time() - began
-    print(f"{arguments.kind} {first}:{last}: {failures or 'no'} failure(s), {seconds:.1f} s of CPU")
-    return 1 if failures else 0
+    print(f"{arguments.kind} {first}:{last}: {tally}; {seconds:.1f} s of CPU")
+    return 1 if tally.failures or not tally.counted else 0
 
 
 if __name__ == "__main__":

@@ -1,89 +1,150 @@
-"""What must hold at every moment of a schedule, judged from outside by one who sees all nodes.
+"""What must hold at every moment of a schedule for one group, judged from outside by one who sees all nodes.
 
 * Election safety: at most one leader per term.
-* Committed entries never change: whatever index a node commits or applies, every node that ever does so sees
-  the same term and data there.
-* Leader completeness: whoever becomes leader holds every entry committed before.
-* Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered
-  with Discarded is nowhere; nobody is answered twice.
-* State machines agree: a running digest over applied entries is the same on all nodes at the same index, also
-  after restarts.
+* Committed entries never change: whatever index a node commits or applies, every node that ever does so sees the same
+  term and data there, and its state machine answers the same.
+* Leader completeness: whoever becomes leader holds what was committed before.
+* Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered with
+  Discarded is nowhere; nobody is answered twice.
+* State machines agree: a checkpoint at an index has the same bytes on all nodes, also after restarts.
 
-A violation is an exception at the step that causes it, so the trace ends where the damage was done.
+A violation is raised at the step that causes it, so the trace ends where the damage was done. It is no `Exception`:
+those that state machines and callbacks raise are caught on purpose (a group must outlive them), and a verdict must not
+be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+
+COMPLETENESS_DEPTH = 8
+"""Committed entries that a new leader is asked for, the newest first. Entries of equal index and term being equal is
+checked where they are applied, so the newest speak for those before them."""
 
 
-class Violation(Exception):
+class Violation(BaseException):
     """An invariant does not hold."""
 
 
-class Checker:
-    """Judges one group."""
+class Empty(Violation):
+    """The schedule proved nothing: too little was done, or nothing broken."""
 
-    def __init__(self) -> None:
+
+Answer = Callable[[str, int, int], None]
+
+
+class GroupJudge:
+    def __init__(self, group_id: int) -> None:
+        self.group_id = group_id
+        self.members: tuple[int, ...] = ()
         self.committed: dict[int, tuple[int, bytes]] = {}
+        self.results: dict[int, object] = {}
         self.leaders: dict[int, int] = {}
-        self.digests: dict[int, bytes] = {}
-        self.acknowledged: dict[int, tuple[int, bytes]] = {}
-        self.discarded: set[bytes] = set()
-        self.unanswered: dict[bytes, int] = {}
+        self.unanswered: dict[int, int] = {}
         self.highest = 0
-        self.unknown = 0
+        self.outcomes = {"Committed": 0, "Discarded": 0, "Unknown": 0}
+        self._terms: dict[int, int] = {}
+        self._discarded: set[tuple[int, int]] = set()
+        self._checkpoints: dict[int, bytes] = {}
+        self._token = 0
 
-    def leads(self, node: int, term: int, term_at: Callable[[int], int | None], base: int) -> None:
-        """`node` is leader of `term`; called when it became so."""
+    # ---- roles and logs
+
+    def leads(self, node: int, term: int, term_at: Callable[[int], int | None]) -> None:
+        """`node` is leader of `term`; called when it became so. `term_at` answers None for what is trimmed there."""
         other = self.leaders.setdefault(term, node)
         if other != node:
-            raise Violation(f"nodes {other} and {node} both lead term {term}")
-        for index, (entry_term, _) in self.committed.items():
-            if index > base and entry_term < term and term_at(index) != entry_term:
+            raise Violation(f"group {self.group_id}: nodes {other} and {node} both lead term {term}")
+        asked = 0
+        for index in range(self.highest, 0, -1):
+            entry_term = self._terms.get(index)
+            if entry_term is None or entry_term >= term:
+                continue
+            if term_at(index) not in (entry_term, None):
                 raise Violation(
-                    f"node {node} leads term {term} without committed entry {index} of term {entry_term}; "
-                    f"it has term {term_at(index)} there"
+                    f"group {self.group_id}: node {node} leads term {term} without committed entry {index} of term "
+                    f"{entry_term}; it has term {term_at(index)} there"
                 )
+            asked += 1
+            if asked == COMPLETENESS_DEPTH:
+                return
 
-    def commits(self, node: int, index: int, term: int, data: bytes) -> None:
-        known = self.committed.setdefault(index, (term, data))
-        if known != (term, data):
+    def commits(self, node: int, index: int, term: int) -> None:
+        """`index` is the highest that `node` calls committed."""
+        known = self._terms.setdefault(index, term)
+        if known != term:
             raise Violation(
-                f"node {node} commits {data!r} of term {term} at index {index}, "
-                f"where {known[1]!r} of term {known[0]} was committed"
+                f"group {self.group_id}: node {node} commits an entry of term {term} at index {index}, where one of "
+                f"term {known} was committed"
             )
         self.highest = max(self.highest, index)
 
-    def applies(self, node: int, index: int, term: int, data: bytes, digest: bytes) -> None:
-        self.commits(node, index, term, data)
-        known = self.digests.setdefault(index, digest)
-        if known != digest:
-            raise Violation(f"node {node} has another state than others after entry {index}")
+    def applies(self, node: int, index: int, term: int, data: bytes) -> bool:
+        """True: nobody applied it before."""
+        self.commits(node, index, term)
+        known = self.committed.get(index)
+        if known is None:
+            self.committed[index] = (term, data)
+            return True
+        if known != (term, data):
+            raise Violation(
+                f"group {self.group_id}: node {node} applies {data!r} of term {term} at index {index}, where "
+                f"{known[1]!r} of term {known[0]} was committed"
+            )
+        return False
 
-    def proposed(self, node: int, data: bytes) -> None:
-        self.unanswered[data] = node
+    def answers(self, node: int, index: int, result: object) -> None:
+        """What the state machine made of it."""
+        known = self.results.setdefault(index, result)
+        if known != result:
+            raise Violation(f"group {self.group_id}: entry {index} gave {known} before, and at node {node} {result}")
 
-    def answered(self, data: bytes, kind: str, index: int, term: int) -> None:
-        if data not in self.unanswered:
-            raise Violation(f"proposal {data!r} was answered twice, the second time with {kind}")
-        del self.unanswered[data]
-        if kind == "Committed":
-            self.acknowledged[index] = (term, data)
-            if self.committed.get(index) != (term, data):
-                raise Violation(f"{data!r} was acknowledged at {index}/{term}, there is {self.committed.get(index)}")
-        elif kind == "Discarded":
-            self.discarded.add(data)
-        else:
-            self.unknown += 1
+    def checkpoint(self, node: int, index: int, state: bytes) -> None:
+        """`index`: of the last entry that the machine was given."""
+        known = self._checkpoints.setdefault(index, state)
+        if known != state:
+            raise Violation(
+                f"group {self.group_id}: node {node} has another state than others after entry {index}: {state!r}, "
+                f"there it was {known!r}"
+            )
 
-    def finish(self, logs: Iterable[tuple[int, Callable[[int], tuple[int, bytes] | None], int]]) -> None:
-        """All nodes are healthy again and have applied everything: nothing acknowledged may be missing
-        anywhere."""
-        for node, entry_at, base in logs:
-            for index, wanted in self.acknowledged.items():
-                if index > base and entry_at(index) != wanted:
-                    raise Violation(f"acknowledged entry {index} {wanted} is {entry_at(index)} at node {node}")
-        wrong = self.discarded & {data for _, data in self.committed.values()}
+    def last_command(self, index: int) -> int:
+        """The last entry up to `index` that a state machine is given."""
+        while index > 0 and index not in self.committed:
+            index -= 1
+        return index
+
+    # ---- proposals
+
+    def proposed(self, node: int) -> Answer:
+        self._token += 1
+        token = self._token
+        self.unanswered[token] = node
+
+        def answered(kind: str, index: int, term: int) -> None:
+            if token not in self.unanswered:
+                raise Violation(f"group {self.group_id}: a proposal at {index} was answered twice, now with {kind}")
+            del self.unanswered[token]
+            self.outcomes[kind] += 1
+            if kind == "Committed" and self._terms.get(index) != term:
+                found = self._terms.get(index)
+                raise Violation(
+                    f"group {self.group_id}: {index} of term {term} was acknowledged, but there is {found}"
+                )
+            if kind == "Discarded":
+                self._discarded.add((index, term))
+
+        return answered
+
+    def refused(self) -> None:
+        """The proposal that was announced last was not taken."""
+        del self.unanswered[self._token]
+
+    def forget(self, node: int) -> None:
+        """It crashed: nobody waits for its answers any more."""
+        self.unanswered = {token: at for token, at in self.unanswered.items() if at != node}
+
+    def finish(self) -> None:
+        wrong = [place for place in self._discarded if self._terms.get(place[0]) == place[1]]
         if wrong:
-            raise Violation(f"answered as discarded, but committed: {sorted(wrong)}")
+            raise Violation(f"group {self.group_id}: answered as discarded, but committed: {sorted(wrong)}")

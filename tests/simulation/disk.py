@@ -1,8 +1,11 @@
 """A disk that forgets what was not synced.
 
-Writes are visible at once, as in RocksDB. `crash(lose_unsynced=True)` is the loss of power: of what was
-written after the last sync a prefix survives (the write-ahead log is sequential), chosen by the schedule's
-randomness. `crash(lose_unsynced=False)` is kill -9: everything written survives, but is still not durable.
+Writes are visible at once, as in the store. `crash(lose_unsynced=True)` is the loss of power: of what was written after
+the last sync a prefix survives (the write-ahead log is sequential), chosen by the schedule's randomness.
+`crash(lose_unsynced=False)` is kill -9: everything written survives, but is still not durable.
+
+This one keeps everything in memory, and a batch survives whole or not at all. `files.py` has the one that writes the
+production journal, where a batch can be torn and a bit can turn.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+
+PLENTY = 1 << 40
+"""Free bytes: a full disk has tests of its own."""
 
 
 class SimBatch:
@@ -34,6 +40,7 @@ class SimDisk:
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
         self._unsynced: list[list[tuple[bytes, bytes | None]]] = []
+        self._writes = 0
         self.ignores_sync = False
         self.syncs = 0
 
@@ -56,27 +63,43 @@ class SimDisk:
         undo: list[tuple[bytes, bytes | None]] = []
         for kind, key, value in batch.operations:
             if kind == "range":
-                for doomed in [k for k, _ in self.scan(key, value)]:
+                for doomed in self._keys[bisect_left(self._keys, key) : bisect_left(self._keys, value)]:
                     self._set(doomed, None, undo)
             else:
                 self._set(key, value if kind == "put" else None, undo)
         self._unsynced.append(undo)
+        self._writes += 1
 
     def sync(self) -> None:
-        self.syncs += 1
-        if not self.ignores_sync:
-            self._unsynced.clear()
+        self.end_sync(self.begin_sync())
+
+    def free_bytes(self) -> int:
+        return PLENTY
 
     # ---- what schedules use
 
-    @property
-    def unsynced_writes(self) -> int:
-        return len(self._unsynced)
+    damaged = False
+    """A bit of it was turned: it must not open any more."""
 
-    def synced_up_to(self, writes: int) -> None:
-        """The sync that began when there were `writes` unsynced ones has finished."""
+    def begin_sync(self) -> int:
+        """A sync begins: what is written from now on is not its business."""
+        return self._writes
+
+    def end_sync(self, begun: int) -> None:
+        self.syncs += 1
         if not self.ignores_sync:
-            del self._unsynced[:writes]
+            durable = len(self._unsynced) - (self._writes - begun)
+            del self._unsynced[: max(0, durable)]
+
+    def open(self) -> None:
+        """The process starts. Raises StorageDamaged."""
+
+    def close(self) -> None:
+        """The schedule is over."""
+
+    def flip(self, randomness: random.Random) -> bool:
+        """Turn a bit of what is durable; False: there is nothing."""
+        return False
 
     def crash(self, randomness: random.Random, *, lose_unsynced: bool) -> None:
         if not lose_unsynced:

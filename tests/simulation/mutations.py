@@ -1,15 +1,16 @@
-"""Known holes, reopened one at a time: a simulation that does not notice them proves nothing.
+"""Known holes, reopened one at a time: a net that does not notice them proves nothing.
 
-Each mutation undoes one rule of the guard, the journal or the barrier for the duration of a schedule.
-Whatever stops the schedule counts as noticed: a violation seen from outside, or an assertion of the code
-itself.
+Each mutation undoes one rule of the guard, the journal, the barrier or a state machine for the duration of a schedule
+or a script. `BY_SCHEDULES` are noticed by random schedules; whatever stops one counts: a violation seen from outside,
+or an assertion of the code itself. `BY_SCRIPTS` are noticed by a scenario script, whose trace comes out otherwise:
+those cost time and not safety, or need a sequence that random search hits too seldom.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -23,36 +24,56 @@ from cluster.raft.lazy import LazySlice
 from cluster.raft.progress import Progress
 from cluster.raft.raft_pb2 import AppendEntries
 from tests.simulation.disk import SimDisk
-from tests.simulation.schedule import Plan
+from tests.simulation.plan import LogPlan, Plan
+
+Apply = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    apply: Apply
+    plan: Callable[[Plan], Plan]
+
+
+# ---------------------------------------------------------------- schedules that are rich in something
+
+
+def as_drawn(plan: Plan) -> Plan:
+    return plan
 
 
 def crashing(plan: Plan) -> Plan:
-    """Schedules that lose power often."""
-    weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3}
+    """Power is lost often."""
+    weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, "flip": 0.0}
     options = replace(plan.options, durability="fsync", eager_appends=True)
-    return plan.varied(weights=weights, power_loss=True, options=options)
+    return plan.varied(weights=weights, power_loss=True, options=options, disk="memory")
 
 
 def alone(plan: Plan) -> Plan:
-    """A cluster of one that loses power often."""
-    return crashing(plan).varied(nodes=1, preferred=None)
+    """The same for partitions of one replica."""
+    return crashing(plan).varied(logs=(LogPlan(1, 1, 0),))
 
 
 def contested(plan: Plan) -> Plan:
-    """Schedules full of elections: slow links, many frames twice, leaders and voters restarted at once."""
+    """Elections: slow links, many frames twice, leaders and voters restarted at once."""
+    names = dict.fromkeys(plan.weights, 0.0)
     weights = {"bounce": 4.0, "stutter": 6.0, "reset": 2.0, "stall": 3.0, "heal": 1.0, "start": 3.0, "pause": 1.0}
-    return plan.varied(weights=weights, wild=True, latency_s=0.05, fault_every_s=0.05, bounce_voters=0.5)
+    return plan.varied(
+        weights={**names, **weights}, wild=True, latency_s=0.05, fault_every_s=0.05, bounce_voters=0.5
+    )
 
 
 def contested_by_five(plan: Plan) -> Plan:
     """Two votes that count three times make a leader of five, not of three."""
-    return contested(plan).varied(nodes=5, bounce_voters=0.0)
+    return contested(plan).varied(nodes=5, logs=(LogPlan(1, 5, 0),), bounce_voters=0.0)
 
 
 def bare(plan: Plan) -> Plan:
-    """What the bare library can take part in: one group, no trims, no transfers."""
-    weights = {**plan.weights, "trim": 0.0, "transfer": 0.0, "replay": 8.0, "reset": 3.0}
-    return plan.varied(groups=1, weights=weights, wild=True, fault_every_s=0.05)
+    """What the bare library can take part in: no transfers, no disk of ours, no clock of its own."""
+    without = dict.fromkeys(("transfer", "clock", "flip"), 0.0)
+    weights = {**plan.weights, **without, "replay": 8.0, "reset": 3.0}
+    nodes = min(plan.nodes, 5)
+    return plan.varied(nodes=nodes, weights=weights, wild=True, fault_every_s=0.05, chaos_s=10.0, rest="dead")
 
 
 def bare_fifo(plan: Plan) -> Plan:
@@ -61,8 +82,11 @@ def bare_fifo(plan: Plan) -> Plan:
 
 
 def replaying(plan: Plan) -> Plan:
-    """Schedules in which old frames come back often."""
+    """Old frames come back often."""
     return plan.varied(weights={**plan.weights, "replay": 6.0, "reset": 3.0}, wild=True)
+
+
+# ---------------------------------------------------------------- the guard
 
 
 @contextlib.contextmanager
@@ -96,12 +120,36 @@ def no_vote_dedup() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def no_commit_clamp() -> Iterator[None]:
+    """A3: a commit index is believed without a match of logs."""
+    bare_handler = Guard._bare
+
+    def believe(guard: Guard, member: Member, term: int, commit_index: int, proven: int) -> None:
+        bare_handler(guard, member, term, commit_index, proven=commit_index)
+
+    with mock.patch.object(Guard, "_bare", believe):
+        yield
+
+
+@contextlib.contextmanager
+def every_reset_counts() -> Iterator[None]:
+    """Late rejections move a leader back. Costs time, not safety: the append rewrite absorbs what is sent again."""
+
+    def accept(progress: Progress, sequence: int, next_sequence: int) -> bool:
+        progress.restart(next_sequence)
+        return True
+
+    with mock.patch.object(Progress, "accepts_reset", accept):
+        yield
+
+
+# ---------------------------------------------------------------- the journal and the barrier
+
+
+@contextlib.contextmanager
 def no_sync() -> Iterator[None]:
     """A6: the sync returns without having synced."""
-    with (
-        mock.patch.object(SimDisk, "sync", return_value=None),
-        mock.patch.object(SimDisk, "synced_up_to", return_value=None),
-    ):
+    with mock.patch.object(SimDisk, "end_sync", return_value=None):
         yield
 
 
@@ -158,33 +206,19 @@ def hard_state_apart() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_commit_clamp() -> Iterator[None]:
-    """A3: a commit index is believed without a match of logs."""
-    bare = Guard._bare
-
-    def believe(guard: Guard, member: Member, term: int, commit_index: int, proven: int) -> None:
-        bare(guard, member, term, commit_index, proven=commit_index)
-
-    with mock.patch.object(Guard, "_bare", believe):
-        yield
-
-
-@contextlib.contextmanager
-def every_reset_counts() -> Iterator[None]:
-    """Late rejections move a leader back. Costs time, not safety: the append rewrite absorbs what is sent
-    again."""
-
-    def accept(progress: Progress, sequence: int, next_sequence: int) -> bool:
-        progress.restart(next_sequence)
-        return True
-
-    with mock.patch.object(Progress, "accepts_reset", accept):
-        yield
-
-
-@contextlib.contextmanager
 def library_random() -> Iterator[None]:
-    """The bare library draws from the module `random`; give it the schedule's generator and the module
-    back."""
+    """The bare library draws from the module `random`; give it the schedule's generator and the module back."""
     with mock.patch.object(library, "random", library.random):
         yield
+
+
+BY_SCHEDULES: dict[str, Mutation] = {
+    "no-append-rewrite": Mutation(no_append_rewrite, as_drawn),
+    "no-vote-dedup": Mutation(no_vote_dedup, contested_by_five),
+    "no-commit-clamp": Mutation(no_commit_clamp, replaying),
+    "no-sync": Mutation(no_sync, crashing),
+    "forgotten-vote": Mutation(forgotten_vote, contested),
+    "forgotten-term": Mutation(forgotten_term, contested),
+    "commit-before-own-sync": Mutation(commit_before_own_sync, alone),
+    "hard-state-apart": Mutation(hard_state_apart, crashing),
+}

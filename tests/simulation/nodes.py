@@ -1,32 +1,57 @@
-"""A simulated node: the real Host, groups, journals and guards on a simulated disk, clock and network.
+"""A simulated node: real hosts, groups, journals, guards and state machines on a simulated disk, clock and network.
 
-The loop is the production loop in small: woken by `on_wake`, by deadlines and by frames; one turn, a sync
-that takes time, then `release`; client input and frames go on arriving while the sync runs.
+What decides is the production code: `cluster.raft`, the metadata machine, `node.replicas` (which opens and deletes
+partitions as the metadata say) and the partition replicas. The loop is the production loop in small: woken by
+`on_wake`, by deadlines and by frames; client input becomes proposals, one turn, a sync that takes time, then
+`release`; client input and frames go on arriving while the sync runs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from cluster.raft import Group, Host, NotLeader, Outcome, OutgoingMessage, Overloaded, RaftMessage, RaftOptions, Turn
-from tests.simulation.disk import SimBatch, SimDisk
+from cluster.metadata import MetadataMachine, MetadataView
+from cluster.raft import (
+    METADATA_GROUP,
+    Batch,
+    Group,
+    Host,
+    Outcome,
+    OutgoingMessage,
+    RaftMessage,
+    StateMachine,
+    Turn,
+)
+from node.partition.batch import Damaged
+from node.partition.replica import PartitionReplica
+from node.replicas import Replicas
+from node.storage import StorageDamaged
+from tests.simulation.checker import GroupJudge, Violation
+from tests.simulation.disk import SimDisk
+from tests.simulation.files import JournalDisk
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
-TRIM = b"\0trim:"
+EPOCH_MS = 1_700_000_000_000
+"""When every schedule begins, by the wall clock."""
+
+Frame = tuple[bytes, ...]
+DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
 
 
 class NodeClock:
-    """Each node's clock has its own zero and runs a little fast or slow."""
+    """Each node's clock has its own zero and runs a little fast or slow; the one for people also jumps."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._zero = schedule.randomness.uniform(1.0, 1e6)
         self._rate = schedule.randomness.uniform(0.97, 1.03)
+        skew = schedule.plan.skew_ms
+        self.jumped_ms = schedule.randomness.randint(-skew, skew)
 
     def monotonic(self) -> float:
         return self._zero + self._schedule.now * self._rate
@@ -34,100 +59,196 @@ class NodeClock:
     def to_world(self, at: float) -> float:
         return (at - self._zero) / self._rate + 1e-6
 
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.jumped_ms + int(self._schedule.now * 1000)
 
-class DigestMachine:
-    """A state machine whose state is the digest of its history; carries out trims as partitions do."""
 
-    def __init__(self, node: SimNode, group_id: int) -> None:
+class Watched:
+    """A state machine whose every step is told to the judge of its group."""
+
+    def __init__(self, machine: StateMachine, judge: GroupJudge, node: int) -> None:
+        self._machine = machine
+        self._judge = judge
         self._node = node
-        self._group_id = group_id
-        self.digest = b""
-        self.index = 0
+        self._index = 0
 
-    def apply(self, index: int, term: int, data: bytes, batch: SimBatch) -> object:
-        assert index > self.index, (index, self.index)
-        self.digest = hashlib.blake2b(self.digest + index.to_bytes(8) + data, digest_size=8).digest()
-        self.index = index
-        self._node.schedule.checkers[self._group_id].applies(self._node.id, index, term, data, self.digest)
-        batch.put(self._key(index), self.digest)
-        if data.startswith(TRIM):
-            self._node.host.groups[self._group_id].trim(int(data[len(TRIM) :].split(b":")[0]))
-        return self.digest
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+        self._judge.applies(self._node, index, term, data)
+        try:
+            result = self._machine.apply(index, term, data, batch)
+        except Exception as error:
+            raise Violation(f"group {self._judge.group_id}: apply of entry {index} raised {error!r}") from error
+        self._index = index
+        self._judge.answers(self._node, index, result)
+        return result
 
     def checkpoint(self) -> bytes:
-        return self.index.to_bytes(8) + self.digest
+        state = self._machine.checkpoint()
+        self._judge.checkpoint(self._node, self._index, state)
+        return state
 
     def restore(self, index: int, data: bytes | None) -> None:
+        self._machine.restore(index, data)
+        self._index = self._judge.last_command(index)
         if data is not None:
-            self.index, self.digest = int.from_bytes(data[:8]), data[8:]
-            effect = self._node.disk.get(self._key(self.index)) or b""
-            assert effect == self.digest, "checkpoint without its effects"
+            self.checkpoint()
 
-    def _key(self, index: int) -> bytes:
-        return b"o" + self._group_id.to_bytes(8) + index.to_bytes(8)
+
+class WatchedHost(Host):
+    """Groups as they are, seen from outside: their machines, and what becomes of proposals."""
+
+    node: SimNode
+
+    def open_group(self, group_id: int, members: Any, machine: StateMachine, **options: Any) -> Group:
+        node = self.node
+        judge = node.schedule.judge(group_id, members)
+        group = super().open_group(group_id, members, Watched(machine, judge, node.id), **options)
+        take = group.propose
+
+        def propose(data: bytes, done: Callable[[Outcome], None]) -> int:
+            told, life = judge.proposed(node.id), node.life
+
+            def answered(outcome: Outcome) -> None:
+                if node.life != life:  # the node has ended in the middle of this turn
+                    return
+                told(type(outcome).__name__, outcome.index, outcome.term)
+                done(outcome)
+
+            try:
+                index = take(data, answered)
+            except BaseException:
+                judge.refused()
+                raise
+            node.schedule.trace(f"{node.id} proposes {len(data)} bytes to group {group_id} at {index}/t{group.term}")
+            return index
+
+        group.propose = propose  # type: ignore[method-assign]
+        node.opened(group)
+        return group
+
+
+class Bell:
+    """`node.changes.Changes` without a loop: one call soon after, however often it rang."""
+
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
+        self._rung = False
+
+    def ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._node.after(self._node.schedule.now, self._tell)
+
+    def _tell(self) -> None:
+        self._rung = False
+        self._node.replicas.reconcile()
 
 
 class SimNode:
-    answers_everything = True
-
-    def __init__(self, schedule: Schedule, node_id: int, options: RaftOptions) -> None:
+    def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
         self.id = node_id
-        self.disk = SimDisk()
-        self._options = options
-        self._life = 0
+        self.disk: SimDisk = DISKS[schedule.plan.disk]()
+        self.life = 0
         self.is_running = False
+        self.is_damaged = False
         self._paused_until = 0.0
-        self._held: list[tuple[int, bytes]] = []
+        self._held: list[tuple[int, Frame]] = []
         self._wake_at = 0.0
         self._syncing = False
-        self.host: Host
+        self._calls: dict[int, Callable[[], None]] = {}
+        self.host: WatchedHost
+        self.replicas: Replicas
+        self.metadata: Group
 
     # ---- life
 
     def start(self) -> None:
-        schedule = self.schedule
-        self._life += 1
+        self.life += 1
         self.is_running = True
         self._syncing = False
         self._wake_at = float("inf")
         self._paused_until = 0.0
         self._held.clear()
-        self._leading: dict[int, int] = {}
-        self._commits: dict[int, int] = {}
-        self.clock = NodeClock(schedule)
-        randomness = random.Random(schedule.randomness.getrandbits(64))
-        self.host = Host(self.id, self.disk, self.clock, randomness, self._send, self._options)
-        self.host.on_wake = self._wake
-        for group_id in schedule.checkers:
-            group = self.host.open_group(
-                group_id, schedule.node_ids, DigestMachine(self, group_id), preferred=schedule.plan.preferred
-            )
-            self._commits[group_id] = group.first_index - 1
-        for peer in schedule.node_ids:
-            if peer != self.id and schedule.links[self.id, peer].is_up:
+        self._seen: dict[int, tuple[int, int]] = {}
+        self.clock = NodeClock(self.schedule)
+        try:
+            self.disk.open()
+        except StorageDamaged as error:
+            self._refuses(error)
+            return
+        if self.disk.damaged:
+            raise Violation(f"node {self.id} opens a store in which a bit was turned")
+        self._compose()
+        for peer in self.schedule.node_ids:
+            if peer != self.id and self.schedule.links[self.id, peer].is_up:
                 self.host.peer_up(peer)
         self._wake()
 
+    def _compose(self) -> None:
+        schedule = self.schedule
+        randomness = random.Random(schedule.randomness.getrandbits(64))
+        self.host = WatchedHost(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
+        self.host.node = self
+        self.host.on_wake = self._wake
+        machine = MetadataMachine()
+        self.view = MetadataView(machine)
+        self.metadata = self.host.open_group(METADATA_GROUP, schedule.node_ids, machine)
+        bell: Any = Bell(self)
+        disk: Any = self.disk
+        self.replicas = Replicas(
+            self.id, self.host, disk, self.view, bell, min_free_bytes=0, now_ms=self.clock.wall_ms
+        )
+        self.replicas.on_input = self._wake
+        self.replicas.on_failed = self._failed
+        self.view.on_change(bell.ring)
+        bell.ring()
+
+    def opened(self, group: Group) -> None:
+        self._seen[group.group_id] = (group.first_index - 1, 0)
+
     def crash(self, *, lose_unsynced: bool) -> None:
-        self.is_running = False
-        self._life += 1
+        self._end()
         self.disk.crash(self.schedule.randomness, lose_unsynced=lose_unsynced)
-        for checker in self.schedule.checkers.values():
-            for data in [data for data, node in checker.unanswered.items() if node == self.id]:
-                del checker.unanswered[data]
+
+    def _end(self) -> None:
+        self.is_running = False
+        self.life += 1
+        for judge in self.schedule.judges.values():
+            judge.forget(self.id)
+        broken, self._calls = self._calls, {}
+        for call in broken.values():
+            call()
+
+    def _failed(self, error: Exception) -> None:
+        if self.disk.damaged and isinstance(error, StorageDamaged | Damaged):
+            self._refuses(error)
+        else:
+            raise Violation(f"node {self.id} stopped itself: {error!r}") from error
+
+    def _refuses(self, error: Exception) -> None:
+        """The node ends, and says why: that is what has to be done with a damaged store."""
+        if not self.disk.damaged or "damaged" not in str(error):
+            raise Violation(f"node {self.id} does not open a store that nobody harmed: {error}") from error
+        self.schedule.trace(f"{self.id} REFUSES its store: {error}")
+        self.schedule.count("refused")
+        self.is_damaged = True
+        self._end()
+        self.disk.crash(self.schedule.randomness, lose_unsynced=False)
 
     def pause(self, seconds: float) -> None:
         """The loop stands still: a long garbage collection, a stopped process, a slow disk."""
         self._paused_until = max(self._paused_until, self.schedule.now + seconds)
-        self._after(self._paused_until, self._resume)
+        self.after(self._paused_until, self._resume)
 
     def _resume(self) -> None:
         if self.schedule.now < self._paused_until:
             return
         held, self._held = self._held, []
-        timers_first = self.schedule.randomness.random() < 0.5
-        if timers_first:
+        if self.schedule.randomness.random() < 0.5:  # timers before input, or after it
             self._pump()
         for sender, frame in held:
             self.arrive(sender, frame)
@@ -135,11 +256,11 @@ class SimNode:
 
     # ---- loop
 
-    def _after(self, time: float, action: Callable[[], None]) -> None:
-        life = self._life
+    def after(self, time: float, action: Callable[[], None]) -> None:
+        life = self.life
 
         def run() -> None:
-            if self._life == life and self.is_running:
+            if self.life == life and self.is_running:
                 action()
 
         self.schedule.at(time, run)
@@ -150,7 +271,7 @@ class SimNode:
     def _wake_no_later_than(self, time: float) -> None:
         if time < self._wake_at:
             self._wake_at = time
-            self._after(time, lambda: self._woken(time))
+            self.after(time, partial(self._woken, time))
 
     def _woken(self, time: float) -> None:
         if time == self._wake_at:
@@ -160,8 +281,15 @@ class SimNode:
     def _pump(self) -> None:
         if self._syncing or self.schedule.now < self._paused_until:
             return
+        self.replicas.flush()
         if self.host.has_work or self.host.next_deadline() <= self.clock.monotonic():
-            turn = self.host.turn()
+            try:
+                turn = self.host.turn()
+            except StorageDamaged as error:
+                self._failed(error)
+                return
+            if not self.is_running:  # something in the turn found the store damaged
+                return
             self._observe()
             if turn is not None:
                 self._sync(turn)
@@ -173,37 +301,49 @@ class SimNode:
             self._release(turn)
             return
         self._syncing = True
-        covered = self.disk.unsynced_writes
+        begun = self.disk.begin_sync()
         randomness = self.schedule.randomness
         seconds = randomness.uniform(0.0001, 0.002) if randomness.random() < 0.97 else randomness.uniform(0.01, 0.3)
 
         def done() -> None:
-            self.disk.synced_up_to(covered)
+            self.disk.end_sync(begun)
             self._syncing = False
             self._release(turn)
 
-        self._after(self.schedule.now + seconds, done)
+        self.after(self.schedule.now + seconds, done)
 
     def _release(self, turn: Turn) -> None:
         self.host.release(turn)
         self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
 
+    def upkeep(self) -> None:
+        """What the node does every few seconds."""
+        self.replicas._enforce_retention()
+        self.replicas.erase_leftovers()
+
     # ---- network
 
     def _send(self, peer: int, messages: list[OutgoingMessage]) -> None:
+        schedule = self.schedule
+        frame = tuple(message.SerializeToString() for message in messages)
+        if schedule.tracing:
+            for part in frame:
+                schedule.trace(f"{self.id} -> {peer}: {describe(RaftMessage.FromString(part))}")
+        link = schedule.links[self.id, peer]
+        if schedule.plan.wild:
+            for part in frame:
+                link.send((part,))
+        else:
+            link.send(frame)
         for message in messages:
-            frame = message.SerializeToString()
-            if self.schedule.tracing:
-                self.schedule.trace(f"{self.id} -> {peer}: {describe(RaftMessage.FromString(frame))}")
-            self.schedule.links[self.id, peer].send(frame)
             if isinstance(message, RaftMessage) and message.HasField("vote_reply") and not message.vote_reply.pre:
-                self.schedule.voted(self)
+                schedule.faults.voted(self)
 
-    def arrive(self, sender: int, frame: bytes) -> None:
+    def arrive(self, sender: int, frame: Frame) -> None:
         if self.schedule.now < self._paused_until:
             self._held.append((sender, frame))
         else:
-            self.host.deliver(sender, [RaftMessage.FromString(frame)])
+            self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         if up:
@@ -216,61 +356,37 @@ class SimNode:
 
     def _observe(self) -> None:
         for group_id, group in self.host.groups.items():
-            checker = self.schedule.checkers[group_id]
-            first = max(self._commits[group_id], group.first_index - 1)
-            for index in range(first + 1, group.commit_index + 1):
-                checker.commits(self.id, index, *group.entry(index))
-            self._commits[group_id] = group.commit_index
-            if group.is_leader and self._leading.get(group_id) != group.term:
-                self._leading[group_id] = group.term
+            judge = self.schedule.judges[group_id]
+            commit, led = self._seen[group_id]
+            if group.commit_index > max(commit, group.first_index - 1):
+                commit = group.commit_index
+                judge.commits(self.id, commit, group.journal.term_at(commit))
+            if group.is_leader and led != group.term:
+                led = group.term
                 self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")
-                checker.leads(self.id, group.term, lambda i, g=group: term_at(g, i), group.first_index - 1)
+                judge.leads(self.id, group.term, partial(term_at, group))
+            self._seen[group_id] = (commit, led)
 
-    # ---- client
+    # ---- clients
 
-    def propose(self, group_id: int, data: bytes) -> bool:
-        checker = self.schedule.checkers[group_id]
+    def call(self, broken: Callable[[], None]) -> Callable[[], bool]:
+        """A client waits for an answer of this node; `broken` is called if it ends first. Returns what ends the wait,
+        which says whether it had not ended before."""
+        token = self.schedule.unique()
+        self._calls[token] = broken
+        return lambda: self._calls.pop(token, None) is not None
 
-        def done(outcome: Outcome) -> None:
-            kind = type(outcome).__name__
-            self.schedule.trace(f"{self.id} answers {data!r}: {outcome}")
-            checker.answered(data, kind, outcome.index, outcome.term)
-            self.schedule.answered(self)
+    def partition(self, group_id: int) -> PartitionReplica | None:
+        return self.replicas.partition(group_id) if self.is_running else None
 
-        checker.proposed(self.id, data)
-        try:
-            index = self.host.groups[group_id].propose(data, done)
-        except (NotLeader, Overloaded):
-            del checker.unanswered[data]
-            return False
-        self.schedule.trace(f"{self.id} proposes {data!r} at {index}")
-        return True
-
-    def propose_trim(self, group_id: int, keep: int) -> None:
-        upto = self.host.groups[group_id].safe_trim_index() - keep
-        if upto > 1:
-            self.propose(group_id, TRIM + b"%d:%d" % (upto, self.schedule.unique()))
-
-    def transfer(self, group_id: int, target: int) -> None:
-        if self.host.groups[group_id].is_leader:
-            self.host.groups[group_id].transfer(target)
-
-    def is_leader(self, group_id: int) -> bool:
-        return self.is_running and self.host.groups[group_id].is_leader
-
-    def is_ready(self, group_id: int) -> bool:
-        return self.is_running and self.host.groups[group_id].ready
-
-    def applied(self, group_id: int) -> int:
-        return self.host.groups[group_id].applied_index
-
-    def log(self, group_id: int) -> tuple[int, Callable[[int], tuple[int, bytes] | None], int]:
-        group = self.host.groups[group_id]
-        return self.id, lambda index: group.entry(index) if index <= group.last_index else None, group.first_index - 1
+    def leads(self, group_id: int) -> bool:
+        """It believes so."""
+        group = self.host.groups.get(group_id) if self.is_running else None
+        return group is not None and group.is_leader
 
     def describe(self) -> str:
         if not self.is_running:
-            return f"{self.id} down"
+            return f"{self.id} {'damaged' if self.is_damaged else 'down'}"
         return " ".join(
             f"{self.id}/{g.group_id}: {g.status()['role']} t{g.term} {g.first_index}..{g.last_index} "
             f"commit {g.commit_index} applied {g.applied_index} leader {g.leader}"
@@ -279,7 +395,9 @@ class SimNode:
 
 
 def term_at(group: Group, index: int) -> int | None:
-    return group.entry(index)[0] if group.first_index <= index <= group.last_index else None
+    if index > group.last_index:
+        return -1
+    return group.journal.term_at(index) if index >= group.first_index else None
 
 
 def describe(message: RaftMessage) -> str:

@@ -1,15 +1,14 @@
-"""The bare library under the same schedules: pysyncobj as shipped, on a journal that is perfectly durable and
-atomic.
+"""The bare library under the same schedules: pysyncobj as shipped, on a journal that is perfectly durable and atomic.
 
-It shows that the schedules and the checker can fail. Nothing of the guard is here: its messages travel as the
-library makes them (pickled, as it does), it ticks every `TICK_S`, and it acts on whatever arrives. Only apply
-is replaced, by a note to the checker.
+It shows that the schedules and the judge can fail. Nothing of the guard is here: its messages travel as the library
+makes them (pickled, as it does), it ticks every `TICK_S`, and it acts on whatever arrives. Only apply is replaced, by a
+note to the judge. It has one group, plain proposals, and no partitions above.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
@@ -17,14 +16,15 @@ from pysyncobj import syncobj as library
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.transport import Transport
 
-from cluster.raft import RaftOptions
 from cluster.raft.core import Member
 from cluster.raft.names import set_clock
+from tests.simulation.disk import SimDisk
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 TICK_S = 0.02
+GROUP = 0
 
 
 class DurableJournal(MemoryJournal):
@@ -54,9 +54,10 @@ class RawTransport(Transport):
 
 
 class RawObject(SyncObj):
-    def __init__(self, node: RawNode, transport: RawTransport, options: RaftOptions) -> None:
+    def __init__(self, node: RawNode, transport: RawTransport) -> None:
         self._node = node
         self.applying = (0, 0)
+        options = node.schedule.plan.options
         configuration = SyncObjConf(
             autoTick=False,
             journalFile=node.journal,
@@ -74,17 +75,17 @@ class RawObject(SyncObj):
         index = self.raftLastApplied + 1
         term = self._SyncObj__getEntries(index, 1)[0][2]
         self.applying = (index, term)
-        self._node.schedule.checkers[1].commits(self._node.id, index, term, command)
+        self._node.judge.applies(self._node.id, index, term, command)
 
 
 class RawNode:
-    answers_everything = False
+    is_damaged = False
 
-    def __init__(self, schedule: Schedule, node_id: int, options: RaftOptions) -> None:
+    def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
         self.id = node_id
+        self.disk = SimDisk()  # what schedules may harm; the journal here is beyond that
         self.journal = DurableJournal()
-        self._options = options
         self.is_running = False
         self._life = 0
         self._paused_until = 0.0
@@ -98,8 +99,9 @@ class RawNode:
         self._paused_until = 0.0
         self._held.clear()
         self._enter()
+        self.judge = self.schedule.judge(GROUP, self.schedule.node_ids)
         self._transport = RawTransport(self)
-        self.object = RawObject(self, self._transport, self._options)
+        self.object = RawObject(self, self._transport)
         for peer in self.schedule.node_ids:
             if peer != self.id and self.schedule.links[self.id, peer].is_up:
                 self._transport._onNodeConnected(Member(peer))
@@ -138,11 +140,11 @@ class RawNode:
         if raft._isLeader() and raft.raftCurrentTerm != self._led_term:
             self._led_term = raft.raftCurrentTerm
             self.schedule.trace(f"{self.id} LEADS term {self._led_term}")
-            self.schedule.checkers[1].leads(self.id, self._led_term, self._term_at, 1)
+            self.judge.leads(self.id, self._led_term, self._term_at)
 
-    def _term_at(self, index: int) -> int | None:
+    def _term_at(self, index: int) -> int:
         entries = self.object._SyncObj__getEntries(index, 1)
-        return entries[0][2] if entries else None
+        return entries[0][2] if entries else -1
 
     def arrive(self, sender: int, frame: bytes) -> None:
         if self.schedule.now < self._paused_until:
@@ -156,31 +158,64 @@ class RawNode:
         notify = self._transport._onNodeConnected if up else self._transport._onNodeDisconnected
         notify(Member(peer))
 
-    def propose(self, group_id: int, data: bytes) -> bool:
-        """Acknowledgements are noted; what the library never answers (L8) is not held against it."""
-
-        def done(result: object, reason: int) -> None:
-            if reason == FAIL_REASON.SUCCESS:
-                self.schedule.checkers[group_id].answered(data, "Committed", *self.object.applying)
-
-        self.schedule.checkers[group_id].proposed(self.id, data)
-        self.object._applyCommand(data, done, None)
-        return True
-
-    def is_leader(self, group_id: int) -> bool:
+    def leads(self, group_id: int) -> bool:
         return self.is_running and self.object._isLeader()
 
-    is_ready = is_leader
-
-    def applied(self, group_id: int) -> int:
+    def applied(self) -> int:
         return self.object.raftLastApplied
-
-    def log(self, group_id: int) -> tuple[int, Callable[[int], tuple[int, bytes] | None], int]:
-        return self.id, self._entry_at, 1
-
-    def _entry_at(self, index: int) -> tuple[int, bytes] | None:
-        entries = self.object._SyncObj__getEntries(index, 1)
-        return (entries[0][2], entries[0][0]) if entries else None
 
     def describe(self) -> str:
         return f"{self.id}: state {self.object._SyncObj__raftState} term {self.object.raftCurrentTerm}"
+
+
+class RawLoad:
+    """Clients write to every node that believes it leads. Acknowledgements are noted; what the library never answers
+    (L8) is not held against it."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._done: set[bytes] = set()
+        self._marker = b""
+        self._healthy: Sequence[RawNode] = ()
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self._done)
+
+    def start(self) -> None:
+        self._schedule.every(self._schedule.plan.send_every_s, self._send)
+
+    def serves(self) -> bool:
+        return bool(self._done)
+
+    def _send(self) -> None:
+        for node in self._schedule.nodes.values():
+            if node.leads(GROUP):
+                for _ in range(self._schedule.randomness.randint(1, 4)):
+                    self._propose(node, b"\0%d." % self._schedule.unique())
+
+    def _propose(self, node: Any, data: bytes) -> None:
+        told = node.judge.proposed(node.id)
+
+        def done(result: object, reason: int) -> None:
+            if reason == FAIL_REASON.SUCCESS:
+                told("Committed", *node.object.applying)
+                self._done.add(data)
+
+        node.object._applyCommand(data, done, None)
+
+    def begin_healing(self, healthy: Sequence[RawNode]) -> None:
+        self._healthy = healthy
+        self._marker = b""
+
+    def is_healthy(self) -> bool:
+        if self._marker not in self._done:
+            self._marker = b"\0final %d" % self._schedule.unique()
+            for node in self._schedule.nodes.values():
+                if node.leads(GROUP):
+                    self._propose(node, self._marker)
+            return False
+        return all(node.applied() >= node.judge.highest for node in self._healthy)
+
+    def finish(self) -> None:
+        """All that can be asked of it was asked on the way."""

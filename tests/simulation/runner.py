@@ -1,4 +1,4 @@
-"""Runs schedules of a kind (the guarded code, a mutation of it, the bare library) and reports failures."""
+"""Runs schedules of a kind (the code as it is, a mutation of it, the bare library) and reports failures."""
 
 from __future__ import annotations
 
@@ -6,73 +6,112 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation import mutations
+from tests.simulation.checker import Empty, Violation
+from tests.simulation.load import ClusterLoad
 from tests.simulation.nodes import SimNode
-from tests.simulation.raw import RawNode
-from tests.simulation.schedule import Plan, Schedule
-
-Kind = tuple[Callable[..., Any], Callable[[Plan], Plan], Callable[[], contextlib.AbstractContextManager[None]]]
+from tests.simulation.plan import Plan
+from tests.simulation.raw import RawLoad, RawNode
+from tests.simulation.schedule import Schedule
 
 
 def as_drawn(plan: Plan) -> Plan:
     return plan
 
 
+@dataclass(frozen=True)
+class Kind:
+    plan: Callable[[Plan], Plan] = as_drawn
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    node: Callable[..., Any] = SimNode
+    load: Callable[..., Any] = ClusterLoad
+
+
 KINDS: dict[str, Kind] = {
-    "guarded": (SimNode, as_drawn, contextlib.nullcontext),
-    "contested": (SimNode, mutations.contested, contextlib.nullcontext),
-    "bare-library": (RawNode, mutations.bare, mutations.library_random),
-    "bare-library-fifo": (RawNode, mutations.bare_fifo, mutations.library_random),
-    "no-append-rewrite": (SimNode, as_drawn, mutations.no_append_rewrite),
-    "no-vote-dedup": (SimNode, mutations.contested_by_five, mutations.no_vote_dedup),
-    "no-sync": (SimNode, mutations.crashing, mutations.no_sync),
-    "forgotten-vote": (SimNode, mutations.contested, mutations.forgotten_vote),
-    "forgotten-term": (SimNode, mutations.contested, mutations.forgotten_term),
-    "commit-before-own-sync": (SimNode, mutations.alone, mutations.commit_before_own_sync),
-    "hard-state-apart": (SimNode, mutations.crashing, mutations.hard_state_apart),
-    "no-commit-clamp": (SimNode, mutations.replaying, mutations.no_commit_clamp),
-    "every-reset-counts": (SimNode, mutations.replaying, mutations.every_reset_counts),
+    "cluster": Kind(),
+    "contested": Kind(mutations.contested),
+    "bare-library": Kind(mutations.bare, mutations.library_random, RawNode, RawLoad),
+    "bare-library-fifo": Kind(mutations.bare_fifo, mutations.library_random, RawNode, RawLoad),
+    **{name: Kind(mutation.plan, mutation.apply) for name, mutation in mutations.BY_SCHEDULES.items()},
 }
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Libraries' log lines say nothing without the schedule they belong to."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 def run_schedule(kind: str, seed: int, *, tracing: bool = False) -> tuple[Schedule, BaseException | None]:
-    make_node, plan, mutation = KINDS[kind]
-    schedule = Schedule(seed, make_node, plan=plan, tracing=tracing)
-    with quiet(), mutation():
+    chosen = KINDS[kind]
+    with quiet(), chosen.mutation():
+        schedule = Schedule(seed, chosen.node, chosen.load, plan=chosen.plan, tracing=tracing)
         try:
             schedule.run()
-        except Exception as error:  # noqa: BLE001 - whatever breaks inside a node is a finding
+        except (Violation, Exception) as error:  # noqa: BLE001 - whatever breaks inside a node is a finding
             return schedule, error
+        finally:
+            schedule.close()
     return schedule, None
 
 
-def run_one(kind: str, seed: int) -> str | None:
-    """What was violated, or None."""
-    _, error = run_schedule(kind, seed)
-    return None if error is None else f"{type(error).__name__}: {error}"
+@dataclass
+class Tally:
+    """What a run of schedules has seen. Those that prove nothing are counted apart, and are no success."""
+
+    counted: int = 0
+    empty: list[int] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    acknowledged: int = 0
+    done: dict[str, int] = field(default_factory=dict)
+
+    def add(self, schedule: Schedule, error: BaseException | None) -> None:
+        if isinstance(error, Empty):
+            self.empty.append(schedule.seed)
+        elif error is not None:
+            self.failures[schedule.seed] = f"{type(error).__name__}: {error}"
+        else:
+            self.counted += 1
+            self.acknowledged += schedule.load.acknowledged
+            for name, times in schedule.done.items():
+                self.done[name] = self.done.get(name, 0) + times
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{name} {times}" for name, times in sorted(self.done.items()))
+        return (
+            f"{self.counted} schedules counted, {len(self.empty)} proved nothing, {len(self.failures)} failed; "
+            f"{self.acknowledged} events acknowledged; {faults}"
+        )
 
 
-def first_failure(kind: str, seeds: Iterable[int]) -> str | None:
-    """A readable report of the first failing seed."""
+def run_many(kind: str, seeds: Iterable[int], tell: Callable[[str], None] | None = None) -> Tally:
+    tally = Tally()
     for seed in seeds:
-        if run_one(kind, seed) is not None:
-            schedule, error = run_schedule(kind, seed, tracing=True)
-            lines = "\n".join(schedule.lines)
-            where = "".join(traceback.format_exception(error)) if error else "not reproduced: not deterministic!"
-            return (
-                f"{lines}\n{where}\nseed {seed} of kind {kind} fails: {type(error).__name__}: {error}\n"
-                f"plan: {schedule.plan}\nreplay: python -m tests.simulation --kind {kind} --seeds {seed}:{seed + 1}"
-            )
-    return None
+        tally.add(*run_schedule(kind, seed))
+        if seed in tally.failures and tell is not None:
+            tell(f"seed {seed}: {tally.failures[seed]}")
+    return tally
+
+
+def is_noticed(kind: str, seed: int) -> bool:
+    _, error = run_schedule(kind, seed)
+    return error is not None and not isinstance(error, Empty)
+
+
+def report(kind: str, seed: int) -> str:
+    """The schedule again, with a trace that can be read."""
+    schedule, error = run_schedule(kind, seed, tracing=True)
+    lines = "\n".join(schedule.lines)
+    where = "".join(traceback.format_exception(error)) if error else "not reproduced: not deterministic!"
+    return (
+        f"{lines}\n{where}\nseed {seed} of kind {kind} fails: {type(error).__name__}: {error}\n"
+        f"plan: {schedule.plan}\nreplay: python -m tests.simulation --kind {kind} --seeds {seed}:{seed + 1}"
+    )

@@ -1,0 +1,125 @@
+"""What one schedule is made of, all drawn from its number (swarm testing).
+
+The problem: a mix of all faults at once hides the rare ones behind the common ones. The rule: every schedule draws its
+own cluster size, logs, load, options and mix of faults first, and leaves many of them out; what none of a thousand
+schedules draws together is not tested together.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cluster.raft import RaftOptions
+
+Rest = Literal["dead", "isolated", "deaf", "mute"]
+"""What those are that the first part of the liveness phase leaves out: down; cut off; able to send but not to hear;
+the other way round."""
+
+
+@dataclass(frozen=True)
+class LogPlan:
+    partitions: int
+    replicas: int
+    retention_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Weights are relative frequencies of faults; times are virtual seconds, mean values where something repeats."""
+
+    nodes: int
+    logs: tuple[LogPlan, ...]
+    disk: Literal["memory", "journal"]
+    calm_start: bool
+    chaos_s: float
+    fault_every_s: float
+    send_every_s: float
+    read_every_s: float
+    admin_every_s: float
+    upkeep_every_s: float
+    producers: int
+    latency_s: float
+    bounce_voters: float
+    weights: dict[str, float]
+    wild: bool
+    power_loss: bool
+    skew_ms: int
+    core_first: bool
+    rest: Rest
+    options: RaftOptions
+
+    def varied(self, **changes: Any) -> Plan:
+        return replace(self, **changes)
+
+
+def draw(randomness: random.Random) -> Plan:
+    choice, uniform = randomness.choice, randomness.uniform
+    nodes = randomness.choices((3, 4, 5, 6, 7), (8, 2, 4, 1, 1))[0]
+    wild = randomness.random() < 0.6
+    replicated = randomness.random() < 0.15
+    return Plan(
+        nodes=nodes,
+        logs=tuple(_log(randomness, nodes) for _ in range(choice((1, 1, 1, 2)))),
+        disk="journal" if randomness.random() < 0.25 else "memory",
+        calm_start=randomness.random() < 0.7,
+        chaos_s=uniform(3.0, 7.0),
+        fault_every_s=choice((0.05, 0.1, 0.25)),
+        send_every_s=choice((0.03, 0.06, 0.12)),
+        read_every_s=choice((0.1, 0.5)),
+        admin_every_s=choice((0.7, 3.0)),
+        upkeep_every_s=choice((0.3, 1.0)),
+        producers=choice((1, 2, 3)),
+        latency_s=choice((0.002, 0.002, 0.01, 0.05)),
+        bounce_voters=choice((0.0, 0.0, 0.3)),
+        weights=_weights(randomness, wild=wild),
+        wild=wild,
+        power_loss=not replicated,
+        skew_ms=choice((0, 5, 60_000)),
+        core_first=randomness.random() < 0.5,
+        rest=choice(("dead", "isolated", "deaf", "mute")),
+        options=_options(randomness, "replicated" if replicated else "fsync"),
+    )
+
+
+def _log(randomness: random.Random, nodes: int) -> LogPlan:
+    replicas = randomness.choices((1, 2, 3, 4, 5), (1, 1, 12, 1, 3))[0]
+    return LogPlan(randomness.choice((1, 1, 2)), min(replicas, nodes), randomness.choice((0, 0, 600, 3000)))
+
+
+def _weights(randomness: random.Random, *, wild: bool) -> dict[str, float]:
+    choice, uniform = randomness.choice, randomness.uniform
+    return {
+        "stall": uniform(0.5, 3),
+        "reset": uniform(0.5, 3),
+        "cut": choice((0.0, 1.0)),
+        "isolate": choice((0.0, 0.5, 1.0)),
+        "split": choice((0.0, 0.0, 0.5)),
+        "heal": 2.0,
+        "crash": choice((0.0, 1.0, 3.0)),
+        "crash_all": choice((0.0, 0.0, 0.2)),
+        "start": 3.0,
+        "pause": choice((0.0, 1.0, 2.0)),
+        "replay": choice((1.0, 4.0)) if wild else 0.0,
+        "stutter": choice((0.0, 1.0)) if wild else 0.0,
+        "bounce": choice((0.0, 1.0)),
+        "transfer": choice((0.0, 1.0)),
+        "clock": choice((0.0, 0.0, 0.5)),
+        "flip": choice((0.0, 0.0, 0.3)),
+    }
+
+
+def _options(randomness: random.Random, durability: Any) -> RaftOptions:
+    choice = randomness.choice
+    return RaftOptions(
+        durability=durability,
+        eager_appends=randomness.random() < 0.5,
+        max_append_entries=choice((1, 3, 8, 1024)),
+        window_messages=choice((1, 2, 64)),
+        apply_entries_per_tick=choice((1, 4, 1024)),
+        checkpoint_entries=choice((3, 20, 4096)),
+        prefer_after_s=choice((0.3, 3.0)),
+        prefer_retry_s=1.0,
+        tail_cache_bytes=choice((0, 300, 1 << 20)),
+    )
