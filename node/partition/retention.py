@@ -42,4 +42,4 @@ def plan_trim(
         return Trim(end, newest.entry_index, state.total_bytes)
     if first.base_offset <= start:
         return None
-    return Trim(first.base_offset, first.entry_index - 1, first.bytes_before)
+    return Trim(first.base_offset, min(first.entry_index - 1, safe_index), first.bytes_before)

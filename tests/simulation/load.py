@@ -241,6 +241,7 @@ class PartitionClients:
         self.producers = [NumberedProducer(schedule, judge, n) for n in range(schedule.plan.producers)]
         self._tail: LocalReader | None = None
         self._tail_node: SimNode | None = None
+        self._tail_life = 0
         self._position = -1
         self._markers: set[bytes] = set()
         self._marked = True
@@ -253,10 +254,12 @@ class PartitionClients:
         randomness = self._schedule.randomness
         for node in self._leaders():
             if randomness.random() < 0.5:
-                records = [b"%d." % self._schedule.unique() + b"x" * randomness.choice(SIZES) for _ in range(randomness.randint(1, 3))]
-                self._append(node, records)
+                self._append(node, [self._record() for _ in range(randomness.randint(1, 3))])
         for producer in self.producers:
             producer.produce(randomness.randint(0, 3))
+
+    def _record(self) -> bytes:
+        return b"%d." % self._schedule.unique() + b"x" * self._schedule.randomness.choice(SIZES)
 
     def _append(self, node: SimNode, records: list[bytes]) -> None:
         replica = node.partition(self.judge.group_id)
@@ -302,7 +305,8 @@ class PartitionClients:
     def _follow_tail(self) -> None:
         """One reader for ever, that goes on where it was, at whatever node leads."""
         node, tail = self._tail_node, self._tail
-        if tail is None or node is None or not node.is_running or tail.error is not None:
+        gone = node is None or not node.is_running or node.life != self._tail_life
+        if tail is None or node is None or gone or tail.error is not None:
             self._tail = None
             leaders = self._leaders()
             if not leaders:
@@ -311,10 +315,11 @@ class PartitionClients:
             replica = node.partition(self.judge.group_id)
             if replica is None:
                 return
+            self._tail_life = node.life
             tail = self._tail = replica.open_reader(After(self._position), _nothing)
-        life, start = node.life, max(self._position + 1, 0)
+        start = max(self._position + 1, 0)
         batches = tail.poll(50, READ_BYTES)
-        if node.life != life:
+        if node.life != self._tail_life:  # it found its store damaged
             return
         for batch in batches:
             if batch.base_offset > start and self.judge.start_offset < batch.base_offset:

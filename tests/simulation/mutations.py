@@ -33,6 +33,8 @@ Apply = Callable[[], contextlib.AbstractContextManager[None]]
 class Mutation:
     apply: Apply
     plan: Callable[[Plan], Plan]
+    budget: int = 200
+    """Schedules within which it must be noticed; most take fewer than ten."""
 
 
 # ---------------------------------------------------------------- schedules that are rich in something

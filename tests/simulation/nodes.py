@@ -239,6 +239,12 @@ class SimNode:
         self._end()
         self.disk.crash(self.schedule.randomness, lose_unsynced=False)
 
+    def must_refuse(self) -> None:
+        """A bit was turned, and nobody has met it so far: the next start must."""
+        if self.is_running:
+            self.crash(lose_unsynced=False)
+        self.start()
+
     def pause(self, seconds: float) -> None:
         """The loop stands still: a long garbage collection, a stopped process, a slow disk."""
         self._paused_until = max(self._paused_until, self.schedule.now + seconds)

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from cluster.raft import RaftOptions
 
+Disk = Literal["memory", "journal"]
 Rest = Literal["dead", "isolated", "deaf", "mute"]
-"""What those are that the first part of the liveness phase leaves out: down; cut off; able to send but not to hear;
+"""Rest: what those are that the first part of the liveness phase leaves out: down; cut off; able to send but not to hear;
 the other way round."""
 
 
@@ -31,7 +32,7 @@ class Plan:
 
     nodes: int
     logs: tuple[LogPlan, ...]
-    disk: Literal["memory", "journal"]
+    disk: Disk
     calm_start: bool
     chaos_s: float
     fault_every_s: float
@@ -58,13 +59,14 @@ def draw(randomness: random.Random) -> Plan:
     choice, uniform = randomness.choice, randomness.uniform
     nodes = randomness.choices((3, 4, 5, 6, 7), (8, 2, 4, 1, 1))[0]
     wild = randomness.random() < 0.6
+    disk: Disk = "journal" if randomness.random() < 0.25 else "memory"
     replicated = randomness.random() < 0.15
     return Plan(
         nodes=nodes,
         logs=tuple(_log(randomness, nodes) for _ in range(choice((1, 1, 1, 2)))),
-        disk="journal" if randomness.random() < 0.25 else "memory",
+        disk=disk,
         calm_start=randomness.random() < 0.7,
-        chaos_s=uniform(3.0, 7.0),
+        chaos_s=uniform(2.0, 6.0),
         fault_every_s=choice((0.05, 0.1, 0.25)),
         send_every_s=choice((0.03, 0.06, 0.12)),
         read_every_s=choice((0.1, 0.5)),
@@ -73,7 +75,7 @@ def draw(randomness: random.Random) -> Plan:
         producers=choice((1, 2, 3)),
         latency_s=choice((0.002, 0.002, 0.01, 0.05)),
         bounce_voters=choice((0.0, 0.0, 0.3)),
-        weights=_weights(randomness, wild=wild),
+        weights=_weights(randomness, wild=wild, files=disk == "journal"),
         wild=wild,
         power_loss=not replicated,
         skew_ms=choice((0, 5, 60_000)),
@@ -88,7 +90,7 @@ def _log(randomness: random.Random, nodes: int) -> LogPlan:
     return LogPlan(randomness.choice((1, 1, 2)), min(replicas, nodes), randomness.choice((0, 0, 600, 3000)))
 
 
-def _weights(randomness: random.Random, *, wild: bool) -> dict[str, float]:
+def _weights(randomness: random.Random, *, wild: bool, files: bool) -> dict[str, float]:
     choice, uniform = randomness.choice, randomness.uniform
     return {
         "stall": uniform(0.5, 3),
@@ -106,7 +108,7 @@ def _weights(randomness: random.Random, *, wild: bool) -> dict[str, float]:
         "bounce": choice((0.0, 1.0)),
         "transfer": choice((0.0, 1.0)),
         "clock": choice((0.0, 0.0, 0.5)),
-        "flip": choice((0.0, 0.0, 0.3)),
+        "flip": choice((0.0, 0.5)) if files else 0.0,
     }
 
 

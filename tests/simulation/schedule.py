@@ -175,6 +175,9 @@ class Schedule:
         for judge in self.judges.values():
             judge.finish()
         self.load.finish()
+        for node in self.nodes.values():
+            if node.disk.damaged and not node.is_damaged:
+                node.must_refuse()
 
     def close(self) -> None:
         for node in self.nodes.values():

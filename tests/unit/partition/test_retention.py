@@ -9,7 +9,9 @@ import pytest
 
 from cluster.raft import RaftOptions
 from node.partition.api import After, Earliest
+from node.partition.commands import OpenProducer
 from node.partition.index import OffsetIndex, erase, group_range
+from node.partition.retention import plan_trim
 from tests.unit.partition.support import GROUP, Node, flat, read_all
 
 EVERYTHING = 1 << 40
@@ -170,3 +172,20 @@ def test_the_index_of_a_deleted_partition_is_erased_and_no_other(node: Node) -> 
     assert rows(node) == 0
     assert node.disk.get(other) == b"x"
     assert OffsetIndex(GROUP, node.disk).row_at(5) is None
+
+
+def test_a_trim_never_reaches_beyond_what_every_member_holds(node: Node) -> None:
+    """Entries that are no events may lie between the last that a member holds and the next batch that stays. (Found by
+    the simulation: a replica that lacked those was locked out of its group.)"""
+    last_held = node.group.last_index
+    for _ in range(5):
+        node.group.propose(OpenProducer(7, None, None, node.now_ms).encode(), lambda _: None)
+    node.append(b"behind them")
+    index = OffsetIndex(GROUP, node.disk)
+    plan = plan_trim(
+        node.replica._machine.state, index, now_ms=node.now_ms, retention_ms=None, retention_bytes=1,
+        safe_index=last_held,
+    )  # fmt: skip
+    assert plan is not None
+    assert plan.offset == 40, "all twenty batches go"
+    assert plan.index == last_held
