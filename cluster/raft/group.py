@@ -91,6 +91,7 @@ class Group:
         self._proposals = Proposals(self.name)
         self._trim_to = 0
         self._led_term = 0
+        self._trim_asked = False
         self._applied_entries = 0
         self._applied_bytes = 0
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
@@ -374,7 +375,7 @@ class Group:
         trim_to = min(self._trim_to, self.safe_trim_index()) if self._trim_to > journal.base_index else 0
         trims = trim_to > journal.base_index
         due = self._applied_entries >= options.checkpoint_entries or self._applied_bytes >= options.checkpoint_bytes
-        if not trims and not due:
+        if not (trims or due or self._trim_asked):
             return
         self._checkpoint()
         if trims:
@@ -385,6 +386,7 @@ class Group:
         applied = self._core.applied_index
         self._journal.put_checkpoint(applied, self._machine.checkpoint())
         self._checkpoint_index = applied
+        self._trim_asked = False
         self._applied_entries = self._applied_bytes = 0
 
     def _notify(self) -> None:
@@ -438,9 +440,11 @@ class Group:
     # ---- requests
 
     def trim(self, index: int) -> None:
-        """Ask to forget entries <= index. Done after the next tick, with a checkpoint in the same batch, as
-        far as it is applied here and (leader) held by every member."""
+        """Ask to forget entries <= index. Done at the end of the tick, as far as it is applied here and (leader)
+        held by every member. A checkpoint is in the same batch even if the entries must wait: what the machine
+        forgot in that batch must not be missing from an older state."""
         self._trim_to = max(self._trim_to, index)
+        self._trim_asked = True
         self._host.mark_dirty(self)
 
     def transfer(self, node: NodeId) -> None:

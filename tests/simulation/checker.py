@@ -128,9 +128,7 @@ class GroupJudge:
             self.outcomes[kind] += 1
             if kind == "Committed" and self._terms.get(index) != term:
                 found = self._terms.get(index)
-                raise Violation(
-                    f"group {self.group_id}: {index} of term {term} was acknowledged, but there is {found}"
-                )
+                raise Violation(f"group {self.group_id}: {index} of term {term} was acknowledged, but there is {found}")
             if kind == "Discarded":
                 self._discarded.add((index, term))
 

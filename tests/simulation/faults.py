@@ -19,9 +19,7 @@ class Faults:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._randomness = schedule.randomness
-        self._kinds: dict[str, Callable[[], bool]] = {
-            name: getattr(self, f"_{name}") for name in schedule.plan.weights
-        }
+        self._kinds: dict[str, Callable[[], bool]] = {name: getattr(self, f"_{name}") for name in schedule.plan.weights}
 
     def one(self) -> None:
         weights = self._schedule.plan.weights

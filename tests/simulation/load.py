@@ -159,7 +159,8 @@ class Administrator:
         if kind == "create" and not extra:
             self._create(1, randomness.randint(1, min(3, len(self._schedule.node_ids))))
         elif kind == "alter" and self._expected:
-            self._add(alter_log(randomness.choice(list(self._expected)), retention_bytes=randomness.choice((500, 4000))))
+            name = randomness.choice(list(self._expected))
+            self._add(alter_log(name, retention_bytes=randomness.choice((500, 4000))))
         elif kind == "delete" and extra:
             self._add(delete_log(extra[0]))
         elif kind == "wrong":

@@ -60,9 +60,7 @@ def contested(plan: Plan) -> Plan:
     """Elections: slow links, many frames twice, leaders and voters restarted at once."""
     names = dict.fromkeys(plan.weights, 0.0)
     weights = {"bounce": 4.0, "stutter": 6.0, "reset": 2.0, "stall": 3.0, "heal": 1.0, "start": 3.0, "pause": 1.0}
-    return plan.varied(
-        weights={**names, **weights}, wild=True, latency_s=0.05, fault_every_s=0.05, bounce_voters=0.5
-    )
+    return plan.varied(weights={**names, **weights}, wild=True, latency_s=0.05, fault_every_s=0.05, bounce_voters=0.5)
 
 
 def contested_by_five(plan: Plan) -> Plan:

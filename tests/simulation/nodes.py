@@ -199,9 +199,7 @@ class SimNode:
         self.metadata = self.host.open_group(METADATA_GROUP, schedule.node_ids, machine)
         bell: Any = Bell(self)
         disk: Any = self.disk
-        self.replicas = Replicas(
-            self.id, self.host, disk, self.view, bell, min_free_bytes=0, now_ms=self.clock.wall_ms
-        )
+        self.replicas = Replicas(self.id, self.host, disk, self.view, bell, min_free_bytes=0, now_ms=self.clock.wall_ms)
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
         self.view.on_change(bell.ring)

@@ -245,4 +245,5 @@ class _Link:
         if not self._is_broken and not self._again:
             last = self._producer._last
             if last is not None:
-                self._send([_Sent((last + 1) % SEQUENCES, b"%s.ghost %d" % (self._producer.name, self._schedule.unique()))])
+                record = b"%s.ghost %d" % (self._producer.name, self._schedule.unique())
+                self._send([_Sent((last + 1) % SEQUENCES, record)])

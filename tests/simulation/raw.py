@@ -175,7 +175,7 @@ class RawLoad:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._done: set[bytes] = set()
-        self._marker = b""
+        self._markers: set[bytes] = set()
         self._healthy: Sequence[RawNode] = ()
 
     @property
@@ -206,14 +206,15 @@ class RawLoad:
 
     def begin_healing(self, healthy: Sequence[RawNode]) -> None:
         self._healthy = healthy
-        self._marker = b""
+        self._markers.clear()
 
     def is_healthy(self) -> bool:
-        if self._marker not in self._done:
-            self._marker = b"\0final %d" % self._schedule.unique()
+        if self._markers.isdisjoint(self._done):
+            marker = b"\0final %d" % self._schedule.unique()
+            self._markers.add(marker)
             for node in self._schedule.nodes.values():
                 if node.leads(GROUP):
-                    self._propose(node, self._marker)
+                    self._propose(node, marker)
             return False
         return all(node.applied() >= node.judge.highest for node in self._healthy)
 
