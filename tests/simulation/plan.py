@@ -15,8 +15,8 @@ from cluster.raft import RaftOptions
 
 Disk = Literal["memory", "journal"]
 Rest = Literal["dead", "isolated", "deaf", "mute"]
-"""Those that the first part of the liveness phase leaves out: down; cut off; able to send but not to hear; the other way
-round."""
+"""Those that the first part of the liveness phase leaves out: down; cut off; able to send but not to hear; able to
+hear but not to send."""
 
 
 @dataclass(frozen=True)
