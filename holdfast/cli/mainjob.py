@@ -30,6 +30,7 @@ LOG = "trades"
 PARTITIONS = 4
 REPLICAS = 3
 KILL_AT_SHARE = 0.3  # of the events confirmed: early enough that most of the load comes after it
+HOLD_AT_SHARE = 0.6  # of the events published: the rest waits for the kill, so that a fast run cannot be over before
 RESUMED_EVENTS = 1000  # confirmed on every partition that lost its leader: then the log flows again
 STALE_ANSWER_S = 0.05  # answers that the dead node had sent before have been read by then
 RESTART_BOUND_S = 30.0  # the dead node is started again then, flowing or not; and has as long to become ready
@@ -139,6 +140,7 @@ class _Run:
         self.job, self.failover, self.output, self.busiest, self.total = job, failover, output, busiest, total
         self.confirmed = 0
         self.kill_due = asyncio.Event()
+        self.killed = asyncio.Event()
         self.ends: dict[str, str] | None = None  # the last offset of each partition, once publishing is over
         self.bar: ProgressBar = output.bars({"published": total, "read back": total})
 
@@ -162,6 +164,8 @@ class _Run:
             job.stats = producer.stats
             producer.on_confirmed = self.on_confirmed
             for trade in read_trades(job.file):
+                if trade.number >= self.total * HOLD_AT_SHARE:
+                    await self.killed.wait()
                 await producer.send(b"%s,%d,%s" % (prefix, trade.number, trade.line), key=trade.symbol)
                 job.published.add(trade)
                 if trade.number % 5000 == 0:
@@ -198,6 +202,7 @@ class _Run:
         failover.killed_s = time.monotonic()
         await asyncio.to_thread(local.kill, failover.victim)
         failover.dead_s = time.monotonic()
+        self.killed.set()
         self.output.say(
             f"kill -9 of node {failover.victim}, the leader of partition {', '.join(failover.partitions)}, "
             f"after {self.confirmed:,} confirmed events"

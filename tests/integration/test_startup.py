@@ -65,6 +65,7 @@ def test_an_address_that_is_taken_is_named(make_cluster: Callable[..., Cluster],
     node = cluster.nodes[1]
     address = node.rpc if port == "RPC" else node.amqp["default"]
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of an earlier test may linger there
         taken.bind(("127.0.0.1", int(address.rpartition(":")[2])))
         taken.listen()
         assert address in refused(cluster, 1, EXIT_ADDRESS)
