@@ -1,0 +1,295 @@
+"""How soon a time filter begins to deliver, and how fast a SQL filter scans: `python -m benchmarks.filters`.
+
+Problem: both are promises about large logs (a start within 50 ms on five million events; at least 100,000 events a
+second on one core where 99 % are rejected), so they are measured on a large log, over the wire, on three nodes as a
+user starts them, with one partition and one client.
+
+The time filter is attached at random moments of the log; what counts is from the first byte of the attach to the first
+event decoded by the client. The SQL filter is drained from the first event to the last: the node's answer to the drain
+says that all has been looked at. A node has one thread for this, and the share of a core that the leader used meanwhile
+is told beside the rate. Results are checked: the first event must be the first one after the time, matches must be as
+many as were sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import random
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import machine
+from benchmarks.driver.wire import Url
+from benchmarks.peers.base import PeerFailed, Target, end_on_signals, running
+from benchmarks.peers.holdfast import PARTITION, PARTITION_PROPERTY, Holdfast
+from benchmarks.run import RESULTS, scratch
+from holdfast.amqp import (
+    Described,
+    Drained,
+    Engine,
+    Event,
+    LinkDetached,
+    LinkOpened,
+    Message,
+    Settlements,
+    Source,
+    Transfers,
+    decode_message,
+    encode_message,
+    symbol,
+    timestamp,
+    ulong,
+)
+
+SEEK_LIMIT_MS = 50.0
+SCAN_LIMIT_PER_S = 100_000.0
+
+SYMBOLS = 100
+"""Kinds of events, in turn: a filter for one of them rejects 99 %."""
+
+BODY_BYTES = 64
+SENT_AT_ONCE = 1000
+READ_BYTES = 256 * 1024
+SCAN_CREDIT = 1_000_000
+REDIRECT = "amqp:link:redirect"
+FILTERS = (
+    ("a text", "symbol = 'S42'", 1),
+    ("a text among several conditions", "price > 10 AND symbol LIKE 'S4_' AND number % 10 = 2", 1),
+    ("a property that no event has", "colour = 'blue'", 0),
+)
+"""What, the filter, and how many of SYMBOLS events match."""
+
+
+class Client:
+    """One connection to the partition's leader; one thing at a time."""
+
+    def __init__(self) -> None:
+        self.engine = Engine("client", container_id="filters", desired_capabilities=(REDIRECT,))
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def connect(self, host: str, port: int) -> Client:
+        self._reader, self._writer = await asyncio.open_connection(host, port)
+        self.engine.open()
+        self.flush()
+        return self
+
+    def flush(self) -> None:
+        while data := self.engine.data_to_send():
+            self._writer.write(data)
+
+    async def events(self, detaching: bool = False) -> Sequence[Event]:
+        """What comes next; a link that is closed is a failure, unless it is expected."""
+        while True:
+            data = await self._reader.read(READ_BYTES)
+            if not data:
+                raise PeerFailed("the node hung up")
+            self.engine.receive(data)
+            found = self.engine.events()
+            self.flush()
+            for event in found:
+                if isinstance(event, LinkDetached) and not detaching:
+                    raise PeerFailed(f"the link was closed: {event.error}")
+            if found:
+                return found
+
+    async def opened(self, link: Any) -> None:
+        while not any(isinstance(event, LinkOpened) and event.link is link for event in await self.events()):
+            pass
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+def bound() -> Mapping[str, Any]:
+    return {PARTITION_PROPERTY: symbol(PARTITION)}
+
+
+async def leader_of(url: Url) -> tuple[str, int]:
+    """Where a link to the partition is sent."""
+    client = await Client().connect(url.host, url.port)
+    client.engine.open_sender(url.address, properties=bound())
+    client.flush()
+    try:
+        while True:
+            for event in await client.events(detaching=True):
+                if isinstance(event, LinkOpened):
+                    return url.host, url.port
+                if isinstance(event, LinkDetached) and event.error is not None and event.error.info:
+                    return str(event.error.info["network-host"]), int(event.error.info["port"])
+    finally:
+        client.close()
+
+
+def templates() -> list[bytes]:
+    """One event of each kind: what a trade looks like."""
+    return [
+        encode_message(
+            Message(
+                body=bytes(BODY_BYTES),
+                application_properties={"symbol": f"S{kind}", "price": 100.25, "number": kind, "venue": "X"},
+            )
+        )
+        for kind in range(SYMBOLS)
+    ]
+
+
+async def fill(place: tuple[str, int], log: str, count: int) -> None:
+    """Sends `count` events of all kinds in turn, and waits for all outcomes."""
+    client = await Client().connect(*place)
+    link = client.engine.open_sender(log, properties=bound())
+    client.flush()
+    await client.opened(link)
+    kinds = templates() * (SENT_AT_ONCE // SYMBOLS)
+    sent = answered = 0
+    while answered < count:
+        while link.credit >= SENT_AT_ONCE and sent < count:
+            link.send_many(kinds[: count - sent])
+            sent += min(SENT_AT_ONCE, count - sent)
+            client.flush()
+        for event in await client.events():
+            if isinstance(event, Settlements):
+                answered += len(event.outcomes)
+    client.close()
+
+
+def annotations(payload: bytes) -> tuple[int, int]:
+    found = decode_message(payload).delivery_annotations
+    return int(found["event-streams-offset"], 16), int(found["event-streams-timestamp"])
+
+
+async def first_events(place: tuple[str, int], log: str, source_filter: Any, count: int) -> tuple[float, list[bytes]]:
+    """Milliseconds from the attach to the first event, and the first `count` events."""
+    client = await Client().connect(*place)
+    await client.events()  # the answer to the open
+    began_s = time.perf_counter()
+    source = Source(address=log, filter={symbol("f"): source_filter})
+    link = client.engine.open_receiver(source, properties=bound(), snd_settle_mode=1)
+    link.grant(count)
+    client.flush()
+    payloads: list[bytes] = []
+    took_ms = 0.0
+    while len(payloads) < count:
+        for event in await client.events():
+            if isinstance(event, Transfers):
+                took_ms = took_ms or (time.perf_counter() - began_s) * 1000
+                payloads += event.payloads
+    client.close()
+    return took_ms, payloads
+
+
+def after(offset: int) -> Any:
+    comparand = symbol(f"{offset - 1:016x}" if offset else "@earliest")
+    return Described(ulong(0x200), {symbol("event-streams-offset"): comparand})
+
+
+async def seeks(place: tuple[str, int], log: str, events: int, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds to the first event, by kind of filter, at `rounds` moments of the log."""
+    rng = random.Random(7)
+    taken: dict[str, list[float]] = {"annotations filter": [], "SQL filter": []}
+    for _ in range(rounds):
+        _, [probe] = await first_events(place, log, after(rng.randrange(events // 100, events * 99 // 100)), 1)
+        offset, time_ms = annotations(probe)
+        kinds = {
+            "annotations filter": Described(ulong(0x200), {symbol("event-streams-timestamp"): timestamp(time_ms)}),
+            "SQL filter": Described(ulong(0x201), f"d.event-streams-timestamp > {time_ms}"),
+        }
+        for name, described in kinds.items():
+            took_ms, [payload] = await first_events(place, log, described, 1)
+            first, first_ms = annotations(payload)
+            _, [before] = await first_events(place, log, after(first - 1), 1)
+            if not (annotations(before)[1] <= time_ms < first_ms and first > offset):
+                raise PeerFailed(f"after {time_ms} came event {first} of {first_ms}: not the first one")
+            taken[name].append(took_ms)
+    return taken
+
+
+async def scan(place: tuple[str, int], log: str, text: str) -> tuple[float, int]:
+    """Seconds to scan the log through a SQL filter, and how many events passed."""
+    client = await Client().connect(*place)
+    await client.events()
+    began_s = time.perf_counter()
+    source = Source(address=log, filter={symbol("f"): Described(ulong(0x201), text)})
+    link = client.engine.open_receiver(source, properties=bound(), snd_settle_mode=1)
+    link.drain(SCAN_CREDIT)
+    client.flush()
+    passed = 0
+    ended = False
+    while not ended:
+        for event in await client.events():
+            if isinstance(event, Transfers):
+                passed += len(event.payloads)
+            ended = ended or isinstance(event, Drained)
+    client.close()
+    return time.perf_counter() - began_s, passed
+
+
+def core_seconds(peer: Holdfast, node: str) -> float:
+    used = peer.processes()[node].cpu_times()
+    return float(used.user + used.system)
+
+
+def measure(peer: Holdfast, target: Target, events: int, rounds: int) -> list[tuple[bool, str, str]]:
+    """(kept, what, figures) of each promise."""
+    place = asyncio.run(leader_of(target.send_url))
+    asyncio.run(fill(place, target.name, events))
+    rows = []
+    for name, taken in asyncio.run(seeks(place, target.name, events, rounds)).items():
+        middle, worst = statistics.median(taken), max(taken)
+        figures = f"p50 {middle:.1f} ms, worst of {len(taken)} {worst:.1f} ms"
+        rows.append((worst < SEEK_LIMIT_MS, f"time, {name}", figures))
+    for what, text, share in FILTERS:
+        used_s = core_seconds(peer, target.leader)
+        took_s, passed = asyncio.run(scan(place, target.name, text))
+        used_s = core_seconds(peer, target.leader) - used_s
+        if passed != events // SYMBOLS * share:
+            raise PeerFailed(f"{text}: {passed} events passed of {events}")
+        figures = f"{events / took_s:,.0f} events/s ({used_s / took_s:.2f} of a core), {passed:,} of {events:,} passed"
+        rows.append((events / took_s >= SCAN_LIMIT_PER_S, f"scan, {what}: `{text}`", figures))
+    return rows
+
+
+@click.command()
+@click.option("--events", default=5_000_000, show_default=True, type=click.IntRange(SYMBOLS * 100))
+@click.option("--rounds", default=30, show_default=True, type=click.IntRange(1), help="Moments to start from.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
+def main(events: int, rounds: int, results: Path) -> None:
+    """Measure time filters and SQL filters on a large partition; exit status 1 when a promise is broken."""
+    end_on_signals()
+    events -= events % SENT_AT_ONCE
+    with scratch() as directory, running(Holdfast("replicated", directory)) as peer:
+        assert isinstance(peer, Holdfast)
+        facts = machine.facts(directory)
+        rows = measure(peer, peer.create("log"), events, rounds)
+    for kept, what, figures in rows:
+        click.echo(f"{'ok      ' if kept else 'BROKEN  '}{what}: {figures}")
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{day}-filters.md").write_text(_markdown(facts, events, rows), encoding="utf-8")
+    if not all(kept for kept, _, _ in rows):
+        raise SystemExit(1)
+
+
+def _markdown(facts: Mapping[str, object], events: int, rows: list[tuple[bool, str, str]]) -> str:
+    lines = [
+        f"# Filters on a partition of {events:,} events of {len(templates()[0])} bytes, three nodes, one client",
+        "",
+        f"- {facts['cores']} cores ({facts['cpu']}), load {facts['load_before']} before, Python {facts['python']}",
+        f"- Promised: a time filter delivers within {SEEK_LIMIT_MS:g} ms; a filter that rejects 99 % scans at least "
+        f"{SCAN_LIMIT_PER_S:,.0f} events/s.",
+        "",
+        "| what | measured | |",
+        "| --- | --- | --- |",
+        *(f"| {what} | {figures} | {'kept' if kept else 'BROKEN'} |" for kept, what, figures in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
