@@ -108,6 +108,11 @@ class Holdfast:
     def processes(self) -> dict[str, psutil.Process]:
         return dict(self._processes)
 
+    def node_at(self, amqp_port: int) -> str:
+        """The name of the node that listens there, a key of `processes`."""
+        ports = [int(address.rpartition(":")[2]) for address in self._amqp]
+        return f"node{ports.index(amqp_port) + 1}"
+
     def version(self) -> str:
         return f"Holdfast {importlib.metadata.version('holdfast')}"
 

@@ -138,7 +138,7 @@ class Egress(Endpoint):
                 if self._send_from(cursor, room):
                     self._ready[cursor] = None  # behind the others
                     more = True
-        if self.link.drain and self._has_drained():
+        if self.link.drain and not self.leaving and self._has_drained():
             self.link.drained()
         return more
 
