@@ -23,7 +23,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.amqp import Credit, SenderLink, Settlements, Source, symbol
+from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, symbol
+from holdfast.amqp.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
 from node.listener import vocabulary as words
@@ -65,6 +66,7 @@ class Egress(Endpoint):
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
         for partition in self._wanted():
             self._cursors.append(self._cursor(partition, starts.get(partition)))
+        self._told = len(self._cursors)  # partitions that the peer knows this link to be associated with
 
     def _cursor(self, partition: str, latest: Start | None) -> Cursor:
         """`latest`: where `@latest` is in this partition, if the plan asked for it."""
@@ -174,6 +176,10 @@ class Egress(Endpoint):
         return cursor.holds or cursor.reader is not None
 
     def _send(self, cursor: Cursor, payloads: list[bytes]) -> None:
+        if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)
+            self._told = len(self._cursors)
+            names = symbol_array(cursor.partition for cursor in self._cursors)
+            payloads[0] = annotated(payloads[0], words.ANNOTATION_PARTITIONS_CHANGED, names)
         limit = self.link.remote_max_message_size
         sizes = list(map(len, payloads))
         if limit and max(sizes) > limit:

@@ -98,6 +98,7 @@ LINK_POSITION: Final = "holdfast:position"  # told to a receiver, symbol: the la
 ANNOTATION_OFFSET: Final = "event-streams-offset"
 ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"
 ANNOTATION_SOURCE_PARTITION: Final = "event-streams-source-partition"
+ANNOTATION_PARTITIONS_CHANGED: Final = "event-streams-associated-partitions-changed"
 ANNOTATION_TARGET_PARTITION: Final = "event-streams-target-partition"
 ANNOTATION_GROUP_KEY: Final = "event-streams-group-key"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from proton import symbol
-from proton.utils import Timeout
+from proton import Timeout, symbol
 
 from tests.conformance.broker import Broker, marks
 from tests.conformance.suite import NotApplicable, rule
@@ -40,7 +39,7 @@ def more_credit_repeats_it(broker: Broker) -> None:
             try:
                 assert "partitions" in receiver.receive(timeout=broker.timeout_s).body
             except Timeout:
-                raise NotApplicable("6: the node may space the infos in time; none was repeated while we waited") from None
+                raise NotApplicable("6: the node may space the infos in time; none came while we waited") from None
 
 
 @rule("ES-57")

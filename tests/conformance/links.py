@@ -191,9 +191,9 @@ def redirects_lead_to_the_partition(broker: Broker) -> None:
                 sender = broker.sender(connection, partition)
             except LinkDetached as refusal:
                 assert refusal.condition == REDIRECT, f"refused with {refusal.condition}"
-                info = {str(key): value for key, value in (refusal.info or {}).items()}
+                info = {str(key): value for key, value in (refusal.link.remote_condition.info or {}).items()}
                 assert info.keys() >= REDIRECT_KEYS, f"the redirect says only {sorted(info)}"
-                with broker.visit(url=f"amqp://{info['network-host']}:{info['port']}") as other:
+                with broker.visit(url=f"amqp://{info['network-host']}:{int(info['port'])}") as other:
                     broker.sender(other, partition, str(info["address"])).send(Message(body=body))
             else:
                 sender.send(Message(body=body))
@@ -241,8 +241,8 @@ def a_link_that_asked_for_nothing_may_be_bound(broker: Broker) -> None:
 def the_answer_names_the_partition(broker: Broker) -> None:
     with broker.visit() as connection:
         for partition in broker.partitions:
-            for link in (broker.sender(connection, partition).link, broker.receiver(connection, partition=partition).link):
-                answered = properties_of(link).get(PARTITION)
+            for end in (broker.sender(connection, partition), broker.receiver(connection, partition=partition)):
+                answered = properties_of(end.link).get(PARTITION)
                 assert isinstance(answered, symbol), f"the answer names {answered!r}"
                 assert answered == partition
 

@@ -1,4 +1,4 @@
-"""The rules of the OASIS Event Stream Extensions for AMQP 1.0 (committee specification draft 01), one entry for each, in
+"""The rules of the OASIS Event Stream Extensions for AMQP 1.0 (committee specification draft 01), an entry for each, in
 our own words, and the readings that we chose where the text contradicts itself or is silent.
 
 Level: M must, N must not, S should, O may; of two the first is the one that is tested. Party: who is bound by it.
@@ -7,6 +7,10 @@ Level: M must, N must not, S should, O may; of two the first is the one that is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+class NotApplicable(Exception):
+    """The rule does not bind this broker; the text says by which sentence of the specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ READINGS: dict[str, Rule] = {
     f"D{number}": Rule(f"D{number}", "-", "node", section, text)
     for number, (section, text) in enumerate(
         (
-            ("4.5.1, 4.6.5", "The annotation of changed partitions is called event-streams-associated-partitions-changed."),
+            ("4.5.1, 4.6.5", "Changed partitions are told by event-streams-associated-partitions-changed."),
             ("4.5.2, 4.6.3", "An epoch may be any integer from 0; it is answered as a long."),
             ("4.5, 4.5.1", "A link of a group is always bound."),
             ("4.4, 4.6.4", "The source partition is on every delivery, bound or not."),
@@ -99,7 +103,7 @@ READINGS: dict[str, Rule] = {
             ("5.2.2", "d.event-streams-offset and d.[event-streams-offset] are the same field."),
             ("4.5.2", "An equal epoch is refused."),
             ("4.5.2", "The link that lost is told amqp:link:stolen, who came in vain amqp:resource-locked."),
-            ("4, 4.6.6", "Unknown partitions are amqp:not-found, a target that is not the link's amqp:precondition-failed."),
+            ("4, 4.6.6", "Unknown partition: amqp:not-found; target that is not the link's: amqp:precondition-failed."),
             ("5.2.2, 8", "The SQL filter is also known as amqp:sql-filter, 0x120."),
             ("4.5.2", "Who first claims without an epoch is told 0."),
             ("4.5.2", "An owner whose connection broke keeps its epoch; a lower one is refused afterwards."),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tests.conformance.broker import Broker
-from tests.conformance.rules import READINGS, RULES, Rule
+from tests.conformance.rules import READINGS, RULES, NotApplicable, Rule
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
@@ -25,15 +25,14 @@ REASON_CHARACTERS = 300
 """Of a failure: brokers may be talkative."""
 
 
-class NotApplicable(Exception):
-    """The rule does not bind this broker; the text says by which sentence of the specification."""
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     rule: Rule
     outcome: str
     reason: str = ""
+
+
+__all__ = ["FAIL", "NOT_APPLICABLE", "PASS", "NotApplicable", "Result", "checks", "judge", "rule", "run"]
 
 
 def rule(name: str) -> Callable[[Check], Check]:

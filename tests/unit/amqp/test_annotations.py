@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import (
+    DeliveryPrefix,
     MalformedMessage,
     Message,
+    annotated,
     annotations_without,
     decode_message,
     decode_value,
     encode_message,
+    encode_value,
     ingest,
     int32,
     message_annotations,
@@ -78,3 +82,15 @@ def test_keys_that_are_no_symbols_do_no_harm() -> None:
     found = message_annotations(message)
     assert found is not None
     assert annotations_without(message, found, frozenset({"a"})) == b"\x00Sr\xc1\x03\x02\x45\x40"
+
+
+@given(st.text("abc-0", min_size=1, max_size=300), st.booleans(), st.integers(0, 2**60))
+def test_an_outgoing_message_gets_one_more_delivery_annotation(partition: str, headed: bool, offset: int) -> None:
+    stored = encode_message(Message(body=b"body", durable=headed or None, application_properties={"k": 1}))
+    [message] = DeliveryPrefix(partition).splice_batch(offset, 5, [stored])
+    more = decode_message(annotated(message, "another", encode_value(["x" * 300])))
+    plain = decode_message(message)
+    assert more.delivery_annotations == plain.delivery_annotations | {"another": ["x" * 300]}
+    assert (more.body, more.application_properties, more.durable) == (b"body", {"k": 1}, plain.durable)
+    with pytest.raises(MalformedMessage):
+        annotated(stored, "another", encode_value(1))

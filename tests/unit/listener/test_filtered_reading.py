@@ -151,3 +151,24 @@ async def test_a_detached_receiver_leaves_nothing_behind(node: SingleNode) -> No
         await peer.flush()
         await eventually(lambda: not any(replica._readers for replica in node.logs["wide"].values()))
         assert node.listener.counters.links_open == 0
+
+
+async def test_an_agnostic_link_is_told_once_of_partitions_that_came(node: SingleNode) -> None:
+    """On the next transfer, whichever partition it is from; bound links have nothing to be told."""
+    name = "event-streams-associated-partitions-changed"
+    async with Peer(node.port) as peer:
+        agnostic = await peer.receiver("wide", credit=1000)
+        bound = await peer.receiver("wide", "1", credit=1000)
+        sender = await peer.sender("wide", "1")
+        await peer.send(sender, [message(b"before")])
+        await peer.until(lambda: peer.received.get(agnostic))
+        await node.add_partition(node.logs["wide"], "4")
+        node.ring()
+        await peer.send(sender, [message(b"first"), message(b"second")])
+        await peer.until(lambda: len(peer.received.get(agnostic, [])) == 3)
+        told = [decode_message(payload).delivery_annotations.get(name) for payload in peer.received[agnostic]]
+        assert told[0] is told[2] is None
+        assert list(told[1].elements) == ["0", "1", "2", "3", "4"]
+        assert [decode_message(payload).body for payload in peer.received[agnostic]] == [b"before", b"first", b"second"]
+        await peer.until(lambda: len(peer.received.get(bound, [])) == 3)
+        assert not any(name in decode_message(payload).delivery_annotations for payload in peer.received[bound])

@@ -1,0 +1,68 @@
+"""What the suite found, for people: a table, and the page docs/conformance.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tests.conformance.rules import READINGS
+from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result
+
+LEVELS = {"M": "must", "N": "must not", "S": "should", "O": "may", "-": ""}
+_STYLES = {PASS: "green", FAIL: "red", NOT_APPLICABLE: "yellow"}
+
+_HEAD = """# Conformance
+
+The rules of the [OASIS Event Stream Extensions for AMQP 1.0](https://docs.oasis-open.org/amqp/event-streams/v1.0/csd01/),
+committee specification draft 01, and what becomes of each on three Holdfast nodes: driven over the wire by a stock
+client (python-qpid-proton), with raw frames where it cannot express a case. Made by
+`python -m tests.conformance --url amqp://host:port --readings --markdown`; a test keeps this page true. The suite runs
+against any broker: `python -m tests.conformance --url amqp://host:port/address`.
+"""
+
+_READINGS = """## Where the text contradicts itself or is silent
+
+What we chose, and whether the nodes do so. `--readings` includes these; they say nothing about other brokers.
+"""
+
+
+def totals(results: Sequence[Result]) -> str:
+    count = Counter(result.outcome for result in results)
+    return f"{count[PASS]} pass, {count[FAIL]} fail, {count[NOT_APPLICABLE]} not applicable"
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    table = Table("rule", "level", "binds", "outcome", "what", title=totals(results))
+    for result in results:
+        what = result.rule.text if result.outcome == PASS else f"{result.rule.text}\n{result.reason}"
+        outcome = Text(result.outcome, _STYLES[result.outcome])
+        table.add_row(result.rule.id, LEVELS[result.rule.level], result.rule.party, outcome, Text(what))
+    console.print(table)
+
+
+def markdown(results: Sequence[Result]) -> str:
+    rules = [result for result in results if result.rule.id not in READINGS]
+    readings = [result for result in results if result.rule.id in READINGS]
+    lines = [_HEAD, f"{totals(rules)}.", "", "| rule | level | binds | section | what | outcome |"]
+    lines += ["| --- | --- | --- | --- | --- | --- |"]
+    for result in rules:
+        rule = result.rule
+        outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"
+        lines.append(
+            f"| {rule.id} | {LEVELS[rule.level]} | {rule.party} | {rule.section} | {_cell(rule.text)} | {outcome} |"
+        )
+    if readings:
+        lines += ["", _READINGS, f"{totals(readings)}.", ""]
+        lines += ["| | section | reading | outcome |", "| --- | --- | --- | --- |"]
+        for result in readings:
+            outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"
+            lines.append(f"| {result.rule.id} | {result.rule.section} | {_cell(result.rule.text)} | {outcome} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
