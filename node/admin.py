@@ -16,9 +16,13 @@ from cluster.raft import Group
 from cluster.rpc import PeerNetwork
 from node.changes import Changes
 from node.listener.broker import AdminError
+from node.monitoring import Drain, Health
 
 VISIBLE_WITHIN_S = 5.0
 """For what was decided to arrive at this node, and for the leaders of new partitions to be elected."""
+
+DRAIN_WITHIN_S = 10.0
+"""For all leaderships of a node to move; the answer says how many are left."""
 
 
 class Administration:
@@ -33,6 +37,8 @@ class Administration:
         network: PeerNetwork,
         leader_of: Callable[[int], int | None],
         changes: Changes,
+        drain: Drain,
+        health: Health,
     ) -> None:
         self._node_id = node_id
         self._group = group
@@ -41,6 +47,8 @@ class Administration:
         self._network = network
         self._leader_of = leader_of
         self._changes = changes
+        self._drain = drain
+        self._health = health
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Raises AdminError."""
@@ -52,6 +60,8 @@ class Administration:
             return {"nodes": self._nodes()}
         if operation == "cluster.status":
             return self._status()
+        if operation in ("node.status", "node.drain", "node.resume"):
+            return await self._here(operation, args)
         try:
             now_ms = time.time_ns() // 1_000_000
             command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))
@@ -68,6 +78,17 @@ class Administration:
         wanted = result.log
         await self._changes.until(lambda: self._serves(name, wanted.id, len(wanted.partitions)), VISIBLE_WITHIN_S)
         return self._describe(name)
+
+    async def _here(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """What concerns this node itself; `node` guards against having reached another one."""
+        node = args.get("node", self._node_id)
+        if node != self._node_id:
+            raise AdminError("invalid-argument", f"this is node {self._node_id}: ask node {node} at its own address")
+        if operation == "node.drain":
+            await self._drain.run(DRAIN_WITHIN_S)
+        elif operation == "node.resume":
+            self._drain.resume()
+        return self._health.status(time.monotonic())
 
     def _serves(self, name: str, log_id: int, partitions: int) -> bool:
         """The log is known here and each of its partitions has a leader."""

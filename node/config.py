@@ -109,6 +109,12 @@ class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str = ""
 
 
+class MonitoringSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`bind`: where `/metrics` and `/health/...` are served by HTTP; empty: nowhere. For trusted networks."""
+
+    bind: str = ""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A whole node configuration; :func:`load` checks what the types cannot say."""
 
@@ -117,6 +123,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     listener: list[ListenerSection] = []
     storage: StorageSection = StorageSection()
     log: LogSection = LogSection()
+    monitoring: MonitoringSection = MonitoringSection()
 
     @property
     def rpc_addresses(self) -> dict[int, str]:
@@ -172,6 +179,8 @@ def _check(config: Config) -> None:
         raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
     for peer in config.cluster.peers:
         parse_address(peer.address, f"cluster.peers (node {peer.id})")
+    if config.monitoring.bind:
+        parse_address(config.monitoring.bind, "monitoring.bind")
     if not config.listener:
         raise ConfigError('listener: none given; write at least one [[listener]] with bind = "host:port"')
     names = [listener.name for listener in config.listener]

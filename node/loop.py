@@ -48,6 +48,9 @@ class TurnLoop:
         self._task: asyncio.Task[None] | None = None
         self.turns = 0
         self.syncs = 0
+        self.turns_s = 0.0
+        self.stalls = 0
+        self.turn_started_s: float | None = None  # of the turn under way
         host.on_wake = self.wake
 
     def start(self) -> None:
@@ -93,13 +96,17 @@ class TurnLoop:
         turn = self._host.turn()
         if turn is None:
             return
+        self.turn_started_s = started
         self.turns += 1
         if turn.needs_sync:
             self.syncs += 1
             await asyncio.get_running_loop().run_in_executor(self._syncer, self._disk.sync)
         self._host.release(turn)
+        self.turn_started_s = None
         took_s = self._clock.monotonic() - started
+        self.turns_s += took_s
         if took_s > STALL_WARNING_S:
+            self.stalls += 1
             log.warning("a turn took %.0f ms (disk or processor busy); elections may follow", took_s * 1000)
         if self._host.has_work:
             self._woken.set()

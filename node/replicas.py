@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cluster.metadata import MetadataView, PartitionRecord
 from cluster.raft import Group, Host, erase_group, stored_groups
@@ -73,6 +73,9 @@ class Replicas:
 
     def partition(self, group: int) -> PartitionReplica | None:
         return self._open.get(group)
+
+    def all_open(self) -> Collection[PartitionReplica]:
+        return self._open.values()
 
     def leader_of(self, group: int) -> int | None:
         """Who leads: by the local replica if there is one, else by what peers tell."""

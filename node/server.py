@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from cluster.rpc import AddressInUse, PeerNetwork
 from node.admin import Administration
 from node.broker import NodeBroker
 from node.changes import Changes
-from node.config import Config, ListenerSection
+from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
 from node.loop import TurnLoop
+from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts
 from node.partition import api as partition_words
 from node.replicas import Replicas
 from node.storage import NodeIdentity, RocksDisk, StorageError
@@ -32,6 +34,9 @@ log = logging.getLogger("holdfast.node")
 
 REGISTER_RETRY_S = 1.0
 """A node that nobody can register (no majority) asks again so often; it serves what it can meanwhile."""
+
+DRAIN_AT_STOP_S = 1.5
+"""A transfer takes some round trips; what has not moved by now is left to an election."""
 
 
 class NodeStopped(Exception):
@@ -68,6 +73,7 @@ class Node:
         self._fatal = asyncio.get_running_loop().create_future()
         self._compose()
         self._composed = True
+        await self._start_monitoring()
         await self._network.start()
         self._loop.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
@@ -78,6 +84,7 @@ class Node:
                     f"cannot listen on {section.bind} for clients: {error}. Another process has the port, or the host "
                     f"has no such address; stop it, or correct listener.{section.name}.bind"
                 ) from error
+        self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_owners(), name="owners"))
         registered = asyncio.create_task(self._register(), name="register")
@@ -105,6 +112,9 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._health.serving = False
+        if self._fatal is not None and not self._fatal.done():
+            await self._drain.leave(DRAIN_AT_STOP_S)
         for listener in self._listeners:
             await listener.stop()
         await self._loop.stop()
@@ -112,6 +122,7 @@ class Node:
             self._replicas.close()
             self._host.close()
         await self._network.stop()
+        await self._monitoring.stop()
         self._disk.close()
 
     # -- composition
@@ -160,6 +171,8 @@ class Node:
         self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
         self._replicas.on_failed = self._failed
+        self._drain = Drain(self.node_id, self._host, self._network, self._changes)
+        self._compose_monitoring()
         administration = Administration(
             self.node_id,
             self._metadata,
@@ -168,11 +181,45 @@ class Node:
             self._network,
             self._replicas.leader_of,
             self._changes,
+            self._drain,
+            self._health,
         )
-        self._listeners = [self._listener(section, administration) for section in config.listener]
+        for section in config.listener:
+            self._listeners.append(self._listener(section, administration))
         self._view.on_change(self._changes.ring)
         self._changes.subscribe(self._replicas.reconcile)
         self._changes.ring()
+
+    def _compose_monitoring(self) -> None:
+        parts = NodeParts(
+            node_id=self.node_id,
+            cluster=self.config.cluster.name,
+            version=version("holdfast"),
+            host=self._host,
+            loop=self._loop,
+            disk=self._disk,
+            view=self._view,
+            metadata=self._metadata,
+            replicas=self._replicas,
+            network=self._network,
+            drain=self._drain,
+            listeners=self._listeners,
+        )
+        self._health = Health(parts)
+        self._monitoring = MonitoringServer(Metrics(parts, self._health), self._health)
+
+    async def _start_monitoring(self) -> None:
+        """First of all, so that a node that waits can say for what."""
+        bind = self.config.monitoring.bind
+        if not bind:
+            return
+        try:
+            await self._monitoring.start(parse_address(bind, "monitoring.bind"))
+        except OSError as error:
+            raise AddressInUse(
+                f"cannot listen on {bind} for monitoring: {error}. Another process has the port, or the host has no "
+                "such address; stop it, or correct monitoring.bind"
+            ) from error
 
     def _listener(self, section: ListenerSection, administration: Administration) -> Listener:
         broker = NodeBroker(
@@ -189,6 +236,7 @@ class Node:
         return Listener(
             broker,
             ListenerConfig(
+                name=section.name,
                 bind_host=bind.host,
                 bind_port=bind.port,
                 redirect=section.redirect,
@@ -228,6 +276,7 @@ class Node:
         while True:
             result = await self._coordinator.execute(command)
             if not isinstance(result, Rejected):
+                self._health.registered = True
                 log.info("node %d is registered: %s", self.node_id, listeners)
                 return
             log.warning("registration is not done yet: %s", result.message)

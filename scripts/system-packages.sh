@@ -7,6 +7,8 @@
 #             OpenSSL's headers are not needed: TLS is asyncio's business, not proton's)
 #   rhea      nodejs and npm, for the test with an AMQP client that is not proton
 #   rabbitmq  rabbitmq-server, the peer of `make bench`
+#   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
+#   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`
 #
 # What is missing is installed by apt-get when we are root, and named exactly when we are not. Nothing that is there is
 # touched. Exit status: 0 all there, 1 something is missing (0 with --optional, after saying so).
@@ -22,6 +24,11 @@ need() {  # need PACKAGE "why"
     missing="$missing $1"
     reasons="$reasons
     $1: $2"
+}
+
+need_zookeeper() {
+    [ -e /usr/share/java/zookeeper.jar ] || need zookeeper "the server that discovery by ZooKeeper is tested with"
+    command -v java >/dev/null 2>&1 || need default-jre-headless "runs ZooKeeper"
 }
 
 here=$(dirname "$0")
@@ -51,8 +58,16 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v rabbitmq-server >/dev/null 2>&1 || [ -x /usr/sbin/rabbitmq-server ] ||
             need rabbitmq-server "the peer that the benchmark compares with"
         ;;
+    zookeeper) need_zookeeper ;;
+    provision)
+        need_zookeeper
+        [ -x /usr/sbin/sshd ] || need openssh-server "the hosts of the provisioning test are reached by SSH"
+        command -v ssh >/dev/null 2>&1 || need openssh-client "Ansible's connection to hosts"
+        command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || need iproute2 "network namespaces for those hosts"
+        [ -x /usr/sbin/logrotate ] || need logrotate "rotates logs on provisioned hosts"
+        ;;
     *)
-        echo "system-packages.sh: unknown group '$group' (build, rhea, rabbitmq)" >&2
+        echo "system-packages.sh: unknown group '$group' (build, rhea, rabbitmq, zookeeper, provision)" >&2
         exit 2
         ;;
     esac

@@ -9,7 +9,8 @@ from holdfast.cli.cluster import cluster
 from holdfast.cli.consume import consume
 from holdfast.cli.demo import demo
 from holdfast.cli.groups import group
-from holdfast.cli.logs import log, node
+from holdfast.cli.logs import log
+from holdfast.cli.nodes import node
 from holdfast.cli.produce import produce
 from holdfast.cli.producers import producer
 

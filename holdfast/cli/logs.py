@@ -1,4 +1,4 @@
-"""`holdfast log` and `holdfast node`: what there is, and changing it."""
+"""`holdfast log`: what there is, and changing it."""
 
 from __future__ import annotations
 
@@ -173,27 +173,6 @@ def delete_log(frame: Frame, name: str, yes: bool) -> None:
         frame.output.say(f"log {name} is deleted")
 
 
-@click.group()
-def node() -> None:
-    """Nodes of the cluster."""
-
-
-@node.command("list")
-@command_frame()
-def list_nodes(frame: Frame) -> None:
-    """All nodes, as the node asked sees them."""
-
-    async def work() -> list[dict[str, Any]]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
-            return await admin.list_nodes()
-
-    nodes = run(work())
-    frame.output.result({"nodes": nodes})
-    columns = list(dict.fromkeys(key for entry in nodes for key in entry))
-    rows = ([_cell(entry.get(column)) for column in columns] for entry in nodes)
-    frame.output.table("", [column.replace("_", " ") for column in columns], rows)
-
-
 def _show_log(output: Output, description: dict[str, Any]) -> None:
     output.result(description)
     keeps = duration_text(description.get("retention_ms"))
@@ -208,14 +187,14 @@ def _show_log(output: Output, description: dict[str, Any]) -> None:
         f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition)",
         columns + [key.replace("_", " ") + (">" if key in right else "") for key in optional],
         (
-            [entry["partition"], entry.get("leader"), _cell(entry.get("replicas"))]
-            + [bytes_text(entry[key]) if key == "bytes" and key in entry else _cell(entry.get(key)) for key in optional]
+            [entry["partition"], entry.get("leader"), cell(entry.get("replicas"))]
+            + [bytes_text(entry[key]) if key == "bytes" and key in entry else cell(entry.get(key)) for key in optional]
             for entry in partitions
         ),
     )
 
 
-def _cell(value: Any) -> str | None:
+def cell(value: Any) -> str | None:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
     if isinstance(value, dict):

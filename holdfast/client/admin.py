@@ -152,6 +152,18 @@ class AdminClient:
     async def list_nodes(self) -> list[dict[str, Any]]:
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
 
+    async def node_status(self, node: int | None = None) -> dict[str, Any]:
+        """The node that answers, by its own word; with `node`, an error when another one was reached."""
+        return await self._request("node", "status", None, _of(node), changes=False)
+
+    async def drain_node(self, node: int) -> dict[str, Any]:
+        """Move the leaderships of the node that is connected to elsewhere; answers its status then. Safe to repeat."""
+        return await self._request("node", "drain", None, _of(node), changes=False)
+
+    async def resume_node(self, node: int) -> dict[str, Any]:
+        """Let a drained node lead again. Safe to repeat."""
+        return await self._request("node", "resume", None, _of(node), changes=False)
+
     async def cluster_status(self) -> dict[str, Any]:
         """The cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)
@@ -284,6 +296,10 @@ class _Exchange:
     def on_closed(self, error: HoldfastError) -> None:
         self._credit.set()
         self._answer.on_closed(error)
+
+
+def _of(node: int | None) -> dict[str, int]:
+    return {} if node is None else {"node": node}
 
 
 def _number(partition: str) -> int:

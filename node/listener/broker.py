@@ -83,6 +83,7 @@ class Broker(Protocol):
 class ListenerConfig:
     """One listener. Every limit has its reason; the defaults suit a node with a few GiB of memory."""
 
+    name: str = "default"
     bind_host: str = "127.0.0.1"
     bind_port: int = 5672  # 0: the system chooses (tests)
     redirect: RedirectPolicy = "auto"

@@ -55,6 +55,15 @@ Requests to `$management`
     group, delete       yes   group string                                     group
                         (log)
     node, list          no    -                                                nodes: list of maps
+    node, status        no    node int (refused by another node)               of the node that answers: node int,
+                                                                               version string, ready, draining
+                                                                               boolean, problems list of string,
+                                                                               leads, replicas int, behind: list of
+                                                                               maps (partition string, node int, up
+                                                                               boolean, entries int), free_bytes long
+    node, drain         no    node int                                         as status, when the leaderships of the
+                                                                               node have moved, or after 10 s
+    node, resume        no    node int                                         as status; ends draining
     cluster, status     no    -                                                a map
 
 Answers
@@ -179,6 +188,9 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("group", "reset"): (True, frozenset({"group", "partition", "to"}), 200),
     ("group", "delete"): (True, frozenset({"group"}), 200),
     ("node", "list"): (False, frozenset(), 200),
+    ("node", "status"): (False, frozenset({"node"}), 200),
+    ("node", "drain"): (False, frozenset({"node"}), 200),
+    ("node", "resume"): (False, frozenset({"node"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from node.config import ClusterSection, Config, ListenerSection, NodeSection, Peer, StorageSection
+from node.config import ClusterSection, Config, ListenerSection, MonitoringSection, NodeSection, Peer, StorageSection
 from node.server import Node
 from tests.unit.listener.peer import eventually
 
@@ -32,6 +32,7 @@ class Cluster:
     def __init__(self, path: Path, **listener: Any) -> None:
         rpc = free_ports(3)
         amqp = free_ports(3)
+        self.monitoring = dict(enumerate(free_ports(3), start=1))
         peers = [Peer(number + 1, f"127.0.0.1:{port}") for number, port in enumerate(rpc)]
         self.ports = {number + 1: port for number, port in enumerate(amqp)}
         self.nodes: dict[int, Node] = {}
@@ -43,6 +44,7 @@ class Cluster:
                     cluster=ClusterSection("test", peers),
                     listener=[section],
                     storage=StorageSection(min_free_bytes=0),
+                    monitoring=MonitoringSection(bind=f"127.0.0.1:{self.monitoring[number]}"),
                 )
             )
 

@@ -1,0 +1,13 @@
+"""What operators see of a node: metrics, health, and the moving away of its leaderships.
+
+`http` serves `/metrics`, `/health/live` and `/health/ready`; `metrics` reads numbers off the node's parts when it is
+asked and never in between; `health` says what is wrong; `draining` empties a node before it is stopped.
+"""
+
+from node.monitoring.draining import Drain
+from node.monitoring.health import Check, Health
+from node.monitoring.http import MonitoringServer
+from node.monitoring.metrics import Metrics
+from node.monitoring.parts import NodeParts
+
+__all__ = ["Check", "Drain", "Health", "Metrics", "MonitoringServer", "NodeParts"]

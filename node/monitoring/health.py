@@ -1,0 +1,96 @@
+"""Whether a node lives, and whether clients should be sent to it.
+
+The problem: a supervisor that restarts a node because the *cluster* has no majority makes it worse. The rule: liveness
+speaks only of this process (its loop turns, its disk answers); readiness also of the cluster, and each check says what
+is wrong and what to do. Rejected: one endpoint for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from node.monitoring.parts import NodeParts
+
+TURN_STUCK_S = 15.0
+"""A turn is milliseconds, a slow sync a second. After this the disk does not answer any more."""
+
+NAMED = 8
+"""Partitions named in one message; the rest is counted."""
+
+IN_SYNC_ENTRIES = 1024
+"""A replica counts as in sync when it lacks no more than this of what is committed: under load it is always some turns
+behind, and a thousand entries are a fraction of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    detail: str
+
+
+class Health:
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        self.registered = False
+        self.serving = False
+        self.waiting_for = "its start"
+        """What a node that is not ready yet waits for, in words."""
+
+    def live(self, now_s: float) -> list[Check]:
+        started_s = self._parts.loop.turn_started_s
+        took_s = 0.0 if started_s is None else now_s - started_s
+        stuck = took_s > TURN_STUCK_S
+        detail = f"a turn runs for {took_s:.0f} s: the disk does not answer" if stuck else "turns"
+        return [Check("loop", not stuck, detail)]
+
+    def ready(self, now_s: float) -> list[Check]:
+        parts = self._parts
+        leader = parts.metadata.leader
+        lost = parts.partitions_without_leader()
+        return [
+            *self.live(now_s),
+            Check("serving", self.serving, "listens" if self.serving else f"waits for {self.waiting_for}"),
+            Check(
+                "registered", self.registered,
+                "the cluster knows this node" if self.registered
+                else "not registered yet: a majority of the nodes must be up",
+            ),
+            Check(
+                "metadata", parts.reachable(leader),
+                f"led by node {leader}" if parts.reachable(leader)
+                else "no leader: a majority of the nodes must be up and reach each other",
+            ),
+            Check(
+                "partitions", not lost,
+                "all have a leader" if not lost else f"{len(lost)} without a leader: {', '.join(lost[:NAMED])}",
+            ),
+            Check("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
+        ]  # fmt: skip
+
+    def status(self, now_s: float) -> dict[str, Any]:
+        """The node's own word on itself, for `holdfast node status` and `node health`."""
+        checks = self.ready(now_s)
+        return {
+            "node": self._parts.node_id,
+            "version": self._parts.version,
+            "ready": all(check.ok for check in checks),
+            "problems": [f"{check.name}: {check.detail}" for check in checks if not check.ok],
+            "draining": self._parts.drain.active,
+            "leads": len(self._parts.drain.led()),
+            "replicas": sum(1 for _ in self._parts.replicas.all_open()),
+            "behind": self.behind(),
+            "free_bytes": self._parts.disk.free_bytes(),
+        }
+
+    def behind(self) -> list[dict[str, Any]]:
+        """Replicas of the groups led here that lack more than they should."""
+        found: list[dict[str, Any]] = []
+        for number, group in self._parts.host.groups.items():
+            if not group.is_leader:
+                continue
+            for node, (up, lag) in self._parts.followers(group).items():
+                if not up or lag > IN_SYNC_ENTRIES:
+                    found.append({"partition": self._parts.name_of(number), "node": node, "up": up, "entries": lag})
+        return found

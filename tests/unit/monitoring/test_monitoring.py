@@ -1,0 +1,179 @@
+"""What operators see of three real nodes: metrics, health, and leaderships that move away before a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from node.listener import AdminError
+from node.monitoring.http import MAX_CONNECTIONS, MAX_HEAD_BYTES
+from tests.unit.listener.cluster import Cluster
+from tests.unit.listener.peer import eventually
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path) as three:
+        await three.create("trades", partitions=3)
+        yield three
+
+
+async def ask(port: int, request: bytes) -> tuple[int, bytes]:
+    """Status and body; (0, b"") when the node hung up without an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        answer = await reader.read()
+    except ConnectionError:
+        return 0, b""
+    finally:
+        writer.close()
+    if not answer:
+        return 0, b""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def get(port: int, path: str) -> tuple[int, bytes]:
+    return await ask(port, f"GET {path} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
+
+
+async def numbers(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    status, body = await get(port, "/metrics")
+    assert status == 200
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+async def problems(port: int) -> dict[str, str]:
+    _, body = await get(port, "/health/ready")
+    return {check["name"]: check["detail"] for check in json.loads(body)["checks"] if not check["ok"]}
+
+
+async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: Cluster) -> None:
+    leader = cluster.leader("trades", "1")
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    cluster.broker(leader).handle("trades", "1").append([b"\x00Sw\xa1\x01a", b"\x00Sw\xa1\x01b"], done.set_result)
+    await done
+    found = await numbers(cluster.monitoring[leader])
+    partition = (("log", "trades"), ("partition", "1"))
+    assert found["holdfast_partition_leader", partition] == 1
+    assert found["holdfast_partition_events_total", partition] == 2
+    assert found["holdfast_ready", ()] == 1
+    assert found["holdfast_partitions_without_leader", ()] == 0
+    assert found["holdfast_turns_total", ()] >= found["holdfast_syncs_total", ()] >= 1
+    for other in cluster.nodes:
+        if other != leader:
+            assert found["holdfast_peer_up", (("peer", str(other)),)] == 1
+            lag = ("holdfast_replica_lag_entries", (("log", "trades"), ("partition", "1"), ("replica", str(other))))
+            assert found[lag] >= 0
+    assert found["holdfast_listener_connections_open", (("listener", "default"),)] == 0
+
+
+async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: Cluster) -> None:
+    last = cluster.leader("trades", "0")
+    assert (await get(cluster.monitoring[last], "/health/ready"))[0] == 200
+    for number in [n for n in cluster.nodes if n != last]:
+        await cluster.lose(number)
+    await eventually(lambda: not all(check.ok for check in cluster.nodes[last]._health.ready(now_s=0.0)))
+    assert (await get(cluster.monitoring[last], "/health/ready"))[0] == 503
+    found = await problems(cluster.monitoring[last])
+    assert "majority" in found["metadata"]
+    assert (await get(cluster.monitoring[last], "/health/live"))[0] == 200
+
+
+async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Cluster) -> None:
+    health = cluster.nodes[1]._health
+    loop = cluster.nodes[1]._loop
+    await eventually(lambda: loop.turn_started_s is None)
+    loop.turn_started_s = 100.0
+    (check,) = health.live(now_s=116.0)
+    assert not check.ok
+    assert "disk" in check.detail
+    assert health.live(now_s=101.0)[0].ok
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"hello\r\n\r\n", 400),
+        (b"HEAD /metrics HTTP/1.0\r\n\r\n", 200),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n", 0),
+        (b"AMQP\x00\x01\x00\x00" + b"\r\n\r\n", 400),
+    ],
+)
+async def test_anything_else_is_answered_or_cut(cluster: Cluster, request_bytes: bytes, status: int) -> None:
+    found, body = await ask(cluster.monitoring[1], request_bytes)
+    assert found == status
+    assert bool(body) == (status >= 400)
+    assert (await get(cluster.monitoring[1], "/health/ready"))[0] == 200
+
+
+async def test_silent_scrapers_do_not_add_up(cluster: Cluster) -> None:
+    """They are bounded, and each is cut when its time is over."""
+    silent = [await asyncio.open_connection("127.0.0.1", cluster.monitoring[1]) for _ in range(MAX_CONNECTIONS)]
+    server = cluster.nodes[1]._monitoring
+    await eventually(lambda: len(server._open) == MAX_CONNECTIONS)
+    assert await get(cluster.monitoring[1], "/health/live") == (0, b"")
+    for _, writer in silent:
+        writer.close()
+    await eventually(lambda: not server._open)
+    assert (await get(cluster.monitoring[1], "/health/live"))[0] == 200
+
+
+async def test_a_drained_node_leads_nothing_until_it_is_resumed(cluster: Cluster) -> None:
+    await cluster.move("trades", "0", 1)
+    status = await cluster.broker(1).admin("node.drain", {"node": 1})
+    assert status["leads"] == 0
+    assert not status["ready"]
+    assert await problems(cluster.monitoring[1]) == {"draining": "being emptied"}
+    assert 1 not in {cluster.broker(1).leader("trades", str(number)) for number in range(3)}
+
+    # What falls to it all the same is handed on.
+    other = cluster.leader("trades", "0")
+    group = cluster.broker(other).handle("trades", "0").group
+    before = group.term
+    group.transfer(1)
+    await eventually(lambda: group.term >= before + 2 and cluster.leaders("trades") not in ([], [1]))
+
+    status = await cluster.broker(1).admin("node.resume", {"node": 1})
+    assert not status["draining"]
+    await cluster.move("trades", "0", 1)
+    assert (await get(cluster.monitoring[1], "/health/ready"))[0] == 200
+
+
+async def test_a_node_that_stops_hands_its_leaderships_on_first(cluster: Cluster) -> None:
+    """Its successor leads in the next term by transfer, and so without waiting for a timeout."""
+    await cluster.move("trades", "0", 2)
+    group = cluster.broker(2).handle("trades", "0").group
+    leaving = cluster.nodes.pop(2)
+    await leaving.stop()
+    assert not group.is_leader
+    assert group.leader in (1, 3)
+
+
+async def test_nobody_is_drained_by_mistake(cluster: Cluster) -> None:
+    with pytest.raises(AdminError, match="this is node 1"):
+        await cluster.broker(1).admin("node.drain", {"node": 2})
+    assert not cluster.nodes[1]._drain.active
+
+
+async def test_a_replica_that_is_away_is_told_by_its_leaders(cluster: Cluster) -> None:
+    gone = 3
+    await cluster.move("trades", "0", 1)
+    await cluster.lose(gone)
+    await eventually(lambda: not cluster.nodes[1]._network.is_up(gone))
+    status = await cluster.broker(1).admin("node.status", {})
+    assert {item["node"] for item in status["behind"]} == {gone}
+    assert "trades/0" in {item["partition"] for item in status["behind"]}
