@@ -17,7 +17,7 @@ from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged
 from node.storage.journal import sync_directory
 
 FORMAT = b"holdfast-storage 4\n"
-PARTS = ("db", "journal", "lock", "synced")
+PARTS = ("db", "journal", "lock", "synced", "discovery.json", "discovery.json.new", "discovery.lock")
 
 
 def take_lock(path: Path) -> int:

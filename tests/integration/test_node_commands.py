@@ -1,4 +1,4 @@
-"""`holdfast node ...` against real nodes: health by the word of each, and a node that is emptied before it is stopped."""
+"""`holdfast node ...` against real nodes: health by the word of each, and emptying one before it is stopped."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ async def test_a_drained_node_leads_nothing_until_it_is_resumed(cluster: Cluster
     assert 1 not in {cluster.broker(1).leader("trades", str(number)) for number in range(3)}
 
     # What falls to it all the same is handed on.
+    await eventually(lambda: cluster.leaders("trades"))
     other = cluster.leader("trades", "0")
     group = cluster.broker(other).handle("trades", "0").group
     before = group.term
