@@ -39,7 +39,8 @@ class Drain:
         self._host = host
         self._peers = peers
         self._changes = changes
-        self._tried_s: dict[int, float] = {}
+        self._tried: dict[int, tuple[int, float]] = {}  # group -> term and time of the last attempt
+        self._again: asyncio.TimerHandle | None = None
         self.active = False
         changes.subscribe(self._changed)
 
@@ -84,12 +85,16 @@ class Drain:
     def resume(self) -> None:
         """Leaderships are welcome again; the preferred ones come back by themselves."""
         self.active = False
-        self._tried_s.clear()
+        self._tried.clear()
         log.info("draining has ended: leaderships are welcome again")
 
     def _changed(self) -> None:
         if self.active:
             self._move()
+
+    def _retry(self) -> None:
+        self._again = None
+        self._changed()
 
     def _move(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -98,14 +103,17 @@ class Drain:
             if group.leader is not None:
                 held[group.leader] += 1
         for number in self.led():
-            if now_s - self._tried_s.get(number, -RETRY_S) < RETRY_S:
-                continue
             group = self._host.groups[number]
+            if self._again is None:
+                self._again = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
+            term, tried_s = self._tried.get(number, (0, 0.0))
+            if term == group.term and now_s - tried_s < RETRY_S:
+                continue
             candidates = self._candidates(group)
             if candidates:
                 target = min(candidates, key=lambda node: (held[node], node))
                 held[target] += 1
-                self._tried_s[number] = now_s
+                self._tried[number] = (group.term, now_s)
                 log.info("group %d, term %d: leadership goes to node %d", number, group.term, target)
                 group.transfer(target)
 
