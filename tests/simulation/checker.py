@@ -6,6 +6,7 @@
 * Leader completeness: whoever becomes leader holds what was committed before.
 * Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered with
   Discarded is nowhere; nobody is answered twice.
+* Confirmed reads: what a leader answers is not older than what anybody was told before the question.
 * State machines agree: a checkpoint at an index has the same bytes on all nodes, also after restarts.
 
 A violation is raised at the step that causes it, so the trace ends where the damage was done. It is no `Exception`:
@@ -42,6 +43,8 @@ class GroupJudge:
         self.leaders: dict[int, int] = {}
         self.unanswered: dict[int, int] = {}
         self.highest = 0
+        self.acknowledged_index = 0
+        self.confirmed_reads = 0
         self.outcomes = {"Committed": 0, "Discarded": 0, "Unknown": 0}
         self._terms: dict[int, int] = {}
         self._discarded: set[tuple[int, int]] = set()
@@ -129,10 +132,21 @@ class GroupJudge:
             if kind == "Committed" and self._terms.get(index) != term:
                 found = self._terms.get(index)
                 raise Violation(f"group {self.group_id}: {index} of term {term} was acknowledged, but there is {found}")
-            if kind == "Discarded":
+            if kind == "Committed":
+                self.acknowledged_index = max(self.acknowledged_index, index)
+            elif kind == "Discarded":
                 self._discarded.add((index, term))
 
         return answered
+
+    def confirmed(self, node: int, asked_at: int, index: int, applied: int) -> None:
+        """A read was answered from `index`; it was asked when `asked_at` was the last that anybody knew of."""
+        self.confirmed_reads += 1
+        if not asked_at <= index <= applied:
+            raise Violation(
+                f"group {self.group_id}: node {node} answers a read at {index} (it applied {applied}), asked when "
+                f"{asked_at} was acknowledged"
+            )
 
     def refused(self) -> None:
         """The proposal that was announced last was not taken."""

@@ -6,13 +6,15 @@ that ends breaks the calls under way; what became of those is for the log to say
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.metadata import LogRecord, Ok, alter_log, create_log, delete_log, encode_command, register_node
 from cluster.metadata import metadata_pb2 as pb
-from cluster.raft import METADATA_GROUP, Committed, Outcome, RaftError, stored_groups
+from cluster.raft import METADATA_GROUP, Committed, Discarded, Outcome, RaftError, stored_groups
 from node.partition.api import After, Appended, AppendOutcome
+from node.partition.batch import encode
 from node.partition.reader import LocalReader
 from tests.simulation.checker import Violation
 from tests.simulation.events import PartitionJudge
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 RETRY_S = 0.05
+MARK_EVERY_S = 0.15
 SIZES = (0, 10, 200)
 READ_BYTES = 400
 
@@ -64,8 +67,16 @@ class ClusterLoad:
             clients.send()
 
     def _read(self) -> None:
+        self._read_confirmed()
         for clients in self._partitions.values():
             clients.read()
+
+    def _read_confirmed(self) -> None:
+        """Of one group, from whoever believes to lead it."""
+        judge = self._schedule.judges[self._schedule.randomness.choice(list(self._schedule.judges))]
+        for node in self._schedule.nodes.values():
+            if node.leads(judge.group_id):
+                node.read_confirmed(judge)
 
     def _upkeep(self) -> None:
         for node in self._schedule.nodes.values():
@@ -246,6 +257,7 @@ class PartitionClients:
         self._position = -1
         self._markers: set[bytes] = set()
         self._marked = True
+        self._mark_again_at = 0.0
 
     def _leaders(self) -> list[SimNode]:
         return [node for node in self._schedule.nodes.values() if node.leads(self.judge.group_id)]
@@ -274,11 +286,32 @@ class PartitionClients:
                 return
             if isinstance(outcome, Appended):
                 self.judge.acknowledge(kept, outcome)
+                if not self._schedule.chaos_over and self._schedule.randomness.random() < 0.2:
+                    self._go_on(node)
                 self._marked = self._marked or not self._markers.isdisjoint(kept)
             elif outcome.certainly_not_appended:
                 self.judge.never(kept)
 
         replica.append(records, done)
+
+    def _go_on(self, node: SimNode) -> None:
+        """Some write again from inside the answer, in the middle of a turn, to whatever group."""
+        schedule = self._schedule
+        led = [group_id for group_id in node.host.groups if group_id and node.leads(group_id)]
+        if not led:
+            return
+        group_id, record = schedule.randomness.choice(led), self._record()
+        judge = schedule.judges[group_id]
+        assert isinstance(judge, PartitionJudge)
+
+        def done(outcome: Outcome) -> None:
+            if isinstance(outcome, Discarded):
+                judge.never([record])
+            elif isinstance(outcome, Committed) and not judge.holds(record):
+                raise Violation(f"group {group_id}: {record!r} was acknowledged, but is nowhere")
+
+        with contextlib.suppress(RaftError):
+            node.host.groups[group_id].propose(encode([record], node.clock.wall_ms()), done)
 
     # ---- reading
 
@@ -337,7 +370,8 @@ class PartitionClients:
 
     def drain(self) -> bool:
         """Everybody has the answers, and one more event went through."""
-        if not self._marked:
+        if not self._marked and self._schedule.now >= self._mark_again_at:
+            self._mark_again_at = self._schedule.now + MARK_EVERY_S
             for node in self._leaders():
                 marker = b"final %d" % self._schedule.unique()
                 self._markers.add(marker)

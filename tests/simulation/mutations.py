@@ -9,21 +9,32 @@ those cost time and not safety, or need a sequence that random search hits too s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 from unittest import mock
 
 from pysyncobj import syncobj as library
 
+from cluster.metadata.state import State
+from cluster.raft import Discarded, Group, Turn
 from cluster.raft.core import Core, Member
 from cluster.raft.guard import Guard
 from cluster.raft.host import Host
 from cluster.raft.journal import Journal
 from cluster.raft.lazy import LazySlice
 from cluster.raft.progress import Progress
+from cluster.raft.proposals import Proposals
 from cluster.raft.raft_pb2 import AppendEntries
+from cluster.raft.reads import ReadDone
+from node.partition.batch import BatchHead
+from node.partition.machine import PartitionMachine
+from node.partition.producers import ALL_NEW, Known, Producer, Producers, Refusal
+from node.storage import journal as store_journal
+from node.storage.journal import Position, Record
 from tests.simulation.disk import SimDisk
+from tests.simulation.nodes import SimNode
 from tests.simulation.plan import LogPlan, Plan
 
 Apply = Callable[[], contextlib.AbstractContextManager[None]]
@@ -49,6 +60,11 @@ def crashing(plan: Plan) -> Plan:
     weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, "flip": 0.0}
     options = replace(plan.options, durability="fsync", eager_appends=True)
     return plan.varied(weights=weights, power_loss=True, options=options, disk="memory")
+
+
+def on_files(plan: Plan) -> Plan:
+    """The store is one of files, and a bit turns in one of them."""
+    return plan.varied(disk="journal", weights={**plan.weights, "flip": 2.0, "crash": 2.0, "start": 4.0})
 
 
 def alone(plan: Plan) -> Plan:
@@ -206,6 +222,182 @@ def hard_state_apart() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def messages_before_sync() -> Iterator[None]:
+    """A6, A9: what a turn promises leaves before its sync."""
+
+    def promise_first(node: SimNode, turn: Turn) -> None:
+        begun = node.disk.begin_sync()
+        node.after(node.schedule.now + 0.005, lambda: node.disk.end_sync(begun))
+        node._release(turn)
+
+    with mock.patch.object(SimNode, "_sync", promise_first):
+        yield
+
+
+@contextlib.contextmanager
+def votes_not_synced() -> Iterator[None]:
+    """A6: a vote asks for no sync."""
+    with mock.patch.object(Host, "_note_vote", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_too_new() -> Iterator[None]:
+    """A checkpoint claims one entry more than its state has seen."""
+    put = Journal.put_checkpoint
+
+    def claim_more(journal: Journal, index: int, state: bytes) -> None:
+        put(journal, min(index + 1, journal.commit), state)
+
+    with mock.patch.object(Journal, "put_checkpoint", claim_more):
+        yield
+
+
+@contextlib.contextmanager
+def no_checksums() -> Iterator[None]:
+    """Damage in the files of the store looks like data."""
+    with mock.patch.object(store_journal, "crc32c", return_value=0):
+        yield
+
+
+@contextlib.contextmanager
+def no_watermark() -> Iterator[None]:
+    """A journal that lost its durable end is taken for one with a torn tail."""
+    scan = store_journal.Journal.scan
+
+    def scan_anything(journal: store_journal.Journal, start: Position, durable: Position) -> Iterator[Record]:
+        return scan(journal, start, Position(0, 0))
+
+    with mock.patch.object(store_journal.Journal, "scan", scan_anything):
+        yield
+
+
+# ---------------------------------------------------------------- proposals and reads
+
+
+@contextlib.contextmanager
+def outcome_without_term() -> Iterator[None]:
+    """A13: whatever is applied at a proposal's index is taken for it."""
+    applied = Proposals.applied
+
+    def any_term(proposals: Proposals, index: int, term: int, result: object) -> None:
+        waiting = [replace(one, term=term) for one in proposals._waiting.get(index, ())]
+        if waiting:
+            proposals._waiting[index] = waiting
+        applied(proposals, index, term, result)
+
+    with mock.patch.object(Proposals, "applied", any_term):
+        yield
+
+
+@contextlib.contextmanager
+def unknown_is_discarded() -> Iterator[None]:
+    """L16: who waited too long is told that it certainly did not happen."""
+
+    def give_up(proposals: Proposals, terms_before: int) -> None:
+        proposals.give_up_at = float("inf")
+        proposals._end_older(terms_before, Discarded)
+
+    with mock.patch.object(Proposals, "give_up", give_up):
+        yield
+
+
+@contextlib.contextmanager
+def reads_not_confirmed() -> Iterator[None]:
+    """A16: who believes to lead answers."""
+
+    def answer(group: Group, done: ReadDone) -> None:
+        done(group.applied_index)
+
+    with mock.patch.object(Group, "read_index", answer):
+        yield
+
+
+# ---------------------------------------------------------------- state machines
+
+
+@contextlib.contextmanager
+def producers_not_in_checkpoint() -> Iterator[None]:
+    """What is known of producers does not survive a restart."""
+    with mock.patch.object(Producers, "rows", return_value=[]):
+        yield
+
+
+@contextlib.contextmanager
+def restored_without_digests() -> Iterator[None]:
+    """A restart forgets which events were stored last, but not their numbers."""
+    begin = Producers.__init__
+
+    def forget(producers: Producers, rows: Iterable[Producer] = ()) -> None:
+        known = list(rows)
+        for row in known:
+            row.batches, row.digests = bytearray(), bytearray()
+        begin(producers, known)
+
+    with mock.patch.object(Producers, "__init__", forget):
+        yield
+
+
+@contextlib.contextmanager
+def no_dedup() -> Iterator[None]:
+    """What comes again is stored again."""
+    judge = Producers.judge
+
+    def all_new(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return verdict if isinstance(verdict, Refusal) else ALL_NEW
+
+    with mock.patch.object(Producers, "judge", all_new):
+        yield
+
+
+@contextlib.contextmanager
+def gaps_allowed() -> Iterator[None]:
+    """A number behind a gap is taken."""
+    judge = Producers.judge
+
+    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "out-of-order" else verdict
+
+    with mock.patch.object(Producers, "judge", take):
+        yield
+
+
+@contextlib.contextmanager
+def no_fencing() -> Iterator[None]:
+    """A producer whose id was taken over may go on."""
+    judge = Producers.judge
+
+    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "producer-stolen" else verdict
+
+    with mock.patch.object(Producers, "judge", take):
+        yield
+
+
+@contextlib.contextmanager
+def requests_not_remembered() -> Iterator[None]:
+    """A metadata command that comes again is carried out again."""
+    with mock.patch.object(State, "_remember", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def local_clock_in_apply() -> Iterator[None]:
+    """A replica gives events the time at which *it* applies them."""
+    store = PartitionMachine._store
+    drifting = count()
+
+    def by_own_clock(machine: PartitionMachine, index: int, head: BatchHead, *rest: Any) -> Any:
+        return store(machine, index, replace(head, max_timestamp_ms=head.max_timestamp_ms + next(drifting)), *rest)
+
+    with mock.patch.object(PartitionMachine, "_store", by_own_clock):
+        yield
+
+
+@contextlib.contextmanager
 def library_random() -> Iterator[None]:
     """The bare library draws from the module `random`; give it the schedule's generator and the module back."""
     with mock.patch.object(library, "random", library.random):
@@ -217,8 +409,23 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "no-vote-dedup": Mutation(no_vote_dedup, contested_by_five),
     "no-commit-clamp": Mutation(no_commit_clamp, replaying),
     "no-sync": Mutation(no_sync, crashing),
+    "messages-before-sync": Mutation(messages_before_sync, crashing),
+    "votes-not-synced": Mutation(votes_not_synced, contested),
     "forgotten-vote": Mutation(forgotten_vote, contested),
     "forgotten-term": Mutation(forgotten_term, contested),
     "commit-before-own-sync": Mutation(commit_before_own_sync, alone),
     "hard-state-apart": Mutation(hard_state_apart, crashing),
+    "checkpoint-too-new": Mutation(checkpoint_too_new, crashing),
+    "no-checksums": Mutation(no_checksums, on_files),
+    "no-watermark": Mutation(no_watermark, on_files),
+    "outcome-without-term": Mutation(outcome_without_term, as_drawn),
+    "unknown-is-discarded": Mutation(unknown_is_discarded, as_drawn),
+    "reads-not-confirmed": Mutation(reads_not_confirmed, as_drawn),
+    "producers-not-in-checkpoint": Mutation(producers_not_in_checkpoint, crashing),
+    "restored-without-digests": Mutation(restored_without_digests, crashing),
+    "no-dedup": Mutation(no_dedup, as_drawn),
+    "gaps-allowed": Mutation(gaps_allowed, as_drawn),
+    "no-fencing": Mutation(no_fencing, as_drawn),
+    "requests-not-remembered": Mutation(requests_not_remembered, as_drawn),
+    "local-clock-in-apply": Mutation(local_clock_in_apply, as_drawn),
 }

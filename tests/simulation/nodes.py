@@ -380,6 +380,15 @@ class SimNode:
         self._calls[token] = broken
         return lambda: self._calls.pop(token, None) is not None
 
+    def read_confirmed(self, judge: GroupJudge) -> None:
+        group, asked_at, hang_up = self.host.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
+
+        def done(index: int | None) -> None:
+            if hang_up() and index is not None:
+                judge.confirmed(self.id, asked_at, index, group.applied_index)
+
+        group.read_index(done)
+
     def partition(self, group_id: int) -> PartitionReplica | None:
         return self.replicas.partition(group_id) if self.is_running else None
 
@@ -396,6 +405,10 @@ class SimNode:
             f"commit {g.commit_index} applied {g.applied_index} leader {g.leader}"
             for g in self.host.groups.values()
         )
+
+
+def _nothing() -> None:
+    """Who hears nothing asks again."""
 
 
 def term_at(group: Group, index: int) -> int | None:

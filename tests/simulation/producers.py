@@ -50,7 +50,7 @@ class NumberedProducer:
         self._id: int | None = None if randomness.random() < 0.3 else ID_FROM + place
         self._epoch: int | None = None
         near_the_end = SEQUENCES - randomness.randint(1, 40)
-        self._last: int | None = near_the_end if randomness.random() < 0.2 else None
+        self.last: int | None = near_the_end if randomness.random() < 0.2 else None
         self._window: list[_Sent] = []
         self._asked = 0
         self._link: _Link | None = None
@@ -62,7 +62,7 @@ class NumberedProducer:
 
     def produce(self, count: int) -> None:
         self._asked = min(self._asked + count, WINDOW)
-        if self._schedule.randomness.random() < 0.01 and self._epoch is not None and not self._schedule.chaos_over:
+        if self._schedule.randomness.random() < 0.02 and self._epoch is not None and not self._schedule.chaos_over:
             self._is_taken_over()
         self._go_on()
 
@@ -79,8 +79,10 @@ class NumberedProducer:
             link.go_on_as_a_ghost()
         assert self._epoch is not None
         self._epoch += 1
-        self._last = None
+        self.last = None
         self._window = []
+        if not self._trying:
+            self._retry_soon()
 
     # ---- connecting
 
@@ -108,7 +110,7 @@ class NumberedProducer:
         self._schedule.at(self._schedule.now + self._schedule.randomness.uniform(0.1, 1.0) * RETRY_S, again)
 
     def _open(self, node: SimNode) -> None:
-        wish = (self._id, self._epoch, (self._window[0].number - 1) % SEQUENCES if self._window else self._last)
+        wish = (self._id, self._epoch, (self._window[0].number - 1) % SEQUENCES if self._window else self.last)
         epoch_asked = self._epoch
         hang_up = node.call(self._retry_soon)
 
@@ -134,8 +136,8 @@ class NumberedProducer:
         if not isinstance(result, Opened):
             raise Violation(f"group {self._judge.group_id}: producer {self._id} may not open: {result}")
         self._id, self._epoch = result.producer_id, result.epoch
-        if self._last is None:
-            self._last = result.last_sequence
+        if self.last is None:
+            self.last = result.last_sequence
         self._link = _Link(self, self._schedule, self._judge, node, self._id, self._epoch, list(self._window))
         self._link.fill()
 
@@ -145,12 +147,12 @@ class NumberedProducer:
         """New ones, as far as it was asked for some."""
         made: list[_Sent] = []
         while self._asked and len(made) < count and len(self._window) < WINDOW:
-            assert self._last is not None
+            assert self.last is not None
             self._asked -= 1
             self._made += 1
-            self._last = (self._last + 1) % SEQUENCES
+            self.last = (self.last + 1) % SEQUENCES
             size = self._schedule.randomness.choice((0, 20, 150))
-            sent = _Sent(self._last, b"%s.%d." % (self.name, self._made) + b"y" * size)
+            sent = _Sent(self.last, b"%s.%d." % (self.name, self._made) + b"y" * size)
             self._window.append(sent)
             made.append(sent)
         return made
@@ -230,7 +232,7 @@ class _Link:
 
     def _check(self, failure: Failed) -> None:
         """Behind another refusal on the same link anything may be refused; else only one that was taken over may."""
-        fenced = self._is_ghost and failure.kind == "producer_stolen"
+        fenced = self._is_ghost and failure.kind in ("producer_stolen", "out_of_order")
         if not failure.retriable and failure.kind != "deleted" and not fenced and not self._is_broken:
             raise Violation(f"group {self._judge.group_id}: producer {self._who} kept the rules and hears {failure}")
 
@@ -240,10 +242,9 @@ class _Link:
             self._producer.broken(self)
 
     def go_on_as_a_ghost(self) -> None:
-        """Its producer has another instance now; it sends something more all the same."""
+        """Its producer has another instance now; it sends something more all the same, and has lost count."""
         self._is_ghost = True
-        if not self._is_broken and not self._again:
-            last = self._producer._last
-            if last is not None:
-                record = b"%s.ghost %d" % (self._producer.name, self._schedule.unique())
-                self._send([_Sent((last + 1) % SEQUENCES, record)])
+        last = self._producer.last
+        if not self._is_broken and not self._again and last is not None:
+            record = b"%s.ghost %d" % (self._producer.name, self._schedule.unique())
+            self._send([_Sent((last + self._schedule.randomness.choice((0, 1, 5))) % SEQUENCES, record)])

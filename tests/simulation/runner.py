@@ -33,6 +33,9 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "cluster": Kind(),
     "contested": Kind(mutations.contested),
+    "contested-by-five": Kind(mutations.contested_by_five),
+    "crashing": Kind(mutations.crashing),
+    "on-files": Kind(mutations.on_files),
     "bare-library": Kind(mutations.bare, mutations.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(mutations.bare_fifo, mutations.library_random, RawNode, RawLoad),
     **{name: Kind(mutation.plan, mutation.apply) for name, mutation in mutations.BY_SCHEDULES.items()},
