@@ -82,6 +82,8 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_message_size: Annotated[int, msgspec.Meta(ge=1024, le=MAX_MESSAGE_SIZE_LIMIT)] = DEFAULT_MAX_MESSAGE_SIZE
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     idle_timeout_s: Annotated[float, msgspec.Meta(ge=1.0)] = 60.0
+    group_full: Literal["hold", "refuse"] = "hold"
+    group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
     address_map: dict[str, str] = {}
 
     @property

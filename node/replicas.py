@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from cluster.metadata import MetadataView, PartitionRecord
 from cluster.raft import Group, Host, erase_group, stored_groups
 from cluster.rpc import PeerNetwork
 from node.changes import Changes
 from node.partition.api import Failed
+from node.partition.group_words import Assign, Assigned
 from node.partition.index import erase
 from node.partition.replica import PartitionReplica
 from node.storage import RocksDisk
@@ -53,6 +54,7 @@ class Replicas:
     ) -> None:
         self.on_input: Callable[[], None] = _nothing
         self.on_failed: Callable[[Exception], None] = _raise
+        self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id
         self._host = host
         self._disk = disk
@@ -120,6 +122,7 @@ class Replicas:
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         replica.on_damaged = self._damaged
+        replica.owning.on_assign = self.on_assign
         replica.refuse_appends(self._full)
         self._open[group_id] = replica
         log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)

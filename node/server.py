@@ -20,6 +20,7 @@ from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejecte
 from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork
 from node.admin import Administration
+from node.assignment import Assigner
 from node.broker import NodeBroker
 from node.changes import Changes
 from node.config import Config, ListenerSection, parse_address
@@ -186,6 +187,7 @@ class Node:
         )
         for section in config.listener:
             self._listeners.append(self._listener(section, administration))
+        self._replicas.on_assign = Assigner(self._listeners[0].broker, clock.monotonic).assign
         self._view.on_change(self._changes.ring)
         self._changes.subscribe(self._replicas.reconcile)
         self._changes.ring()
@@ -243,6 +245,8 @@ class Node:
                 max_message_size=section.max_message_size,
                 max_connections=section.max_connections,
                 idle_timeout_s=section.idle_timeout_s,
+                group_full=section.group_full,
+                group_hold_s=section.group_hold_s,
             ),
         )
 

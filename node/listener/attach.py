@@ -18,7 +18,7 @@ from typing import Protocol
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from node.listener import errors, routing
 from node.listener.broker import Broker
-from node.listener.claiming import Claimer, hold_all, let_go
+from node.listener.claiming import Claimer, assigned, hold_all, let_go
 from node.listener.egress import Egress
 from node.listener.endpoint import Endpoint, Host
 from node.listener.errors import Refused
@@ -52,6 +52,8 @@ def on_request(host: Attacher, link: Link) -> None:
             host.serve(link, _service(host, link, plan))
         elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
             host.serve(link, _events(host, link, plan, {}))
+        elif plan.membership is not None:  # a claim that was asked for must be let go, even if the peer has left
+            host.errand(_answer_later(host, link, plan))
         else:
             host.spawn(_answer_later(host, link, plan))
     except Refused as refusal:
@@ -133,12 +135,14 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
     try:
         starts: dict[str, Start] = {}
         wait_s = host.config.leader_wait_s
+        if plan.needs_partition:
+            plan, held = await assigned(host, link, plan)
         async with asyncio.timeout(wait_s):
-            if plan.partition is not None:
+            if plan.partition is not None and not plan.assigned:
                 await _until_usable(host, plan, plan.partition)
                 _redirect_away(host, plan, plan.partition)
             granted = await _open_producer(host, plan)
-            if plan.membership is not None:
+            if plan.membership is not None and held is None:
                 held = await hold_all(host, link, plan, _partitions(host.broker, plan))
             if _needs_position(plan):
                 wanted = _partitions(host.broker, plan)

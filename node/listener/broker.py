@@ -110,6 +110,10 @@ class ListenerConfig:
     pending_output_bytes: int = 1024 * 1024
     # Output that even then piles up (settlements, flow) because the peer does not read: above it it is not read either.
     pending_output_limit_bytes: int = 4 * 1024 * 1024
+    # A member of a consumer group for which there is no partition: its attach is held, or refused at once (ES-35).
+    group_full: Literal["hold", "refuse"] = "hold"
+    # So long; then it is refused, so that its peer learns that it was not forgotten.
+    group_hold_s: float = 30.0
     # Deliveries sent and not settled by a consumer, per link: each costs the engine some 500 bytes.
     unsettled_deliveries: int = 20_000
     # A consumer that has reached that bound and settles nothing for so long is told to, and detached.

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
+
+from msgspec import structs
 
 from holdfast.amqp import Link
 from node.listener import errors
-from node.listener.broker import Broker
+from node.listener.broker import Broker, ListenerConfig
 from node.listener.errors import Refused
 from node.listener.holding import Errands, Holding
 from node.listener.routing import Plan
 from node.partition.api import Failed
-from node.partition.group_words import GroupList, ListGroups
+from node.partition.group_words import Assign, Assigned, GroupList, ListGroups
 from node.partition.ownership import Claim, Denied, End, Owned
 
 RETRY_DELAY_S = 0.05
@@ -34,6 +37,7 @@ class Claimer(Errands, Protocol):
     """A connection on which claims are made."""
 
     broker: Broker
+    config: ListenerConfig
 
     @property
     def container(self) -> str:
@@ -62,6 +66,54 @@ def let_go(held: Mapping[str, Holding]) -> None:
     """The attach comes to nothing."""
     for holding in held.values():
         holding.end(End.RELEASED)
+
+
+async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, Holding]]:
+    """The plan with the partition that the nodes choose, and the claim on it. Held until there is one, as long as the
+    configuration allows. Raises Refused."""
+    membership, broker, config = plan.membership, host.broker, host.config
+    assert membership is not None
+    assert membership.group is not None
+    wish = membership.claim(host.container, link.name)
+    question = Assign(plan.log, wish.key, wish.member, wish.identity, broker.node_id)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + config.group_hold_s
+    try:
+        while link.alive:
+            answer = await _advice(broker, question)
+            if isinstance(answer, Failed) and not answer.retriable:
+                raise Refused(errors.group_failed(answer, plan.log))
+            if isinstance(answer, Assigned) and answer.partition is not None:
+                owned = await broker.handle(plan.log, answer.partition).ask_group(wish)
+                if isinstance(owned, Owned):
+                    held = Holding(
+                        broker, host, plan.log, answer.partition, wish.key, owned, durable=membership.durable
+                    )
+                    return replace(plan, partition=answer.partition, assigned=True), {answer.partition: held}
+            if isinstance(answer, Assigned) and config.group_full == "refuse" and not answer.entitled:
+                raise Refused(errors.group_full(plan.log, wish.key, None))
+            if loop.time() > deadline_s:
+                raise Refused(errors.group_full(plan.log, wish.key, config.group_hold_s))
+            await asyncio.sleep(RETRY_DELAY_S)
+        raise Refused(errors.group_full(plan.log, wish.key, None))  # nobody hears it: the peer has left
+    finally:
+        host.errand(_leave(broker, structs.replace(question, leaving=True)))
+
+
+async def _advice(broker: Broker, question: Assign) -> Any:
+    """Of the leader of the log's first partition."""
+    view = broker.describe(question.log)
+    if view is None:
+        raise Refused(errors.log_deleted(question.log))
+    return await broker.handle(question.log, view.partitions[0]).ask_group(question)
+
+
+async def _leave(broker: Broker, question: Assign) -> None:
+    """If it is not heard, it is forgotten there in a few seconds."""
+    try:
+        await _advice(broker, question)
+    except (Refused, KeyError):
+        return  # the log is gone, and who waited for it
 
 
 async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:

@@ -60,7 +60,7 @@ class Egress(Endpoint):
         self._cursors: list[Cursor] = []
         self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
-        self._redirects = plan.bound and host.redirects
+        self._redirects = plan.bound and host.redirects and not plan.assigned
         self._reopening: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries

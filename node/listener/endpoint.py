@@ -130,7 +130,7 @@ class Endpoint:
     def belongs_elsewhere(self) -> bool:
         """The peer follows redirects, and there is one to give it."""
         broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
-        if partition is None or not self.host.redirects:
+        if partition is None or self.plan.assigned or not self.host.redirects:
             return False
         leader = broker.leader(log, partition)
         return leader not in (None, broker.node_id) and routing.redirect(broker, leader, log) is not None

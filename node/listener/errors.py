@@ -150,6 +150,14 @@ def claim_denied(why: Denied, log: str, partition: str, group: str) -> Error:
     )
 
 
+def group_full(log: str, group: str, waited_s: float | None) -> Error:
+    """`waited_s` None: not at all."""
+    text = f"every partition of {log!r} has its receiver in group {group!r}"
+    if waited_s is not None:
+        text += f", for {waited_s:g} s now"
+    return Error(DETACH_FORCED, f"{text}; attach again later")
+
+
 def group_failed(why: Failed, log: str) -> Error:
     return Error(_CONDITIONS.get(why.kind, INTERNAL_ERROR), f"log {log!r}, consumer group: {why.detail}")
 

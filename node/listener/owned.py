@@ -120,9 +120,11 @@ class OwnedEgress(Egress):
     # ------------------------------------------------------------------------------------------------- losing it
 
     def pump(self) -> bool:
+        """What became of a reader matters without credit, too: who was ousted must go, and who was not must be seen at
+        the new leader before its lease is over."""
         for cursor in list(self._ready):
             error = None if cursor.reader is None else cursor.reader.error
-            if error is not None and error.kind in OWNERSHIP_LOST:
+            if error is not None:
                 self._reader_failed(cursor, error)
         return super().pump()
 

@@ -47,10 +47,16 @@ class Plan:
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerWish | None = None  # INGEST only: the sender numbers its events
     membership: Membership | None = None  # EGRESS only: it reads in a group's name, or keeps its position
+    assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
 
     @property
     def bound(self) -> bool:
         return self.partition is not None
+
+    @property
+    def needs_partition(self) -> bool:
+        """A member of a group that leaves the choice to the nodes."""
+        return self.membership is not None and self.membership.group is not None and self.partition is None
 
 
 def plan(link: Link, broker: Broker) -> Plan:
@@ -98,8 +104,8 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
     log, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
     wish = membership.wish_of(link, source, selection)
-    if wish is not None and wish.group is not None and partition is None:
-        raise _not_implemented(f"a member of a consumer group names a partition here ({words.LINK_PARTITION})")
+    if wish is not None and wish.epoch is not None and partition is None:
+        raise _invalid(f"{words.LINK_EPOCH} is a claim on one partition: name it ({words.LINK_PARTITION})")
     return Plan(Kind.EGRESS, address, log, partition, selection, membership=wish)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +27,17 @@ from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ReadError
 from node.partition.appender import Proposer
 from node.partition.commands import encode_group_command
-from node.partition.group_words import GroupAnswer, GroupList, GroupQuestion, GroupRow, ListGroups, Owner, Revoke
+from node.partition.group_words import (
+    Assign,
+    Assigned,
+    GroupAnswer,
+    GroupList,
+    GroupQuestion,
+    GroupRow,
+    ListGroups,
+    Owner,
+    Revoke,
+)
 from node.partition.ownership import Claim, Commit, Delete, Denied, Done, End, EndClaim, Group, Ousted, Owned, Ownership
 
 if TYPE_CHECKING:
@@ -43,6 +53,8 @@ class Owning:
         self._lease_s = lease_s
         self._readers: dict[int, LocalReader] = {}  # by claim
         self._claims: dict[LocalReader, int] = {}
+        self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
+        """Who advises the members of groups, see `node/assignment.py`; the node's to set."""
         self._silent_since: dict[int, float] = {}  # by claim, on the leader's own clock
 
     # ------------------------------------------------------------ readers
@@ -86,6 +98,8 @@ class Owning:
         match question:
             case ListGroups():
                 return self._list(question, *ends)
+            case Assign() if self.on_assign is not None:
+                return await self.on_assign(question)
             case Revoke():
                 return self._revoke(question)
             case Claim():

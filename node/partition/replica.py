@@ -99,7 +99,7 @@ class PartitionReplica:
         self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
         self._now_ms = now_ms
         self._watches = Watches()
-        self._owning = Owning(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
+        self.owning = Owning(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self._readers: set[LocalReader] = set()
         self._trim_under_way = False
         self.cache = BatchCache(self.limits.cache_bytes)
@@ -135,7 +135,7 @@ class PartitionReplica:
             failure = self._appender.not_leader(group.leader)
             self._appender.fail_waiting(failure)
             self._end_readers(_read_error(failure))
-            self._owning.not_leading()
+            self.owning.not_leading()
             self._trim_under_way = False
         if self.on_role_change is not None:
             self.on_role_change(self)
@@ -158,7 +158,7 @@ class PartitionReplica:
             elif isinstance(effect, Fence):
                 self._watches.tell(effect)
             elif isinstance(effect, Ousted):
-                self._owning.ousted(effect)
+                self.owning.ousted(effect)
             else:
                 self._forget(effect, batch)
         if isinstance(result, Rejected):
@@ -275,12 +275,12 @@ class PartitionReplica:
     async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
         if self._closed is not None or not self.is_leader:
             return self._closed or self._appender.not_leader(self.group.leader)
-        return await self._owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
+        return await self.owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
 
     def check_owners(self, now_s: float) -> None:
         """If this node leads: owners that were silent too long lose their claims. Call it about twice a second."""
         if self.is_leader:
-            self._owning.check(self.group, now_s, self._now_ms())
+            self.owning.check(self.group, now_s, self._now_ms())
 
     # ------------------------------------------------------------ out
 
@@ -294,12 +294,12 @@ class PartitionReplica:
         else:
             self._readers.add(reader)
             if owner is not None:
-                self._owning.register(owner, reader)
+                self.owning.register(owner, reader)
         return reader
 
     def forget_reader(self, reader: LocalReader) -> None:
         self._readers.discard(reader)
-        self._owning.forget(reader)
+        self.owning.forget(reader)
         if not self._readers:
             self.cache.clear()
 

@@ -98,7 +98,7 @@ async def test_the_same_link_goes_on_when_its_socket_died_unseen(node: SingleNod
     async with Peer(node.port, container="a") as first, Peer(node.port, container="b") as second:
         await attached(first, terms(epoch=2), name="mine")
         replica = node.logs["trades"]["0"]
-        replica._owning.not_leading()  # as a new leader finds itself: owners it has not heard of
+        replica.owning.not_leading()  # as a new leader finds itself: owners it has not heard of
         assert (await refusal(second, terms(epoch=2), name="mine")).condition == LOCKED
         async with Peer(node.port, container="a") as again:
             link = await attached(again, terms(epoch=2), name="mine")
