@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         properties = _partition_property(partition)
         desired: tuple[str, ...] = ()
         if identity is not None:
-            properties, desired = {**properties, **identity}, (wire.IDEMPOTENT_CAPABILITY,)
+            properties, desired = {**properties, **identity, wire.IMPLIED_NUMBERS: True}, (wire.IDEMPOTENT_CAPABILITY,)
         source = Source(outcomes=wire.OUTCOMES)
         link = self._engine.open_sender(
             address, source=source, properties=properties, desired_capabilities=desired

@@ -29,6 +29,9 @@ IDEMPOTENT_CAPABILITY: Final = "com.microsoft:idempotent-producer"
 PRODUCER_ID: Final = "com.microsoft:producer-id"
 PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"
+# A link property: who says it, and is answered it, may leave the three out of an event whose number is the one behind
+# that of the event before it on the link.
+IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 NOT_ALLOWED: Final = "amqp:not-allowed"  # of an attach: numbers that the partition does not know (any more)

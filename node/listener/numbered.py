@@ -41,14 +41,16 @@ class NumberedIngest(Ingest):
         assert plan.partition is not None
         self._partition = plan.partition
         self._opened = opened
-        self._numbers = NumberReader(opened.producer_id, opened.epoch, plan.partition)
+        self._implied = link.remote_properties.get(words.IMPLIED_NUMBERS) is True
+        self._numbers = NumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
         self._window = min(self._window, CREDIT_LIMIT)
         self._ordered = True
         self._watched: PartitionHandle | None = None
         self._end_watch: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        self.accept({words.LINK_PARTITION: symbol(self._partition), **producer.answer(self._opened)})
+        agreed = {words.IMPLIED_NUMBERS: True} if self._implied else {}
+        self.accept({words.LINK_PARTITION: symbol(self._partition), **producer.answer(self._opened), **agreed})
         self._watch()
 
     # -------------------------------------------------------------------------------------------- messages come in

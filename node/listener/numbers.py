@@ -3,7 +3,8 @@
 Problem: the numbers are three entries of the message annotations, a hundred bytes on each message. Decoding them takes
 10 us, the node has 4 for a message. But the annotations of one producer are the same bytes in each message, save for
 the sequence number, and the sequence numbers follow each other. So what a run of messages must begin with can be
-written down and compared in one piece.
+written down and compared in one piece. And who has agreed so at the attach leaves them out of all messages but those
+that do not follow the one before: a link loses nothing and changes no order, so they can be counted.
 
 Rules never broken:
  - what the fast way accepts is what decoding gives: a template is made from a message that was decoded, and matches
@@ -14,7 +15,8 @@ Rules never broken:
    byte for byte;
  - the digest of an event is the CRC-32C of everything behind its message annotations: properties, application
    properties, body and footer, as they came. It leaves out what may differ when the event is sent again: header
-   (delivery-count) and annotations, which belong to the hop.
+   (delivery-count) and annotations, which belong to the hop;
+ - only a message without any header or annotations is counted. One that has some says its number, or is wrong.
 
 Rejected: a regular expression, or unpacking each head on its own (0.5 us and more for each message).
 """
@@ -124,20 +126,32 @@ class _Template:
 class NumberReader:
     """Of one link, whose producer was granted an id and an epoch."""
 
-    def __init__(self, producer_id: int, epoch: int, partition: str) -> None:
+    def __init__(self, producer_id: int, epoch: int, partition: str, *, implied: bool = False) -> None:
+        """`implied`: messages without numbers are counted, from the first one on that says its number."""
         self._producer_id = producer_id
         self._epoch = epoch
         self._partition = partition
+        self._implied = implied
+        self._next: int | None = None  # that of a message that does not say
         self._templates: list[_Template] = []  # the one used last is first
 
     def read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         """The messages in runs. All of them, or those before the wrong one."""
+        first = self._next if self._implied else None
+        if first is not None and _BODY.issuperset([payload[:_NEXT_BYTES] for payload in payloads]):
+            digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
+            self._next = (first + len(payloads)) % SEQUENCES
+            return [Run(0, len(payloads), payloads, self._numbers(first, digests))], None
+        return self._read_stated(payloads)
+
+    def _read_stated(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         for template in self._templates:
             first = template.number_of(payloads[0])
             if first is not None:
                 self._prefer(template)
                 if template.begins(payloads, first):
                     records, digests = template.records(payloads)
+                    self._next = (first + len(payloads)) % SEQUENCES
                     return [Run(0, len(payloads), records, self._numbers(first, digests))], None
                 break
         return self._read_each(payloads)
@@ -157,7 +171,9 @@ class NumberReader:
         wrong: Wrong | None = None
         for position, payload in enumerate(payloads):
             try:
-                events.append(self._read_one(payload))
+                event = self._read_one(payload)
+                self._next = (event.number + 1) % SEQUENCES
+                events.append(event)
             except MalformedMessage as problem:
                 text = f"the message cannot be read: {problem}; correct it, do not resend it"
                 wrong = Wrong(position, Error(DECODE_ERROR, text))
@@ -181,6 +197,8 @@ class NumberReader:
         return runs
 
     def _read_one(self, payload: bytes) -> _Event:
+        if self._implied and self._next is not None and payload[:_NEXT_BYTES] in _BODY:
+            return _Event(self._next, payload, crc32c(payload))
         for template in self._templates:
             number = template.number_of(payload)
             if number is not None:

@@ -132,6 +132,8 @@ PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"  # short; the "owner leve
 PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"  # int; of an attach: the last one, not the next
 PRODUCER_NAMES: Final = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE)
 PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
+IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both ways: true when a message without the three
+# is to have the number behind that of the message before it on the link
 
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"

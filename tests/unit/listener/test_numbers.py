@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp import Message, encode_message, int32, short, symbol, ulong
+from holdfast.amqp import Message, decode_message, encode_message, int32, short, symbol, ulong
 from node.listener.numbers import NumberReader, Run
 from node.partition.api import Numbers
 from tests.unit.listener.producing import (
@@ -236,3 +236,67 @@ def test_a_changed_byte_is_never_taken_for_the_run_that_was_meant(place: int, va
     cold._learn = lambda *_: None  # type: ignore[method-assign]
     expected, expected_wrong = cold.read(payloads)
     assert (found, wrong) == (expected, expected_wrong)
+
+
+# ---------------------------------------------------------------- numbers that are not said
+
+
+def counted(*numbers_or_bodies: int | str) -> list[bytes]:
+    """A number: a message that says it; a text: one that does not."""
+    return [
+        event(7, 1, one, b"n%d" % one) if isinstance(one, int) else body_of(one.encode()) for one in numbers_or_bodies
+    ]
+
+
+def contents(payload: bytes) -> bytes:
+    body = decode_message(payload).body
+    assert isinstance(body, bytes)
+    return body
+
+
+def counting() -> NumberReader:
+    return NumberReader(7, 1, "0", implied=True)
+
+
+def seen(reader: NumberReader, payloads: list[bytes]) -> list[tuple[int, int]]:
+    """(first number, how many) of each run."""
+    runs, wrong = reader.read(payloads)
+    assert wrong is None
+    assert [record for run in runs for record in run.records] == [body_of(contents(one)) for one in payloads]
+    return [(run.numbers.first, run.stop - run.start) for run in runs]
+
+
+def test_a_message_that_does_not_say_its_number_has_the_next_one() -> None:
+    reader = counting()
+    assert seen(reader, counted(5, "a", "b")) == [(5, 3)]
+    assert seen(reader, counted("c", "d")) == [(8, 2)]
+    assert seen(reader, counted("e", 20, "f", 3, "g")) == [(10, 1), (20, 2), (3, 2)]
+    assert seen(reader, counted(2**31 - 2, "x", "y", "z")) == [(2**31 - 2, 4)]
+    assert seen(reader, counted("after the largest")) == [(2, 1)]
+
+
+def test_it_is_the_same_event_whether_it_says_its_number_or_not() -> None:
+    said, unsaid = counting(), counting()
+    (one,), _ = said.read([event(7, 1, n, b"%d" % n) for n in range(1, 9)])
+    unsaid.read([event(7, 1, 0)])
+    (other,), _ = unsaid.read([body_of(b"%d" % n) for n in range(1, 9)])
+    assert (one.records, one.numbers) == (other.records, other.numbers)
+
+
+def test_nothing_is_counted_before_the_first_number_or_without_agreement() -> None:
+    for reader, payloads in ((counting(), counted("a", 5)), (NumberReader(7, 1, "0"), counted(5, "a"))):
+        runs, wrong = reader.read(payloads)
+        assert wrong is not None
+        assert wrong.error.condition == ARGUMENT_ERROR
+        assert payloads[wrong.position] == body_of(b"a")
+        assert sum(run.stop - run.start for run in runs) == wrong.position
+
+
+def test_a_message_with_annotations_says_its_number_or_is_wrong() -> None:
+    reader = counting()
+    assert seen(reader, counted(1)) == [(1, 1)]
+    annotated = body_of(b"a", message_annotations={"x-trace": 1})
+    runs, wrong = reader.read([body_of(b"fine"), annotated])
+    assert [run.numbers.first for run in runs] == [2]
+    assert wrong is not None
+    assert (wrong.position, wrong.error.condition) == (1, ARGUMENT_ERROR)
