@@ -62,7 +62,6 @@ class NumberedLine:
         self._buffer = _Buffer(publisher.partition, stats, settled, unclaimed)
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._publishing: asyncio.Task[None] | None = None  # a batch
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -96,40 +95,36 @@ class NumberedLine:
         finally:
             self._buffer.in_line -= 1
         source = _Batch(publication.contents, partial(self._confirmed, publisher.partition))
-        task = self._loop.create_task(publisher.publish(source), name=f"publish to {publisher.what}")
-        # Before anybody else hears of it: who is called back later finds the batch in its final state.
-        task.add_done_callback(partial(self._ended, publication, source))
-        self._publishing = task
         try:
-            await self._to_its_end(task)
-            return source.offset
-        except HoldfastError as error:
-            if not error.retriable:
-                raise
-            raise UndeliveredError(
-                f"{len(source)} events for {publisher.what} were not confirmed: {error}",
-                count=len(source),
-                advice="send the same batch again, by this producer: what had arrived is not stored twice",
-            ) from error
+            await publisher.publish(source, leave_in_doubt=True)
+        except BaseException as error:
+            if publisher.left_in_doubt(source):
+                await self._to_its_end(publication, source)
+            else:
+                self._ended(publication, source, False)
+            if isinstance(error, HoldfastError) and error.retriable:
+                raise _undelivered(len(source), publisher.what, error) from error
+            raise
+        self._ended(publication, source, True)
+        return source.offset
 
-    async def _to_its_end(self, task: asyncio.Task[None]) -> None:
+    async def _to_its_end(self, publication: Publication, source: _Batch) -> None:
+        """Of a batch whose publisher was cancelled when something of it had been sent."""
+        task = self._loop.create_task(self._publisher.resume(source), name=f"publish to {self._publisher.what}")
+        # Before anybody else hears of it: who is called back later finds the batch in its final state.
+        task.add_done_callback(
+            lambda task: self._ended(publication, source, not task.cancelled() and task.exception() is None)
+        )
         try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if task.cancelled() and not (current is not None and current.cancelling()):
-                raise ClosedError("the producer was closed") from None
-            if not task.done() and self._publisher.in_doubt:
-                await asyncio.wait({task}, timeout=CANCEL_BOUND_S)
+            await asyncio.wait({task}, timeout=CANCEL_BOUND_S)
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-            raise
         finally:
             task.cancel()  # does nothing to a task that has ended
 
-    def _ended(self, publication: Publication, source: _Batch, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is None:
+    def _ended(self, publication: Publication, source: _Batch, good: bool) -> None:
+        if good:
             publication.published(source.first_number)
         else:
             publication.unlock()
@@ -175,8 +170,16 @@ class NumberedLine:
 
     async def ended(self) -> None:
         """After `close`, and that of the network: when nobody is at work here any more."""
-        if self._publishing is not None:
-            await asyncio.wait({self._publishing})
+        async with self._publisher.turn:
+            pass
+
+
+def _undelivered(count: int, what: str, error: HoldfastError) -> UndeliveredError:
+    return UndeliveredError(
+        f"{count} events for {what} were not confirmed: {error}",
+        count=count,
+        advice="send the same batch again, by this producer: what had arrived is not stored twice",
+    )
 
 
 class _Batch:

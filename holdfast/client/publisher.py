@@ -142,39 +142,62 @@ class Publisher:
             self._progress_s = self._loop.time()
             await self._open()
 
-    async def publish(self, source: Source) -> None:
-        """Return when all that `source` gives is accepted; raise when it is given up."""
-        backoff = Backoff()
+    async def publish(self, source: Source, *, leave_in_doubt: bool = False) -> None:
+        """Return when all that `source` gives is accepted; raise when it is given up. `leave_in_doubt`: cancelled when
+        something was sent and is not accepted, it is not given up, but left for `resume`, which must follow at once."""
         self._progress_s = self._loop.time()
         try:
-            while True:
-                self.check_usable()
-                self._decided.clear()
-                self._exhausted = False
-                if self._sender is None:
-                    await self._open()
-                if self._source is None and self._sender is not None:
-                    source.check(self._sender.max_message_size)
-                    self._source, self._next = source, self.identity.next
-                accepted_before = self._stats.accepted
-                self._pump()
-                await self._until_decided()
-                if self._finished:
-                    self.identity.went_on_to(self._next)
-                    return
-                await self._take_back(source)
-                if self._loop.time() >= self._deadline_s:
-                    raise TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s")
-                if self._stats.accepted != accepted_before:
-                    backoff.reset()
-                await backoff.wait()
+            await self._publish(source)
         except BaseException as error:
-            if isinstance(error, FATAL):
-                self.end(error)
-            self._give_up(source)
+            if not (leave_in_doubt and isinstance(error, asyncio.CancelledError) and self.in_doubt):
+                self._failed(source, error)
             raise
-        finally:
-            self._source = None
+
+    def left_in_doubt(self, source: Source) -> bool:
+        return self._source is source
+
+    async def resume(self, source: Source) -> None:
+        """Go on with what was left in doubt."""
+        try:
+            await self._publish(source)
+        except BaseException as error:
+            self._failed(source, error)
+            raise
+
+    def _failed(self, source: Source, error: BaseException) -> None:
+        if isinstance(error, FATAL):
+            self.end(error)
+        self._give_up(source)
+        self._source = None
+
+    async def _publish(self, source: Source) -> None:
+        backoff = Backoff()
+        while True:
+            accepted_before = self._stats.accepted
+            if not (self._in_flight or self._returned):  # else it is resumed
+                await self._send(source)
+            await self._until_decided()
+            if self._finished:
+                self.identity.went_on_to(self._next)
+                self._source = None
+                return
+            await self._take_back(source)
+            if self._loop.time() >= self._deadline_s:
+                raise TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s")
+            if self._stats.accepted != accepted_before:
+                backoff.reset()
+            await backoff.wait()
+
+    async def _send(self, source: Source) -> None:
+        self.check_usable()
+        self._decided.clear()
+        self._exhausted = False
+        if self._sender is None:
+            await self._open()
+        if self._source is None and self._sender is not None:
+            source.check(self._sender.max_message_size)
+            self._source, self._next = source, self.identity.next
+        self._pump()
 
     @property
     def _finished(self) -> bool:
