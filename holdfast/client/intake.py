@@ -42,7 +42,7 @@ class Intake:
         self._network, self._log, self._options, self._stats = network, log, options, stats
         self._lanes: dict[str | None, Lane | NumberedLine] = {}
         self._staged: dict[Lane | NumberedLine, list[Delivery]] = {}
-        self._staged_bytes = 0
+        self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
@@ -89,13 +89,13 @@ class Intake:
             self._room.clear()
         self._idle.clear()
         self.this_turn += events
-        self._staged_bytes += size
+        self.staged_bytes += size
         if self._pumping is None:
             linger_s = options.linger_s
             self._pumping = (
                 self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
             )
-        elif options.linger_s and self._staged_bytes >= options.linger_bytes:
+        elif options.linger_s and self.staged_bytes >= options.linger_bytes:
             self._pumping.cancel()
             self._pumping = self._loop.call_soon(self.pump)
 
@@ -104,7 +104,7 @@ class Intake:
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
-        self.this_turn = self._staged_bytes = 0
+        self.this_turn = self.staged_bytes = 0
         staged, self._staged = self._staged, {}
         for lane, deliveries in staged.items():
             lane.put(deliveries)

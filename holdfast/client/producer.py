@@ -36,8 +36,11 @@ from holdfast.client.options import ProducerOptions
 from holdfast.client.publications import EventList, Together, claim
 from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 
-# `send` gives way to the event loop after so many events, or nothing would move until the buffer is full.
-YIELD_EVENTS = 256
+# `send` gives way to the event loop after so many events, or so many bytes: else nothing would move until the buffer is
+# full. They are a few milliseconds of work, and enough for four partitions to get some hundred each: what a node has to
+# do for each piece that comes is then little for each event.
+YIELD_EVENTS = 1024
+YIELD_BYTES = 1 << 20
 
 
 class ProducerClient:
@@ -148,7 +151,7 @@ class ProducerClient:
         if not intake.has_room:
             await intake.wait_for_room()
         delivery = self._enqueue(event, key, partition, properties, done)
-        if intake.this_turn >= YIELD_EVENTS:
+        if intake.this_turn >= YIELD_EVENTS or intake.staged_bytes >= YIELD_BYTES:
             await asyncio.sleep(0)  # let what was produced go out, and answers come in
         return delivery
 
