@@ -87,7 +87,8 @@ class Handover:
         target = self._preferred
         assert target is not None
         core, options = self._core, self._options
-        able = target in core.connected and self._has_vote(target.id)
+        silent_s = now - core.last_response.get(target, -inf)  # who cannot be heard would not be heard campaigning
+        able = silent_s < options.election_min_s and target in core.connected and self._has_vote(target.id)
         caught_up = able and core.match.get(target, 0) >= core.commit_index
         own_term_applied = core.applied_index >= (core.noop_index or 0)
         if caught_up and own_term_applied and self._target is None:
