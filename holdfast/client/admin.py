@@ -42,7 +42,6 @@ class AdminClient:
     ) -> None:
         self._network = Network(servers, options)
         self._timeout_s = timeout_s
-        self._numbers = itertools.count(1)
 
     async def __aenter__(self) -> AdminClient:
         return self
@@ -178,31 +177,50 @@ class AdminClient:
     async def _request(
         self, kind: str, operation: str, name: str | None, arguments: Mapping[str, Any], *, changes: bool
     ) -> dict[str, Any]:
-        what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
-        unanswered: _Exchange | None = None
+        return await request(
+            self._network, kind, operation, name, arguments, changes=changes, timeout_s=self._timeout_s
+        )
 
-        async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
-            nonlocal unanswered
-            exchange = unanswered = _Exchange(connection, what, bound_s)
-            try:
-                answer = await exchange.run(kind, operation, name, arguments, next(self._numbers))
-            except HoldfastError as error:
-                unanswered = None
-                if changes and exchange.sent and not isinstance(error, AdminError):
-                    raise _outcome_unknown(what, error) from error
-                raise
-            finally:
-                await exchange.close()
-            unanswered = None
-            return answer
 
+_numbers = itertools.count(1)
+
+
+async def request(
+    network: Network,
+    kind: str,
+    operation: str,
+    name: str | None,
+    arguments: Mapping[str, Any],
+    *,
+    changes: bool,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """A request to `$management` of any node. `changes`: it must not be repeated when its outcome is unknown."""
+    what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
+    unanswered: _Exchange | None = None
+
+    async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
+        nonlocal unanswered
+        exchange = unanswered = _Exchange(connection, what, bound_s)
         try:
-            return await self._network.ask(question, what, timeout_s=self._timeout_s)
-        except TimeoutExpiredError as error:
-            # The time was up in the midst of an exchange, not between two.
-            if changes and unanswered is not None and unanswered.sent:
+            answer = await exchange.run(kind, operation, name, arguments, next(_numbers))
+        except HoldfastError as error:
+            unanswered = None
+            if changes and exchange.sent and not isinstance(error, AdminError):
                 raise _outcome_unknown(what, error) from error
             raise
+        finally:
+            await exchange.close()
+        unanswered = None
+        return answer
+
+    try:
+        return await network.ask(question, what, timeout_s=timeout_s)
+    except TimeoutExpiredError as error:
+        # The time was up in the midst of an exchange, not between two.
+        if changes and unanswered is not None and unanswered.sent:
+            raise _outcome_unknown(what, error) from error
+        raise
 
 
 def _outcome_unknown(what: str, reason: HoldfastError) -> AdminError:

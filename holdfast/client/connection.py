@@ -162,12 +162,16 @@ class Connection(asyncio.Protocol):
         *,
         bound_s: float,
         dynamic: bool = False,
+        name: str | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> Receiver:
-        """Attach a receiving link without credit. `dynamic`: the node makes up the source address."""
+        """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
+        a member of a group says of itself."""
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
-        link = self._engine.open_receiver(source, properties=_partition_property(partition), snd_settle_mode=SETTLED)
+        said = {**_partition_property(partition), **(properties or {})}
+        link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
         receiver = Receiver(self, link, owner, _name(address, partition))
         await self._attached(receiver, bound_s)
         granted = getattr(link.remote_source, "filter", None) or {}

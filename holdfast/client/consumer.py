@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
-from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError, UnsupportedError
+from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
+from holdfast.client.groups import Callback, Members, container_id
 from holdfast.client.info import read_complete_info, read_info
 from holdfast.client.network import Network
 from holdfast.client.options import ConsumerOptions
@@ -41,17 +43,24 @@ class ConsumerClient:
         start: Start | Mapping[str, Start] | None = None,
         partitions: Sequence[str] | None = None,
         group: str | None = None,
+        epoch: int | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
-        """`start`: one for all partitions, or one for each by name. Without it: only what comes from now on."""
-        if group is not None:
-            raise UnsupportedError(
-                f"consumer groups do not exist yet ({group!r} was asked for), nor do the positions that they keep",
-                advice="name the partitions to read, keep `positions` yourself, and start from Start.after of them",
-            )
+        """`start`: one for all partitions, or one for each by name. Without it: only what comes from now on.
+
+        `group`: read in its name, from where it stands; `start` counts where it stands nowhere yet. Without
+        `partitions` the nodes share them out among the members; with them, each is claimed, with `epoch` if one is
+        given. The callbacks hear of each partition: before its first event, and when it is not ours any more.
+        """
         self.log = log
         self.options = options or ConsumerOptions()
         self.options.check()
+        _check_group(group, epoch, partitions, start, self.options, on_assigned or on_revoked)
+        if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
+            named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
+            self.options = replace(self.options, network=named)
         self._start = start if start is not None else Start.latest()
         self._wanted = list(partitions) if partitions is not None else None
         self._network = Network(servers, self.options.network)
@@ -60,11 +69,20 @@ class ConsumerClient:
         self._something = asyncio.Event()
         self._error: HoldfastError | None = None
         self._closed = False
+        self._members: Members | None = None
+        if group is not None:
+            self._members = Members(
+                self, self._network, group, epoch, partitions, self._start, on_assigned, on_revoked
+            )
+            self._readers = self._members.readers
 
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Learn the partitions and begin to read them all."""
+        """Learn the partitions and begin to read them all; of a group, those that it gets as it gets them."""
+        if self._members is not None:
+            self._members.begin()
+            return
         # Where a partition ends matters for "from now on" and "until the end"; otherwise its name will do.
         from_now = not isinstance(self._start, Start) or self._start.is_latest
         ends_matter = self.options.until_end or from_now
@@ -98,6 +116,8 @@ class ConsumerClient:
         """Stop reading. Events not yet taken are dropped; their offsets were never handed out. Idempotent."""
         if self._closed:
             return
+        if self._members is not None:
+            await self._members.leave()
         self._closed = True
         self._something.set()
         await asyncio.gather(*(reader.close() for reader in self._readers))
@@ -106,7 +126,26 @@ class ConsumerClient:
     @property
     def positions(self) -> dict[str, str]:
         """The offset of the last event handed out, by partition: `Start.after` of it continues there."""
-        return {reader.partition: reader.taken for reader in self._readers if reader.taken is not None}
+        return {reader.partition: reader.taken for reader in self._reading if reader.taken is not None}
+
+    @property
+    def _reading(self) -> Sequence[PartitionReader]:
+        """Those that have a partition."""
+        return self._readers if self._members is None else self._members.owning
+
+    # ---------------------------------------------------------------- consumer groups
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """The partitions that are read, each with the number of its claim (0 without a group)."""
+        return {reader.partition: getattr(reader, "claim", 0) for reader in self._reading}
+
+    async def commit(self, event: ReceivedEvent | None = None) -> dict[str, str]:
+        """Let the group go on behind this event; without one, behind all that was handed out. Where it stands then, by
+        partition. Raises OwnershipLostError when another member has the partition by now."""
+        if self._members is None:
+            raise ConfigurationError("only a group has positions to commit", advice="give group=, or keep `positions`")
+        return await self._members.commit(event)
 
     @property
     def links_opened(self) -> int:
@@ -118,7 +157,7 @@ class ConsumerClient:
     @property
     def paused(self) -> set[str]:
         """The partitions that are not read now."""
-        return {reader.partition for reader in self._readers if reader.paused}
+        return {reader.partition for reader in self._reading if reader.paused}
 
     def pause(self, *partitions: str) -> None:
         """Hand out nothing more of these partitions (none named: of all), and ask for nothing more."""
@@ -144,9 +183,9 @@ class ConsumerClient:
 
     def _chosen(self, partitions: Sequence[str]) -> list[PartitionReader]:
         for name in partitions:
-            if name not in {reader.partition for reader in self._readers}:
+            if name not in {reader.partition for reader in self._reading}:
                 raise NotFoundError(f"the consumer does not read a partition {name!r} of log {self.log!r}")
-        return [reader for reader in self._readers if not partitions or reader.partition in partitions]
+        return [reader for reader in self._reading if not partitions or reader.partition in partitions]
 
     async def lag(self) -> dict[str, int | None]:
         """How many events each partition holds behind the last one handed out. None: unknown, because its leader cannot
@@ -155,7 +194,7 @@ class ConsumerClient:
         by_name = {info.partition: info for info in infos}
         return {
             reader.partition: reader.lag(by_name[reader.partition]) if reader.partition in by_name else None
-            for reader in self._readers
+            for reader in self._reading
         }
 
     # ---------------------------------------------------------------- reading
@@ -210,6 +249,11 @@ class ConsumerClient:
         self._arrived.append((reader, events))
         self._something.set()
 
+    def drop(self, reader: PartitionReader) -> None:
+        """What arrived of it and was not handed out is not ours any more."""
+        reader.held.clear()
+        self._arrived = deque((other, events) for other, events in self._arrived if other is not reader)
+
     def reader_finished(self) -> None:
         self._something.set()
 
@@ -217,3 +261,27 @@ class ConsumerClient:
         if self._error is None:
             self._error = error
         self._something.set()
+
+
+def _check_group(
+    group: str | None,
+    epoch: int | None,
+    partitions: Sequence[str] | None,
+    start: Start | Mapping[str, Start] | None,
+    options: ConsumerOptions,
+    callback: Callback | None,
+) -> None:
+    if group is None:
+        if epoch is not None or callback is not None:
+            raise ConfigurationError("epoch, on_assigned and on_revoked belong to a group", advice="give group=")
+        return
+    if not isinstance(group, str) or not group:
+        raise ConfigurationError(f"a group is named by a string that is not empty, not {group!r}")
+    if epoch is not None and partitions is None:
+        raise ConfigurationError("an epoch is a claim on partitions", advice="name them with partitions=")
+    if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63):
+        raise ConfigurationError(f"an epoch is a whole number from 0 on, not {epoch!r}")
+    if isinstance(start, Mapping) and partitions is None:
+        raise ConfigurationError("a group's members do not know their partitions beforehand: one start for all")
+    if options.until_end:
+        raise ConfigurationError("a group reads on: until_end is for consumers of their own")

@@ -126,6 +126,18 @@ class ProducerStolenError(LinkRefusedError):
     advice = "stop publishing to this partition; only who is to take it over opens it with a higher owner level"
 
 
+class PartitionOwnedError(LinkRefusedError):
+    """Another receiver reads the partition for this group, and no greater epoch was claimed."""
+
+    advice = "wait until the other receiver has gone, or claim the partition with a greater epoch"
+
+
+class OwnershipLostError(LinkRefusedError):
+    """Another receiver reads the partition for this group now. What was not committed is delivered to it."""
+
+    advice = "stop working on the partition; do not claim it again unless this consumer is to take it back"
+
+
 class LinkRedirected(HoldfastError):
     """The node says where the partition is served: followed inside the client, never seen by its users."""
 
@@ -186,6 +198,8 @@ ADMIN_ADVICE = {
     "unavailable": "nothing was changed; try again when a majority of the nodes is up",
     "unknown": "it may have been done: look before you repeat it",
     "internal-error": "the node's log has the cause",
+    "group-active": "stop the group's receivers first",
+    "not-owner": "stop working on the partition: another receiver has it now",
     "not-implemented": "the node is older than this client",
 }
 
@@ -223,6 +237,10 @@ def link_error(condition: str | None, description: str | None, info: dict[Any, A
         return NotFoundError(message, condition=condition)
     if condition in FATAL_TO_PRODUCERS:
         return FATAL_TO_PRODUCERS[condition](message, condition=condition)
+    if condition == wire.LINK_STOLEN:
+        return OwnershipLostError(message, condition=condition)
+    if condition == wire.RESOURCE_LOCKED:
+        return PartitionOwnedError(message, condition=condition, retriable=True)
     retriable = condition in RETRIABLE_CONDITIONS or not condition
     advice = "try again" if retriable else f"the node's reason is final ({condition})"
     return LinkRefusedError(message, condition=condition, retriable=retriable, advice=advice)

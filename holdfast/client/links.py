@@ -108,6 +108,11 @@ class Receiver(ClientLink):
     link: ReceiverLink
 
     @property
+    def properties(self) -> Mapping[str, Any]:
+        """What the node said in its answer to the attach."""
+        return self.link.remote_properties
+
+    @property
     def credit(self) -> int:
         """Messages that the node may still send."""
         return self.link.credit

@@ -26,6 +26,7 @@ from holdfast.client.errors import (
     HoldfastError,
     LinkRedirected,
     NotFoundError,
+    PartitionOwnedError,
     ProtocolError,
     TimeoutExpiredError,
     UnreachableError,
@@ -115,13 +116,18 @@ class Network:
         *,
         deadline_s: float,
         hint: HoldfastError | None = None,
+        name: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        attach_bound_s: float = ATTACH_BOUND_S,
     ) -> Receiver:
-        """A link that receives from a log (or one partition of it)."""
+        """A link that receives from a log (or one partition of it). `name`, `properties`: of a member of a group."""
 
         async def attach(connection: Connection, bound_s: float) -> Receiver:
-            return await connection.attach_receiver(address, partition, start, owner, bound_s=bound_s)
+            return await connection.attach_receiver(
+                address, partition, start, owner, bound_s=bound_s, name=name, properties=properties
+            )
 
-        return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
+        return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint, attach_bound_s)
 
     async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
         """Put a question to any server; again to another one while it fails in a way that may pass."""
@@ -133,6 +139,7 @@ class Network:
         what: str,
         deadline_s: float,
         hint: HoldfastError | None,
+        attach_bound_s: float = ATTACH_BOUND_S,
     ) -> T:
         loop = asyncio.get_running_loop()
         started_s, backoff, hops = loop.time(), Backoff(), 0
@@ -145,7 +152,7 @@ class Network:
             try:
                 async with asyncio.timeout(left_s):
                     connection = await self.connection(address)
-                    return await attempt(connection, min(left_s, ATTACH_BOUND_S))
+                    return await attempt(connection, min(left_s, attach_bound_s))
             except LinkRedirected as redirect:
                 last, hops = redirect, hops + 1
                 target = self._redirect_target(redirect, what)
@@ -169,7 +176,7 @@ class Network:
 
     @staticmethod
     def _too_late(what: str, last: HoldfastError | None) -> HoldfastError:
-        if isinstance(last, UnreachableError):
+        if isinstance(last, UnreachableError | PartitionOwnedError):
             return last
         reason = f"; last: {last}" if last is not None else ""
         return TimeoutExpiredError(f"{what} could not be reached in time{reason}")

@@ -229,11 +229,22 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
         start: Start | Mapping[str, Start] | None = None,
         partitions: Sequence[str] | None = None,
         group: str | None = None,
+        epoch: int | None = None,
+        on_assigned: Callable[[str], None] | None = None,
+        on_revoked: Callable[[str], None] | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         super().__init__(
             lambda: consumer.ConsumerClient(
-                servers, log, start=start, partitions=partitions, group=group, options=options
+                servers,
+                log,
+                start=start,
+                partitions=partitions,
+                group=group,
+                epoch=epoch,
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+                options=options,
             ),
             f"consumer of {log}",
         )
@@ -263,6 +274,13 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
     @property
     def positions(self) -> dict[str, str]:
         return self._client.positions
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        return self._client.assignment
+
+    def commit(self, event: ReceivedEvent | None = None) -> dict[str, str]:
+        return self._run(lambda client: client.commit(event))
 
     @property
     def links_opened(self) -> int:
@@ -367,6 +385,15 @@ class AdminClient(_Twin[admin.AdminClient]):
 
     def delete_group(self, log: str, group: str) -> None:
         self._run(lambda client: client.delete_group(log, group))
+
+    def node_status(self, node: int | None = None) -> dict[str, Any]:
+        return self._run(lambda client: client.node_status(node))
+
+    def drain_node(self, node: int) -> dict[str, Any]:
+        return self._run(lambda client: client.drain_node(node))
+
+    def resume_node(self, node: int) -> dict[str, Any]:
+        return self._run(lambda client: client.resume_node(node))
 
     def list_nodes(self) -> list[dict[str, Any]]:
         return self._run(lambda client: client.list_nodes())

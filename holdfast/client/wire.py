@@ -12,6 +12,14 @@ EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
 LINK_PARTITION: Final = "event-streams-partition"
+LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
+LINK_EPOCH: Final = "event-streams-epoch"
+LINK_RESUME: Final = "holdfast:resume"  # asked: begin at the group's position, if it has one
+LINK_CLAIM: Final = "holdfast:claim"  # told: what a commit is made in the name of
+LINK_CONTINUED: Final = "holdfast:continued"  # told: nobody else read since this link did last
+LINK_POSITION: Final = "holdfast:position"  # told: the last event that is done
+LINK_STOLEN: Final = "amqp:link:stolen"
+RESOURCE_LOCKED: Final = "amqp:resource-locked"
 ANNOTATION_OFFSET: Final = "event-streams-offset"
 ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"
 ANNOTATION_SOURCE_PARTITION: Final = "event-streams-source-partition"

@@ -54,6 +54,7 @@ class Holding:
         self.owner = Owner(key, owned.claim)
         self.epoch = owned.epoch
         self.position = owned.position  # committed
+        self.continued = owned.continued
         self._broker, self._errands, self._log = broker, errands, log_name
         self._durable = durable
         self._order: deque[tuple[int, int]] = deque()  # (delivery, offset), from the oldest that is not settled
@@ -69,6 +70,11 @@ class Holding:
         if self.position == NOTHING:
             return None
         return After(self.position - 1) if self.position > 0 else Earliest()
+
+    def begin(self, position: int) -> None:
+        """There was no position: the group's begins here."""
+        self._reached = max(self._reached, position)
+        self._commit_due()
 
     # ------------------------------------------------------------ settlements
 

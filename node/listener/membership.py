@@ -36,6 +36,7 @@ class Membership:
     durable: bool  # what is settled moves the position
     expiry_s: int
     resume: bool  # begin where the position is, if there is one
+    pin: bool = False  # if there is none, and it begins at the end: let that be the group's position
 
     def claim(self, container: str, link: str) -> Claim:
         """`container`: the peer's name for itself; without one a link cannot continue after its end."""
@@ -62,10 +63,12 @@ def wish_of(link: SenderLink, source: Source, selection: Selection) -> Membershi
     resume = link.remote_properties.get(words.LINK_RESUME)
     if resume is not None and not isinstance(resume, bool):
         raise _invalid(f"{words.LINK_RESUME} must be a boolean, not {resume!r}")
+    unfiltered = not selection.in_force and isinstance(selection.start, Latest)
+    pin = resume is True and group is not None and unfiltered
     if resume is None:
-        resume = durable or (not selection.in_force and isinstance(selection.start, Latest))
+        resume = durable or unfiltered
     expiry_s = NOTHING if source.expiry_policy == "never" else min(source.timeout_s, MAX_TIMEOUT_S)
-    return Membership(group, epoch, durable, expiry_s, resume)
+    return Membership(group, epoch, durable, expiry_s, resume, pin)
 
 
 def _group(link: SenderLink) -> str | None:

@@ -26,7 +26,7 @@ from node.listener.errors import Refused
 from node.listener.holding import Holding
 from node.listener.routing import Plan
 from node.partition.api import After, Earliest, Owner, ReadError, Start
-from node.partition.ownership import End
+from node.partition.ownership import NOTHING, End
 
 SETTLE_WAIT_S = 1.0
 """A member that is asked to let go of a partition has so long to settle what it was sent."""
@@ -53,6 +53,14 @@ class OwnedEgress(Egress):
         self._claiming: set[str] = set()
         super().__init__(host, link, plan, starts)
 
+    def open(self) -> None:
+        super().open()
+        if self._membership.pin:  # else the next owner would begin at an end that came later, and events be skipped
+            for cursor in self._cursors:
+                holding = self._held[cursor.partition]
+                if holding.position == NOTHING:
+                    holding.begin(_beginning(cursor))
+
     # ------------------------------------------------------------------------------------------------- what is told
 
     def _source(self) -> Source:
@@ -67,6 +75,8 @@ class OwnedEgress(Egress):
             return told
         holding = self._held[self.plan.partition]
         told[words.LINK_CLAIM] = holding.owner.claim
+        if holding.continued:
+            told[words.LINK_CONTINUED] = True
         if self._membership.group is not None:
             told[words.LINK_CONSUMER_GROUP] = self._membership.group
             told[words.LINK_EPOCH] = holding.epoch
@@ -83,7 +93,8 @@ class OwnedEgress(Egress):
         """It goes on where the position of the group, or of the terminus, says, if that is asked for and further."""
         cursor = super()._cursor(partition, latest)
         start = self._held[partition].start if self._membership.resume else None
-        behind = isinstance(start, After) and isinstance(cursor.start, After) and start.offset < cursor.start.offset
+        bound = self._selection.start  # where the filter begins, not where `@latest` was found to be
+        behind = isinstance(start, After) and isinstance(bound, After) and start.offset < bound.offset
         if start is not None and not behind:
             cursor.start = start
         return cursor
@@ -166,3 +177,10 @@ class OwnedEgress(Egress):
         if self._letting_go is not None:
             self._letting_go.cancel()
         super().gone()
+
+
+def _beginning(cursor: Cursor) -> int:
+    """Where the link begins to read, of one that begins at the end."""
+    if isinstance(cursor.start, After):
+        return cursor.start.offset + 1
+    return 0 if isinstance(cursor.start, Earliest) or cursor.reader is None else cursor.reader.position

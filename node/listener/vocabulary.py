@@ -102,6 +102,7 @@ LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
 LINK_EPOCH: Final = "event-streams-epoch"
 LINK_RESUME: Final = "holdfast:resume"  # asked by a receiver, boolean: begin at the position kept for it, if any
 LINK_CLAIM: Final = "holdfast:claim"  # told to a receiver, long: what a commit is made in the name of
+LINK_CONTINUED: Final = "holdfast:continued"  # told to a receiver, true: nobody else read since this link did last
 LINK_POSITION: Final = "holdfast:position"  # told to a receiver, symbol: the last event that is done
 
 ANNOTATION_OFFSET: Final = "event-streams-offset"

@@ -107,11 +107,13 @@ GroupCommand = Claim | EndClaim | Commit | Delete
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`position`: where the group goes on; NOTHING: it has not come anywhere yet."""
+    """`position`: where the group goes on; NOTHING: it has not come anywhere yet. `continued`: the same link had the
+    claim before this one, so nobody else read in between."""
 
     claim: int
     epoch: int
     position: int
+    continued: bool = False
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -210,6 +212,7 @@ class Ownership:
         if refusal is not None:
             return refusal, None
         ousted = None
+        continued = bool(wish.identity) and wish.identity == row.identity
         if row.active:
             row.epoch = row.epoch if epoch is None else max(row.epoch, epoch)
             ousted = Ousted(row.key, row.claim, row.epoch)
@@ -217,7 +220,7 @@ class Ownership:
             row.epoch = max(row.epoch, epoch)
         row.claim, row.active, row.member, row.identity = index, True, wish.member, wish.identity
         row.touched_ms, row.expiry_s, row.due_ms = clock_ms, wish.expiry_s, NOTHING
-        return Owned(index, row.epoch, row.position), ousted
+        return Owned(index, row.epoch, row.position, continued), ousted
 
     def _end(self, command: EndClaim, clock_ms: int) -> tuple[Done | Denied, Ousted | None]:
         row = self._rows.get(command.key)

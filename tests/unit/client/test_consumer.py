@@ -15,10 +15,10 @@ from holdfast.client import (
     HoldfastError,
     NetworkOptions,
     NotFoundError,
+    ProtocolError,
     ReceivedEvent,
     Start,
     TimeoutExpiredError,
-    UnsupportedError,
     encode_event,
 )
 from tests.unit.client.tiny_node import TinyLog, TinyNode
@@ -274,8 +274,7 @@ async def test_lag_is_what_lies_behind_the_last_event_handed_out(node: TinyNode)
         assert await consumer.lag() == {"0": 54}
 
 
-async def test_consumer_groups_are_refused_clearly(node: TinyNode) -> None:
-    with pytest.raises(UnsupportedError, match="consumer groups do not exist yet") as caught:
-        ConsumerClient(node.address, "trades", group="readers")
-    assert "positions" in caught.value.advice
-    assert not caught.value.retriable
+async def test_a_node_that_knows_no_groups_is_found_out(node: TinyNode) -> None:
+    async with ConsumerClient(node.address, "trades", group="readers", partitions=["0"]) as consumer:
+        with pytest.raises(ProtocolError, match="does not know consumer groups"):
+            await consumer.receive(timeout_s=10)

@@ -46,7 +46,7 @@ def test_the_twin_has_the_same_names_and_arguments(name: str) -> None:
     for instance_attribute in ("options", "stats"):
         twins.pop(instance_attribute, None)
         names.pop(instance_attribute, None)
-    internal = {"deliver", "fail", "reader_finished"}  # a consumer's readers call these
+    internal = {"deliver", "drop", "fail", "reader_finished"}  # a consumer's readers call these
     assert set(twins) == set(names) - internal
     for method in ("__init__", *twins):
         one, other = getattr(original, method), getattr(twin, method)

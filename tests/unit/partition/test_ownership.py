@@ -122,8 +122,20 @@ def test_the_same_link_continues_only_when_its_leader_saw_it_gone(table: Table) 
     assert denied(table.claim("a", 5, gone=first.claim - 1)) == "owned"
     assert denied(table.claim("b", 5, gone=first.claim)) == "owned"
     again = table.claim("a", 5, gone=first.claim)
-    assert again == Owned(table.index, 5, NOTHING)
+    assert again == Owned(table.index, 5, NOTHING, continued=True)
     assert table.ousted == [Ousted("g", first.claim, 5)]
+
+
+@pytest.mark.parametrize(("how", "between", "continued"), [
+    (End.LOST, False, True), (End.RELEASED, False, True), (End.LOST, True, False), (End.CLOSED, False, False)
+])  # fmt: skip
+def test_a_link_that_comes_back_is_told_whether_another_was_there(
+    table: Table, how: End, between: bool, continued: bool
+) -> None:
+    table.end(table.claim("a"), how)
+    if between:
+        table.end(table.claim("b"), End.LOST)
+    assert table.claim("a").continued is continued
 
 
 def test_a_link_without_identity_never_continues(table: Table) -> None:
