@@ -65,3 +65,9 @@ async def test_the_idempotent_producer_goes_on_where_it_was_however_it_ended(nod
     file.write_bytes(b"\n".join([*lines[:300], *(b"other " + line for line in lines[300:])]))
     assert "not the one of before" in await run(nodes, "idempotent_producer.py", *arguments, status=1)
     assert await nodes.bodies(log) == lines
+
+
+async def test_members_of_a_group_share_the_work(nodes: Nodes) -> None:
+    said = await run(nodes, "consumer_group.py")
+    assert "2000 jobs are done" in said
+    assert "ann has got partition" in said
