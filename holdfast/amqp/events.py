@@ -76,11 +76,13 @@ class LinkDetached:
 @dataclass(slots=True)
 class Transfers:
     """Complete messages of one link in order. deliveries: opaque handles for ReceiverLink.settle, parallel to
-    payloads; the list is empty if the link's peer sends everything settled (nothing to settle)."""
+    payloads; the list is empty if the link's peer sends everything settled (nothing to settle). batches: places of
+    payloads that came in Event Hubs' format of batches, in order; only while the engine watches for them."""
 
     link: ReceiverLink
     deliveries: list[Any]
     payloads: list[bytes]
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from holdfast.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_
 from holdfast.amqp.events import Credit, Drained, Event, LinkDetached, Settlements, Transfers
 from holdfast.amqp.link import SETTLED, Link, ReceiverLink, SenderLink
 from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RECEIVED_CODE, RELEASED_CODE
+from holdfast.amqp.tap import Tap
 
 READ_BUFFER_BYTES = 64 * 1024
 """Messages up to this size leave proton in one call."""
@@ -34,6 +35,11 @@ _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
 _current, _recv, _advance = lib.pn_link_current, lib.pn_link_recv, lib.pn_link_advance
 _settle, _remote_state = lib.pn_delivery_settle, lib.pn_delivery_remote_state
 _DELIVERY, _TRANSPORT, _ABORTED = lib.PN_DELIVERY, lib.PN_TRANSPORT, -11
+
+
+def _tag(delivery: Any) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.buffer(tag.start, tag.size)) if tag.size else b""
 
 
 class _ReadBuffer(threading.local):
@@ -58,6 +64,7 @@ class Transferring:
     _links: dict[Any, Link]
     _pump_number: int
     _frames_seen: int
+    _tap: Tap
 
     def _on_deliveries(self, event: Any) -> None:
         """Called with a delivery event at the head of the queue; takes it and all that belongs to it off the queue."""
@@ -106,6 +113,8 @@ class Transferring:
         presettled = link.remote_snd_settle_mode == SETTLED
         deliveries: list[Any] = []
         payloads: list[bytes] = []
+        tags = self._tap.batches.pop((link.session._channel, link._handle), None) if self._tap.batches else None
+        batches: list[int] = []
         taken = 0
         error: Error | None = None
         certain = count if count < queued else count - 1  # before this index every message is complete
@@ -129,6 +138,8 @@ class Transferring:
                 link._parts = []
                 link._parts_bytes = 0
                 largest = usual
+            if tags and _tag(delivery) in tags:
+                batches.append(len(payloads))
             payloads.append(payload)
             if presettled:
                 _settle(delivery)
@@ -138,7 +149,9 @@ class Transferring:
             taken += 1
         if payloads:
             link._unsettled += len(deliveries)
-            self._events.append(Transfers(link, deliveries, payloads))
+            self._events.append(Transfers(link, deliveries, payloads, tuple(batches)))
+        if tags and link._parts and _tag(delivery) in tags:  # the rest of it comes later, and does not say it again
+            self._tap.batches[link.session._channel, link._handle] = {_tag(delivery)}
         return taken, error
 
     def _collect(self, link: ReceiverLink, size: int, limit: int) -> Error | None:
@@ -161,6 +174,7 @@ class Transferring:
     def _discard(self, link: ReceiverLink, count: int) -> int:
         """Messages of a link that we have closed or never accepted: released, so the sender knows they were not
         kept."""
+        self._tap.batches.pop((link.session._channel, link._handle), None)
         link._parts = []
         link._parts_bytes = 0
         discarded = 0

@@ -188,6 +188,7 @@ class Connection(asyncio.Protocol):
         desired = self.engine.remote_desired_capabilities
         self.redirects = routing.may_redirect(self.config.redirect, desired)
         self.knows_streams = routing.follows_streams(desired) or words.LINK_REDIRECT_CAPABILITY in desired
+        self.engine.watch_for_batches(not self.knows_streams)  # clients of Event Hubs announce neither
         self._tick()
 
     def _tick(self) -> None:

@@ -45,10 +45,11 @@ from holdfast.amqp.partition_key import partition_index
 from node.listener import errors, hints
 from node.listener import vocabulary as words
 from node.listener.endpoint import Endpoint, Host
+from node.listener.envelopes import Envelope, open_envelope, read_plain
 from node.listener.errors import Refused
 from node.listener.lane import Batch, Lane
 from node.listener.routing import Plan
-from node.partition.api import Appended, Failed
+from node.partition.api import Appended, Failed, Numbers
 
 PLAIN = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
 """How a message begins that has neither header nor annotations: nothing in it concerns a node."""
@@ -101,6 +102,9 @@ class Ingest(Endpoint):
     # -------------------------------------------------------------------------------------------- messages come in
 
     def on_transfers(self, event: Transfers) -> None:
+        if event.batches:
+            self._with_envelopes(event)
+            return
         payloads, deliveries = event.payloads, event.deliveries
         count, size = self._count(payloads)
         partition = self.plan.partition
@@ -114,6 +118,39 @@ class Ingest(Endpoint):
                 self._lane(self._next(partitions)).submit(Batch(deliveries, payloads, count, size))
             else:
                 self._answer(deliveries, count, size, Rejected(errors.log_deleted(self.plan.log)))
+
+    def _with_envelopes(self, event: Transfers) -> None:
+        """Some of the messages hold many; all go their way in the order in which they came."""
+        deliveries, payloads, start = event.deliveries, event.payloads, 0
+        for at in (*event.batches, len(payloads)):
+            if start < at:
+                self.on_transfers(Transfers(event.link, deliveries[start:at], payloads[start:at]))
+            if at < len(payloads):
+                self._envelope(deliveries[at : at + 1], payloads[at])
+            start = at + 1
+
+    def _envelope(self, own: list[Any], payload: bytes) -> None:
+        """One delivery: one append, one outcome."""
+        count, size = self._count([payload])
+        try:
+            partition, records, numbers = self._open(open_envelope(payload))
+        except MalformedMessage as problem:
+            text = f"the batch cannot be read: {problem}; correct it, do not resend it"
+            self._envelope_refused(own, size, Error(DECODE_ERROR, text))
+        except Refused as refusal:
+            self._envelope_refused(own, size, refusal.error)
+        else:
+            self._lane(partition).submit(Batch(own, records, count, size, numbers))
+
+    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+        """Where it goes, and what is to be stored of it."""
+        partitions = self._partitions()
+        contents = read_plain(envelope)
+        chosen = self._choose(contents.target_partition, contents.group_key, partitions)
+        return chosen if chosen is not None else self._next(partitions), contents.records, None
+
+    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
+        self._answer(own, 1, size, Rejected(error))
 
     def _count(self, payloads: list[bytes]) -> tuple[int, int]:
         """From now on they are unanswered."""
@@ -206,7 +243,7 @@ class Ingest(Endpoint):
             self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
             return
         at = 0
-        for count, offset in stored.rows(batch.count):
+        for count, offset in stored.rows(batch.count) if batch.events == batch.count else ((1, stored.base_offset),):
             self._settle_row(batch, at, count, offset, symbol(partition))
             at += count
         self._account(batch.count, batch.size, True)

@@ -35,12 +35,13 @@ _TRANSIENT = frozenset({"not_leader", "overloaded"})
 class Batch:
     """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
 
-    __slots__ = ("count", "deliveries", "in_doubt", "in_row", "numbers", "place", "records", "size")
+    __slots__ = ("count", "deliveries", "events", "in_doubt", "in_row", "numbers", "place", "records", "size")
 
     def __init__(
         self, deliveries: list[Any], records: list[bytes], count: int, size: int, numbers: Numbers | None = None
     ) -> None:
         """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
+        self.events = len(records)  # more than `count` if a delivery is a batch of its own
         self.in_row = True  # the deliveries came one after the other, with nothing between them
         self.deliveries = deliveries
         self.records = records

@@ -15,17 +15,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transfers, symbol
+from holdfast.amqp.errors import Error
 from node.listener import errors, producer
 from node.listener import vocabulary as words
 from node.listener.endpoint import Host
+from node.listener.envelopes import Envelope
+from node.listener.errors import Refused
 from node.listener.ingest import UNKNOWN, Ingest
 from node.listener.lane import Batch
 from node.listener.numbered_lane import NumberedLane
 from node.listener.numbers import NumberReader, Wrong
 from node.listener.routing import Plan
-from node.partition.api import Failed, PartitionHandle, ProducerOpened
+from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
 from node.partition.producers import REMEMBERED_EVENTS
 
 CREDIT_LIMIT = REMEMBERED_EVENTS // 2
@@ -56,6 +60,9 @@ class NumberedIngest(Ingest):
     # -------------------------------------------------------------------------------------------- messages come in
 
     def on_transfers(self, event: Transfers) -> None:
+        if event.batches:
+            self._with_envelopes(event)
+            return
         payloads, deliveries = event.payloads, event.deliveries
         count, size = self._count(payloads)
         runs, wrong = self._numbers.read(payloads)
@@ -70,6 +77,19 @@ class NumberedIngest(Ingest):
         if wrong is not None:
             self._turn_down(deliveries, payloads, wrong)
 
+    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+        runs, wrong = self._numbers.read(envelope.messages)
+        if wrong is not None:
+            raise Refused(wrong.error)
+        if len(runs) != 1:
+            raise Refused(errors.numbers_wrong("the numbers of the messages of a batch do not follow each other"))
+        self._numbers.check_front(envelope.front, runs[0].numbers.first)
+        return self._partition, runs[0].records, runs[0].numbers
+
+    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
+        super()._envelope_refused(own, size, error)
+        self.leave(error)
+
     def _turn_down(self, deliveries: list[object], payloads: list[bytes], wrong: Wrong) -> None:
         at = wrong.position
         behind = payloads[at + 1 :]
@@ -82,7 +102,7 @@ class NumberedIngest(Ingest):
 
     def refused(self, batch: Batch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
-        known = why.known
+        known = why.known if batch.events == batch.count else 0  # a batch in one delivery is known as a whole, or not
         if known:  # of the first ones it is certain that they are stored
             self._answer(batch.deliveries[:known], known, 0, ACCEPTED)
         self._answer(batch.deliveries[known:], batch.count - known, batch.size, Rejected(error))

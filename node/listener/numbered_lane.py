@@ -50,7 +50,7 @@ class NumberedLane(Lane):
 
     def _take_answer(self, batch: Batch, outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
-            self._proven = self._proven or outcome.duplicates < batch.count
+            self._proven = self._proven or outcome.duplicates < batch.events
         else:
             self._proven = False
             outcome = self._judge(batch, outcome)

@@ -156,6 +156,19 @@ class NumberReader:
                 break
         return self._read_each(payloads)
 
+    def check_front(self, front: bytes, first: int) -> None:
+        """What the annotations of a batch say of it, whose messages begin with this number. Raises MalformedMessage or
+        Refused."""
+        stored, target, _ = ingest(front)
+        if target is not None and target != self._partition:
+            raise Refused(errors.wrong_partition(target, self._partition))
+        found = message_annotations(stored)
+        if found is None or not any(isinstance(entry.key, str) and entry.key in _NAMES for entry in found.entries):
+            return
+        if (stated := self._check(stored, found)) != first:
+            text = f"the batch says that it begins with number {stated}, its first message has {first}"
+            raise Refused(errors.numbers_wrong(text))
+
     def _numbers(self, first: int, digests: bytes) -> Numbers:
         return Numbers(self._producer_id, self._epoch, first, digests)
 

@@ -172,7 +172,7 @@ class Appender:
                 self._propose(group, entry, now_ms)
                 del gathered[key]
                 entry = None
-            if size > limits.entry_bytes or len(records) > limits.entry_records:
+            if size > limits.call_bytes or len(records) > limits.call_records:
                 if entry is not None:
                     self._propose(group, gathered.pop(key), now_ms)
                 self._propose_in_parts(group, call, now_ms)

@@ -154,10 +154,20 @@ class RawPeer:
         return frame(channel, 0x12, fields)
 
     def transfer(
-        self, number: int, payload: bytes, *, handle: int = 0, channel: int = 0, more: bool = False, **flags: bool
+        self,
+        number: int,
+        payload: bytes,
+        *,
+        handle: int = 0,
+        channel: int = 0,
+        more: bool = False,
+        stated: int | None = 0,
+        **flags: bool,
     ) -> bytes:
+        """`stated`: the message-format; None: of a frame that goes on with a message, which says no tag either."""
         settled, aborted = flags.get("settled", False), flags.get("aborted", False)
-        fields = [uint(handle), uint(number), b"%d" % number, uint(0), settled, more, None, None, False, aborted]
+        named = [None, None] if stated is None else [b"%d" % number, uint(stated)]
+        fields = [uint(handle), uint(number), *named, settled, more, None, None, False, aborted]
         return frame(channel, 0x14, fields, payload)
 
     def accepted(self, *, credit: int = 10, **attach: Any) -> ReceiverLink:

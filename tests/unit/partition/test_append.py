@@ -59,8 +59,15 @@ def test_entries_are_bounded_and_calls_stay_whole(tmp_path: Path, limits: Partit
         assert all(len(batch.records) % 3 == 0 for batch in node.replica.read(0, 1 << 30))
 
 
-def test_a_call_larger_than_an_entry_is_cut_and_answered_once(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000)) as node:
+def test_a_call_stays_in_one_entry_however_large(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, entry_records=10)) as node:
+        before = node.group.last_index
+        assert node.append(*[bytes([number]) * 400 for number in range(50)]).offsets == [0]
+        assert node.group.last_index == before + 1
+
+
+def test_a_call_larger_than_an_entry_may_be_is_cut_and_answered_once(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, call_bytes=1000)) as node:
         answers = Answers()
         small, big = [b"s" * 10], [bytes([number]) * 400 for number in range(9)]
         node.replica.append(list(small), answers)
@@ -145,7 +152,7 @@ def test_raft_outcomes_become_answers_that_tell_whether_to_repeat(
 
 
 def test_a_call_of_which_a_part_was_stored_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2)) as node:
+    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
         answers = Answers()
         propose = node.group.propose
         seen: list[bytes] = []

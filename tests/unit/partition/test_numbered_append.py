@@ -138,7 +138,7 @@ def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
 
 
 def test_a_call_larger_than_an_entry_keeps_its_numbers(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2)) as node:
+    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
         opened(node, 7)
         answers = Answers()
         send(node, SEQUENCES - 3, "abcde", answers)
