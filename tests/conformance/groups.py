@@ -9,7 +9,7 @@ from typing import Any
 from proton import Endpoint, symbol
 from proton.utils import LinkDetached
 
-from tests.conformance.broker import CAPABILITY, GROUP, PARTITION, Broker, bodies, marks, properties_of
+from tests.conformance.broker import GROUP, PARTITION, Broker, bodies, marks, properties_of
 from tests.conformance.suite import NotApplicable, rule
 
 FORCED = "amqp:link:detach-forced"
@@ -90,7 +90,7 @@ def nobody_is_put_into_a_group(broker: Broker) -> None:
 
 @rule("ES-32")
 def links_of_a_group_are_bound(broker: Broker) -> None:
-    with broker.visit(CAPABILITY, container_id=group_name()) as connection:
+    with broker.visit(container_id=group_name()) as connection:
         bound = broker.receiver(connection, partition=broker.partitions[1], group=group_name(), name="named")
         assert properties_of(bound.link).get(PARTITION) == broker.partitions[1]
         try:
@@ -163,9 +163,7 @@ def split_anew(broker: Broker) -> tuple[str | None, bool]:
     """One member has all partitions when another comes: the condition with which a link of the first is closed, and
     whether the second then gets the partition."""
     group = group_name()
-    with broker.visit(CAPABILITY, container_id=group_name()) as one, broker.visit(
-        CAPABILITY, container_id=group_name()
-    ) as two:  # fmt: skip
+    with broker.visit(container_id=group_name()) as one, broker.visit(container_id=group_name()) as two:
         try:
             held = [broker.receiver(one, group=group, name=f"link-{partition}") for partition in broker.partitions]
         except LinkDetached:
