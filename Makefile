@@ -14,6 +14,8 @@ RUN_DIR ?= var/run
 AMQP_PORT ?= 0
 # Simulation schedules of `make soak`: how many, or first:last+1.
 SEEDS ?= 20000
+# Fuzzing of `make soak`: times the examples of `make test`; 300 take a core about an hour.
+EXAMPLES ?= 300
 # Parallel test processes.
 JOBS ?= 2
 ARGS ?=
@@ -25,7 +27,7 @@ help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
-	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS); then the cluster tests in large"
+	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS); then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
@@ -58,6 +60,8 @@ soak: $(INSTALLED)
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
 	    HOLDFAST_MISHAP_SECONDS=60 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/integration
+	HOLDFAST_EXAMPLES=$(EXAMPLES) $(PYTHON_BIN) -m pytest -n $(JOBS) -q --timeout 14400 \
+	    tests/unit/filters/test_properties.py tests/unit/listener/test_malformed.py
 
 # Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the
 # file declares a service.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
-from proton import Endpoint, symbol
+from proton import Endpoint, Timeout, symbol
 from proton.utils import LinkDetached
 
 from tests.conformance.broker import GROUP, PARTITION, Broker, bodies, marks, properties_of
@@ -15,6 +16,9 @@ from tests.conformance.suite import NotApplicable, rule
 FORCED = "amqp:link:detach-forced"
 HELD_S = 1.0
 """An attach that was not answered for so long is held; what it waits for is then made to happen, and answers it."""
+
+LOOK_S = 0.1
+"""Two connections are looked at in turn."""
 
 
 def group_name() -> str:
@@ -32,26 +36,20 @@ def link_by_hand(connection: Any, broker: Broker, group: str) -> Any:
     return link
 
 
+def comes(connection: Any, condition: Callable[[], Any], within_s: float) -> bool:
+    """Whether something comes over a connection in time."""
+    with contextlib.suppress(Timeout, LinkDetached):  # a handler tells of other links, too
+        connection.wait(lambda: bool(condition()), timeout=within_s)
+    return bool(condition())
+
+
 def answered(connection: Any, link: Any, within_s: float) -> bool:
     """Whether the broker attached or refused the link in time."""
-    deadline = time.monotonic() + within_s
-    while not link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED):
-        if time.monotonic() > deadline:
-            return False
-        connection.container.process()
-    return True
+    return comes(connection, lambda: link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED), within_s)
 
 
-def settled(connection: Any, links: list[Any], within_s: float) -> list[Any]:
-    """Those of the links that the broker closed within the time."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(LinkDetached):  # told by the handler of a receiver; the link's state says the same
-            connection.container.process()
-        gone = [link for link in links if link.state & Endpoint.REMOTE_CLOSED]
-        if gone:
-            return gone
-    return []
+def closed_of(links: list[Any]) -> list[Any]:
+    return [link for link in links if link.state & Endpoint.REMOTE_CLOSED]
 
 
 @rule("ES-29")
@@ -169,18 +167,19 @@ def split_anew(broker: Broker) -> tuple[str | None, bool]:
         except LinkDetached:
             raise NotApplicable("4, 4.5.1: a node that lets clients choose has no bindings to move") from None
         extra = link_by_hand(two, broker, group)
-        gone: list[Any] = []
+        links = [receiver.link for receiver in held]
         deadline = time.monotonic() + broker.timeout_s
-        while not gone and time.monotonic() < deadline:
-            gone = settled(one, [receiver.link for receiver in held], 0.1)
-            if answered(two, extra, 0.1) and extra.state & Endpoint.REMOTE_CLOSED:
+        while not comes(one, lambda: closed_of(links), LOOK_S) and time.monotonic() < deadline:
+            if answered(two, extra, LOOK_S) and closed_of([extra]):
                 raise NotApplicable("4.5.1: the node may split a group anew; this one refuses members that come late")
+        gone = closed_of(links)
         assert gone, "a member came, and no partition was freed for it"
         condition = gone[0].remote_condition
         for link in gone:
             link.close()
-        served = answered(two, extra, broker.timeout_s) and not extra.state & Endpoint.REMOTE_CLOSED
-        return (None if condition is None else str(condition.name)), bool(served)
+        comes(one, lambda: False, LOOK_S)  # what was written leaves
+        served = answered(two, extra, broker.timeout_s) and not closed_of([extra])
+        return (None if condition is None else str(condition.name)), served
 
 
 @rule("ES-18")
