@@ -47,7 +47,7 @@ lint: $(INSTALLED)
 	$(PYTHON_BIN) -m mypy
 
 test: lint
-	@scripts/system-packages.sh --optional rhea
+	@scripts/system-packages.sh --optional rhea zookeeper
 	@scripts/toxiproxy.sh --optional >/dev/null
 	$(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
 

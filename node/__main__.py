@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvloop
 
+from cluster.discovery import DiscoveryError, InUse
 from cluster.raft import StateDamaged
 from cluster.rpc import AddressInUse
 from node.config import Config, ConfigError, load
@@ -51,6 +52,9 @@ def main() -> int:
     profile = _start_profile()
     try:
         uvloop.run(_serve(config))
+    except (ConfigError, DiscoveryError) as error:
+        log.critical("%s", error)
+        return EXIT_STORAGE if isinstance(error, InUse) else EXIT_CONFIG
     except (StorageError, StateDamaged) as error:
         log.critical("%s", error)
         return EXIT_STORAGE

@@ -64,8 +64,32 @@ class Peer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`peers`: every node, with static discovery; `address`: this node's own, with discovery by ZooKeeper."""
+
     name: str
-    peers: list[Peer]
+    peers: list[Peer] = []
+    address: str = ""
+
+
+class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`auth_file` holds one line, user:password; the registrations of nodes can then be written by nodes only."""
+
+    hosts: list[str] = []
+    root: str = "/holdfast"
+    initial_nodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_NODES)] = 3
+    session_timeout_s: Annotated[float, msgspec.Meta(ge=1.0, le=300.0)] = 6.0
+    auth_file: str = ""
+    clients_may_read: bool = True
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    verify_hostname: bool = True
+
+
+class DiscoverySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    kind: Literal["static", "zookeeper"] = "static"
+    zookeeper: ZooKeeperSection = ZooKeeperSection()
 
 
 class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -122,6 +146,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     node: NodeSection
     cluster: ClusterSection
+    discovery: DiscoverySection = DiscoverySection()
     listener: list[ListenerSection] = []
     storage: StorageSection = StorageSection()
     log: LogSection = LogSection()
@@ -129,6 +154,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def rpc_addresses(self) -> dict[int, str]:
+        """Those that are configured: every node's, or with discovery by ZooKeeper only this one's."""
+        if self.discovery.kind == "zookeeper":
+            return {self.node.id: self.cluster.address}
         return {peer.id: peer.address for peer in self.cluster.peers}
 
 
@@ -172,7 +200,17 @@ def _readable(error: msgspec.ValidationError) -> str:
 def _check(config: Config) -> None:
     if not _NAME.fullmatch(config.cluster.name):
         raise ConfigError(f"cluster.name: {config.cluster.name!r} must be 1-63 of A-Z a-z 0-9 . _ -")
+    if config.discovery.kind == "zookeeper":
+        _check_zookeeper(config)
+    else:
+        _check_peers(config)
+    _check_listeners(config)
+
+
+def _check_peers(config: Config) -> None:
     ids = [peer.id for peer in config.cluster.peers]
+    if config.cluster.address:
+        raise ConfigError("cluster.address: is for discovery by ZooKeeper; with cluster.peers it stands there")
     if len(set(ids)) != len(ids):
         raise ConfigError(f"cluster.peers: a node id stands twice in {ids}")
     if config.node.id not in ids:
@@ -181,6 +219,28 @@ def _check(config: Config) -> None:
         raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
     for peer in config.cluster.peers:
         parse_address(peer.address, f"cluster.peers (node {peer.id})")
+
+
+def _check_zookeeper(config: Config) -> None:
+    section = config.discovery.zookeeper
+    if config.cluster.peers:
+        raise ConfigError("cluster.peers: ZooKeeper tells who the nodes are; leave the list out, or discovery.kind")
+    if not config.cluster.address:
+        raise ConfigError("cluster.address: write host:port at which the other nodes reach this one")
+    parse_address(config.cluster.address, "cluster.address")
+    if not section.hosts:
+        raise ConfigError("discovery.zookeeper.hosts: none given; write [\"host:port\", ...]")
+    for host in section.hosts:
+        parse_address(host, "discovery.zookeeper.hosts")
+    if not section.root.startswith("/") or section.root.endswith("/"):
+        raise ConfigError(f"discovery.zookeeper.root: {section.root!r} must begin with a slash and not end with one")
+    if bool(section.cert_file) != bool(section.key_file):
+        raise ConfigError("discovery.zookeeper.cert_file: goes with key_file; give both or neither")
+    if not section.tls and (section.ca_file or section.cert_file):
+        raise ConfigError("discovery.zookeeper.tls: certificates are given but tls is off; write tls = true")
+
+
+def _check_listeners(config: Config) -> None:
     if config.monitoring.bind:
         parse_address(config.monitoring.bind, "monitoring.bind")
     if not config.listener:
@@ -192,6 +252,7 @@ def _check(config: Config) -> None:
         parse_address(listener.bind, f"listener.{listener.name}.bind")
         parse_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
         for node, address in listener.address_map.items():
-            if not node.isdigit() or int(node) not in ids:
+            ids = [peer.id for peer in config.cluster.peers]
+            if not node.isdigit() or (ids and int(node) not in ids):
                 raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
             parse_address(address, f"listener.{listener.name}.address_map.{node}")

@@ -12,10 +12,12 @@ import json
 import logging
 import random
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cluster.discovery import Member
 from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
 from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork
@@ -24,9 +26,10 @@ from node.assignment import Assigner
 from node.broker import NodeBroker
 from node.changes import Changes
 from node.config import Config, ListenerSection, parse_address
+from node.discovering import Discovering
 from node.listener import Listener, ListenerConfig
 from node.loop import TurnLoop
-from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts
+from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, Starting
 from node.partition import api as partition_words
 from node.replicas import Replicas
 from node.storage import NodeIdentity, RocksDisk, StorageError
@@ -63,18 +66,24 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
         self._composed = False
+        self._version = version("holdfast")
+        self._discovering = Discovering(config, self._version)
+        self._monitoring = MonitoringServer(Starting(lambda: self._discovering.waiting_for))
 
     async def start(self) -> None:
         """Returns when clients are served and the cluster has heard of this node.
 
         Raises:
+            DiscoveryError: this node cannot be part of the cluster that it found.
             StorageError: the data is damaged, foreign, in use, or the disk is full.
             AddressInUse: a configured address cannot be listened on.
         """
         self._fatal = asyncio.get_running_loop().create_future()
+        await self._start_monitoring()
+        self._voters = dict(await self._discovering.join())
         self._compose()
         self._composed = True
-        await self._start_monitoring()
+        self._discovering.subscribe(self._addresses_changed)
         await self._network.start()
         self._loop.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
@@ -108,7 +117,9 @@ class Node:
 
     async def stop(self) -> None:
         """However far `start` has come."""
+        await self._discovering.close()
         if not self._composed:
+            await self._monitoring.stop()
             return
         for task in self._tasks:
             task.cancel()
@@ -140,7 +151,7 @@ class Node:
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)
-        self._metadata = self._host.open_group(METADATA_GROUP, sorted(config.rpc_addresses), machine)
+        self._metadata = self._host.open_group(METADATA_GROUP, sorted(self._voters), machine)
         self._coordinator = Coordinator(
             self._metadata,
             self.node_id,
@@ -157,8 +168,8 @@ class Node:
         self._network = PeerNetwork(
             self.node_id,
             config.cluster.name,
-            config.rpc_addresses[self.node_id],
-            config.rpc_addresses,
+            self._voters[self.node_id],
+            self._voters,
             on_messages=self._host.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
@@ -196,7 +207,7 @@ class Node:
         parts = NodeParts(
             node_id=self.node_id,
             cluster=self.config.cluster.name,
-            version=version("holdfast"),
+            version=self._version,
             host=self._host,
             loop=self._loop,
             disk=self._disk,
@@ -208,7 +219,7 @@ class Node:
             listeners=self._listeners,
         )
         self._health = Health(parts)
-        self._monitoring = MonitoringServer(Metrics(parts, self._health), self._health)
+        self._monitoring.attach(Metrics(parts, self._health), self._health)
 
     async def _start_monitoring(self) -> None:
         """First of all, so that a node that waits can say for what."""
@@ -252,6 +263,12 @@ class Node:
 
     # -- what happens
 
+    def _addresses_changed(self, members: Mapping[int, Member]) -> None:
+        """Nodes that moved are dialled where they are now; what does not run at the moment keeps its old address."""
+        for node, member in members.items():
+            if node in self._voters and node != self.node_id:
+                self._network.set_address(node, member.rpc_address)
+
     def _failed(self, error: BaseException) -> None:
         assert self._fatal is not None
         told = isinstance(error, StorageError)  # it says all there is to say; anything else is a defect to be found
@@ -276,7 +293,7 @@ class Node:
     async def _register(self) -> None:
         """Make this node's addresses known, once they differ from what the cluster has."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
-        command = register_node(self.node_id, self.config.rpc_addresses[self.node_id], listeners)
+        command = register_node(self.node_id, self._voters[self.node_id], listeners)
         while True:
             result = await self._coordinator.execute(command)
             if not isinstance(result, Rejected):

@@ -24,6 +24,7 @@ import uvloop
 from holdfast.cli import errors, settings
 from holdfast.cli.errors import CliError
 from holdfast.cli.output import Output
+from holdfast.client.bootstrap import SCHEME, find_servers
 from holdfast.client.errors import (
     AdminError,
     ConfigurationError,
@@ -62,8 +63,9 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
             output = Output(as_json=as_json, progress=progress)
             try:
                 loaded = settings.load(config)
+                bound_s = timeout_s or loaded.client.timeout_s
                 function(
-                    Frame(output, settings.servers_from(server, loaded), timeout_s or loaded.client.timeout_s),
+                    Frame(output, _found(settings.servers_from(server, loaded), bound_s) if servers else [], bound_s),
                     *args,
                     **options,
                 )
@@ -85,6 +87,13 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
     return decorate
 
 
+def _found(servers: list[str], timeout_s: float) -> list[str]:
+    """Addresses as they are; `zk://...` is looked up."""
+    url = next((server for server in servers if server.startswith(SCHEME)), None)
+    # A URL holds commas, at which lists of servers are cut: put it together again.
+    return servers if url is None else run(find_servers(",".join(servers), timeout_s=timeout_s))
+
+
 def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs."),
@@ -103,8 +112,8 @@ def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Calla
                 "-s",
                 multiple=True,
                 metavar="HOST:PORT",
-                help="A node to connect to; may be repeated (default: HOLDFAST_SERVER, settings, "
-                f"{settings.DEFAULT_SERVER}).",
+                help="A node to connect to, or zk://host:port,.../ROOT/CLUSTER; may be repeated "
+                f"(default: HOLDFAST_SERVER, settings, {settings.DEFAULT_SERVER}).",
             ),
             click.option(
                 "--timeout-s", type=click.FloatRange(min=0.1), default=None, help="Bound of each wait (default: 30)."

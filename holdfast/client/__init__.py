@@ -7,6 +7,7 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
+from holdfast.client.bootstrap import ZooKeeperLogin, find_servers
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.delivery import Delivery, DeliveryResult
 from holdfast.client.errors import (
@@ -82,5 +83,7 @@ __all__ = [
     "UndeliveredError",
     "UnreachableError",
     "UnsupportedError",
+    "ZooKeeperLogin",
     "encode_event",
+    "find_servers",
 ]

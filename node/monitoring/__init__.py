@@ -5,9 +5,9 @@ asked and never in between; `health` says what is wrong; `draining` empties a no
 """
 
 from node.monitoring.draining import Drain
-from node.monitoring.health import Check, Health
+from node.monitoring.health import Check, Health, Starting
 from node.monitoring.http import MonitoringServer
 from node.monitoring.metrics import Metrics
 from node.monitoring.parts import NodeParts
 
-__all__ = ["Check", "Drain", "Health", "Metrics", "MonitoringServer", "NodeParts"]
+__all__ = ["Check", "Drain", "Health", "Metrics", "MonitoringServer", "NodeParts", "Starting"]

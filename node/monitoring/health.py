@@ -7,6 +7,7 @@ is wrong and what to do. Rejected: one endpoint for both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +31,24 @@ class Check:
     detail: str
 
 
+class Starting:
+    """Before the node is composed: it looks for the others, or waits for the service that it finds them by."""
+
+    def __init__(self, waiting_for: Callable[[], str]) -> None:
+        self._waiting_for = waiting_for
+
+    def live(self, now_s: float) -> list[Check]:
+        return [Check("loop", True, "turns")]
+
+    def ready(self, now_s: float) -> list[Check]:
+        return [*self.live(now_s), Check("discovery", False, f"waits for {self._waiting_for()}")]
+
+
 class Health:
     def __init__(self, parts: NodeParts) -> None:
         self._parts = parts
         self.registered = False
         self.serving = False
-        self.waiting_for = "its start"
-        """What a node that is not ready yet waits for, in words."""
 
     def live(self, now_s: float) -> list[Check]:
         started_s = self._parts.loop.turn_started_s
@@ -51,7 +63,7 @@ class Health:
         lost = parts.partitions_without_leader()
         return [
             *self.live(now_s),
-            Check("serving", self.serving, "listens" if self.serving else f"waits for {self.waiting_for}"),
+            Check("serving", self.serving, "listens" if self.serving else "starts or stops"),
             Check(
                 "registered", self.registered,
                 "the cluster knows this node" if self.registered

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from node.config import Address
-from node.monitoring.health import Check, Health
+from node.monitoring.health import Check, Health, Starting
 from node.monitoring.metrics import CONTENT_TYPE, Metrics
 
 log = logging.getLogger("holdfast.monitoring")
@@ -35,11 +35,15 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class MonitoringServer:
-    def __init__(self, metrics: Metrics, health: Health) -> None:
-        self._metrics = metrics
-        self._health = health
+    def __init__(self, starting: Starting) -> None:
+        self._metrics: Metrics | None = None
+        self._health: Health | Starting = starting
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+
+    def attach(self, metrics: Metrics, health: Health) -> None:
+        """The node is composed: from now on it is asked itself."""
+        self._metrics, self._health = metrics, health
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -97,6 +101,8 @@ class MonitoringServer:
         now_s = time.monotonic()
         match path:
             case b"/metrics":
+                if self._metrics is None:
+                    return _checked(self._health.ready(now_s))
                 families = self._metrics.copy(now_s)
                 rendered = await asyncio.get_running_loop().run_in_executor(None, self._metrics.render, families)
                 return 200, CONTENT_TYPE, rendered

@@ -107,6 +107,7 @@ class Settings:
     durability: str = "fsync"
     min_free_bytes: int | None = None
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
+    zookeeper: str = ""  # host:port: nodes are found there, and not by a list
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
 
 
@@ -118,12 +119,14 @@ class Cluster:
         self.settings = settings or Settings()
         self.name = f"test-{directory.name}"[:60]
         count = self.settings.nodes
-        ports = iter(free_ports(4 * count))
+        ports = iter(free_ports(5 * count))
+        self.monitoring: dict[int, str] = {}
         self.nodes: dict[int, NodeFiles] = {}
         for number in range(1, count + 1):
             home = directory / f"node{number}"
             home.mkdir(parents=True)
             amqp = {name: f"127.0.0.1:{next(ports)}" for name in ("default", "never", "always")}
+            self.monitoring[number] = f"127.0.0.1:{next(ports)}"
             data_dir = self.settings.data_dirs.get(number, home / "data")
             self.nodes[number] = NodeFiles(number, home, f"127.0.0.1:{next(ports)}", amqp, data_dir)
         self._handed_out: dict[str, Mapping[int, str]] = {}
@@ -143,11 +146,7 @@ class Cluster:
         self._write_configs()
 
     def _toml(self, node: NodeFiles) -> str:
-        peers = ", ".join(f'{{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.nodes.values())
-        lines = [
-            f"[node]\nid = {node.id}\ndata_dir = {json.dumps(str(node.data_dir))}",
-            f"[cluster]\nname = {json.dumps(self.name)}\npeers = [{peers}]",
-        ]
+        lines = [f"[node]\nid = {node.id}\ndata_dir = {json.dumps(str(node.data_dir))}", *self._found_by(node)]
         for name, address in node.amqp.items():
             policy = "auto" if name == "default" else name
             more = "".join(f"\n{key} = {json.dumps(value)}" for key, value in self.settings.listener.items())
@@ -159,6 +158,18 @@ class Cluster:
         if self.settings.min_free_bytes is not None:
             storage += f"\nmin_free_bytes = {self.settings.min_free_bytes}"
         return "\n\n".join([*lines, storage, '[log]\nlevel = "info"']) + "\n"
+
+    def _found_by(self, node: NodeFiles) -> list[str]:
+        named = f"[cluster]\nname = {json.dumps(self.name)}"
+        if not self.settings.zookeeper:
+            peers = ", ".join(f'{{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.nodes.values())
+            return [f"{named}\npeers = [{peers}]"]
+        section = f'hosts = ["{self.settings.zookeeper}"]\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0'
+        return [
+            f'{named}\naddress = "{node.rpc}"',
+            f'[discovery]\nkind = "zookeeper"\n[discovery.zookeeper]\n{section}',
+            f'[monitoring]\nbind = "{self.monitoring[node.id]}"',
+        ]
 
     # ------------------------------------------------------------------------------------------- addresses
 

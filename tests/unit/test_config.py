@@ -53,6 +53,54 @@ def test_a_mistake_is_named(old: str, new: str, said: str) -> None:
     assert str(caught.value).startswith("node.toml: ")
 
 
+ZOOKEEPER = """
+[node]
+id = 1
+data_dir = "data"
+[cluster]
+name = "dev"
+address = "10.0.0.1:7101"
+[discovery]
+kind = "zookeeper"
+[discovery.zookeeper]
+hosts = ["10.0.0.9:2181"]
+[[listener]]
+bind = "127.0.0.1:5672"
+"""
+
+
+def test_with_zookeeper_a_node_knows_its_own_address_only() -> None:
+    config = parse(ZOOKEEPER)
+    assert config.rpc_addresses == {1: "10.0.0.1:7101"}
+    assert config.discovery.zookeeper.initial_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('address = "10.0.0.1:7101"', "", "cluster.address"),
+        (
+            'address = "10.0.0.1:7101"',
+            'address = "10.0.0.1:7101"\npeers = [{ id = 1, address = "a:1" }]',
+            "leave the list",
+        ),
+        ('hosts = ["10.0.0.9:2181"]', "", "discovery.zookeeper.hosts: none given"),
+        ('hosts = ["10.0.0.9:2181"]', 'hosts = ["10.0.0.9"]', "write host:port"),
+        ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\nroot = "x"', "discovery.zookeeper.root"),
+        ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\ncert_file = "x"', "goes with key_file"),
+        ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\nca_file = "x"', "write tls = true"),
+        ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\ninitial_nodes = 0', "initial_nodes"),
+        ('kind = "zookeeper"', 'kind = "static"', "cluster.address: is for discovery by ZooKeeper"),
+        ('kind = "zookeeper"', 'kind = "dns"', "$.discovery.kind"),
+    ],
+)
+def test_a_mistake_about_zookeeper_is_named(old: str, new: str, said: str) -> None:
+    assert old in ZOOKEEPER
+    with pytest.raises(ConfigError) as caught:
+        parse(ZOOKEEPER.replace(old, new, 1))
+    assert said in str(caught.value)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "absent.toml")

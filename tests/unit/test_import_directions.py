@@ -13,6 +13,7 @@ OURS = {"cluster", "node", "holdfast", "benchmarks", "chaos", "tests"}
 # package -> our packages it may import (itself always). The most specific package that holds a file decides.
 ALLOWED: dict[str, set[str]] = {
     "cluster.raft": set(),
+    "cluster.discovery": set(),
     "cluster.metadata": {"cluster.raft"},
     "cluster.rpc": {"cluster.raft"},
     "holdfast.amqp": set(),

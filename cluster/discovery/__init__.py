@@ -1,0 +1,32 @@
+"""How the nodes of a cluster find each other: a list in the configuration, or ZooKeeper.
+
+The public names are below; `api.py` says what both promise.
+"""
+
+from cluster.discovery.api import (
+    Changed,
+    Discovery,
+    DiscoveryError,
+    Member,
+    NotAMember,
+    OtherCluster,
+    SecondRegistration,
+)
+from cluster.discovery.memory import InUse, Memory
+from cluster.discovery.static import StaticDiscovery
+from cluster.discovery.zookeeper import ZooKeeperDiscovery, ZooKeeperOptions
+
+__all__ = [
+    "Changed",
+    "Discovery",
+    "DiscoveryError",
+    "InUse",
+    "Member",
+    "Memory",
+    "NotAMember",
+    "OtherCluster",
+    "SecondRegistration",
+    "StaticDiscovery",
+    "ZooKeeperDiscovery",
+    "ZooKeeperOptions",
+]

@@ -1,0 +1,92 @@
+"""From a node's configuration to the way in which it finds the others.
+
+The rule: nothing of the node is opened before it knows who votes; the data directory's lock is taken before the node
+makes itself known, so that a process started twice by mistake never registers twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.discovery import (
+    Changed,
+    Discovery,
+    Member,
+    Memory,
+    StaticDiscovery,
+    ZooKeeperDiscovery,
+    ZooKeeperOptions,
+)
+from node.config import Config, ConfigError
+
+
+class Discovering:
+    def __init__(self, config: Config, version: str) -> None:
+        self._config = config
+        self._version = version
+        self._memory: Memory | None = None
+        self._discovery: Discovery | None = None
+
+    async def join(self) -> Mapping[int, str]:
+        """The voters: node id -> address for other nodes. Waits. Raises DiscoveryError, ConfigError."""
+        config = self._config
+        me = Member(
+            config.node.id,
+            config.rpc_addresses.get(config.node.id, ""),
+            {section.name: str(section.advertised) for section in config.listener},
+            self._version,
+        )
+        if config.discovery.kind == "static":
+            self._discovery = StaticDiscovery(config.cluster.name, me, config.rpc_addresses)
+        else:
+            options = _options(config)
+            self._memory = Memory(Path(config.node.data_dir))
+            self._discovery = ZooKeeperDiscovery(config.cluster.name, me, options, self._memory)
+        return await self._discovery.join()
+
+    @property
+    def waiting_for(self) -> str:
+        return "its start" if self._discovery is None else self._discovery.waiting_for
+
+    def subscribe(self, changed: Changed) -> None:
+        """What is known by now is told at once."""
+        assert self._discovery is not None
+        self._discovery.subscribe(changed)
+        changed(self._discovery.members())
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._discovery is not None:
+            await self._discovery.close()
+        if self._memory is not None:
+            self._memory.close()
+
+
+def _options(config: Config) -> ZooKeeperOptions:
+    section = config.discovery.zookeeper
+    return ZooKeeperOptions(
+        hosts=",".join(section.hosts),
+        root=section.root,
+        initial_nodes=section.initial_nodes,
+        session_timeout_s=section.session_timeout_s,
+        auth=_credentials(section.auth_file),
+        clients_may_read=section.clients_may_read,
+        tls=section.tls,
+        ca_file=section.ca_file,
+        cert_file=section.cert_file,
+        key_file=section.key_file,
+        verify_hostname=section.verify_hostname,
+    )
+
+
+def _credentials(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"discovery.zookeeper.auth_file: {path} cannot be read: {error}") from error
+    if not text.partition(":")[0] or not text.partition(":")[2] or "\n" in text:
+        raise ConfigError(f"discovery.zookeeper.auth_file: {path} must hold one line, user:password")
+    return text
