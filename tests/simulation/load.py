@@ -381,16 +381,18 @@ class PartitionClients:
     def finish(self, nodes: Sequence[SimNode]) -> None:
         group_id, judge = self.judge.group_id, self.judge
         states = set()
+        sound = [node for node in nodes if node.id in judge.members and not node.disk.damaged]
+        is_whole = 2 * len(sound) > len(judge.members)
         for node in nodes:
             replica = node.partition(group_id)
             if replica is None:
                 continue
             states.add(replica.checkpoint())
             offset = replica.start_offset
-            if self._serve(node, replica, offset, 1 << 40) != len(judge.events) - offset and node.is_running:
+            served = self._serve(node, replica, offset, 1 << 40)
+            if is_whole and node.is_running and served != len(judge.events) - offset:
                 raise Violation(f"group {group_id}: node {node.id} does not serve all from {offset} on")
-        sound = [node for node in nodes if node.id in judge.members and not node.disk.damaged]
-        if len(states) > 1 and 2 * len(sound) > len(judge.members):
+        if len(states) > 1 and is_whole:
             raise Violation(f"group {group_id}: replicas differ at the end: {states}")
 
 
