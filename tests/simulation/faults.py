@@ -145,7 +145,8 @@ class Faults:
     def voted(self, node: Any) -> None:
         """A node has just given its vote away: the moment at which forgetting it hurts most."""
         schedule, randomness = self._schedule, self._randomness
-        if not schedule.chaos_over and randomness.random() < schedule.plan.bounce_voters:
+        happening = schedule.chaos_begun and not schedule.chaos_over
+        if happening and randomness.random() < schedule.plan.bounce_voters:
             schedule.at(schedule.now + randomness.uniform(0.0, 0.02), lambda: self._bounce_voter(node))
 
     def _bounce_voter(self, node: Any) -> None:

@@ -18,15 +18,18 @@ from unittest import mock
 from pysyncobj import syncobj as library
 
 from cluster.metadata.state import State
-from cluster.raft import Discarded, Group, Turn
+from cluster.raft import Discarded, Group, NodeId, RaftMessage, RaftOptions, StateDamaged, Turn
 from cluster.raft.core import Core, Member
+from cluster.raft.election import Election
 from cluster.raft.guard import Guard
+from cluster.raft.handover import Handover
 from cluster.raft.host import Host
 from cluster.raft.journal import Journal
 from cluster.raft.lazy import LazySlice
 from cluster.raft.progress import Progress
 from cluster.raft.proposals import Proposals
 from cluster.raft.raft_pb2 import AppendEntries
+from cluster.raft.readmission import Readmission
 from cluster.raft.reads import ReadDone
 from node.partition.batch import BatchHead
 from node.partition.machine import PartitionMachine
@@ -397,6 +400,135 @@ def local_clock_in_apply() -> Iterator[None]:
         yield
 
 
+# ---------------------------------------------------------------- what scripts notice
+
+
+@contextlib.contextmanager
+def replies_of_any_term() -> Iterator[None]:
+    """A1: an acknowledgement counts whatever term it was given in."""
+    handle = Guard._on_append_reply
+
+    def take(guard: Guard, member: Member, message: RaftMessage, now: float) -> None:
+        message.term = guard.core.term
+        handle(guard, member, message, now)
+
+    with mock.patch.object(Guard, "_on_append_reply", take):
+        yield
+
+
+@contextlib.contextmanager
+def success_moves_back() -> Iterator[None]:
+    """An acknowledgement sets what is sent next, back if need be."""
+    with mock.patch("cluster.raft.guard.max", lambda *values: values[-1], create=True):
+        yield
+
+
+@contextlib.contextmanager
+def no_loyalty() -> Iterator[None]:
+    """L3: who hears a leader votes all the same."""
+    with mock.patch.object(Election, "is_loyal", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
+def no_pre_vote() -> Iterator[None]:
+    """L3: who doubts campaigns at once."""
+
+    def campaign(election: Election, now: float) -> None:
+        election.core.election_deadline = 0.0
+
+    with mock.patch.object(Election, "_ask", campaign):
+        yield
+
+
+@contextlib.contextmanager
+def no_answer_to_old_terms() -> Iterator[None]:
+    """L4: messages of a past term are dropped in silence."""
+    with mock.patch.object(Guard, "_on_stale_term", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def stalls_not_noticed() -> Iterator[None]:
+    """L5: after a standstill of its own a node doubts the leader before it looks at its input."""
+    begin = RaftOptions.__init__
+
+    def never_stalled(options: RaftOptions, *values: Any, **named: Any) -> None:
+        begin(options, *values, **{**named, "stall_s": 1e9})
+
+    with mock.patch.object(RaftOptions, "__init__", never_stalled):
+        yield
+
+
+@contextlib.contextmanager
+def no_hint() -> Iterator[None]:
+    """L6: a rejection goes back one entry."""
+    with mock.patch.object(Guard, "_hint", lambda guard, next_index: next_index):
+        yield
+
+
+@contextlib.contextmanager
+def no_window() -> Iterator[None]:
+    """L11: everything is sent, answered or not."""
+    with mock.patch.object(Progress, "has_room", return_value=True):
+        yield
+
+
+@contextlib.contextmanager
+def proposals_during_transfer() -> Iterator[None]:
+    """L12: a transfer stops nothing."""
+    with mock.patch.object(Handover, "is_active", False):
+        yield
+
+
+@contextlib.contextmanager
+def other_versions_are_heard() -> Iterator[None]:
+    """Members of another configuration count."""
+    receive = Guard.receive
+
+    def any_version(guard: Guard, sender: NodeId, message: RaftMessage, now: float) -> None:
+        message.version = guard._version
+        receive(guard, sender, message, now)
+
+    with mock.patch.object(Guard, "receive", any_version):
+        yield
+
+
+@contextlib.contextmanager
+def apply_again_from_the_start() -> Iterator[None]:
+    """L1: a restart applies the whole log again."""
+    load = Journal.load_checkpoint
+
+    def from_the_base(journal: Journal) -> tuple[int, bytes | None]:
+        load(journal)
+        return journal.base_index, None
+
+    with mock.patch.object(Journal, "load_checkpoint", from_the_base):
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_not_verified() -> Iterator[None]:
+    """A4: a damaged checkpoint is none."""
+    load = Journal.load_checkpoint
+
+    def forgive(journal: Journal) -> tuple[int, bytes | None]:
+        try:
+            return load(journal)
+        except StateDamaged:
+            return journal.base_index, None
+
+    with mock.patch.object(Journal, "load_checkpoint", forgive):
+        yield
+
+
+@contextlib.contextmanager
+def votes_while_mute() -> Iterator[None]:
+    """A member that lost its memory counts at once."""
+    with mock.patch.object(Readmission, "is_mute", return_value=False):
+        yield
+
+
 @contextlib.contextmanager
 def library_random() -> Iterator[None]:
     """The bare library draws from the module `random`; give it the schedule's generator and the module back."""
@@ -428,4 +560,35 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "no-fencing": Mutation(no_fencing, as_drawn),
     "requests-not-remembered": Mutation(requests_not_remembered, as_drawn),
     "local-clock-in-apply": Mutation(local_clock_in_apply, as_drawn),
+}
+
+
+@dataclass(frozen=True)
+class ScriptMutation:
+    apply: Apply
+    script: str
+
+
+BY_SCRIPTS: dict[str, ScriptMutation] = {
+    "replies-of-any-term": ScriptMutation(replies_of_any_term, "a1-acknowledgement-of-an-earlier-term"),
+    "no-append-rewrite": ScriptMutation(no_append_rewrite, "a2-resent-prefix"),
+    "no-commit-clamp": ScriptMutation(no_commit_clamp, "a3-sign-of-life-commits-nothing"),
+    "checkpoint-not-verified": ScriptMutation(checkpoint_not_verified, "a4-damaged-checkpoint"),
+    "no-vote-dedup": ScriptMutation(no_vote_dedup, "a5-one-voter-one-vote"),
+    "commit-before-own-sync": ScriptMutation(commit_before_own_sync, "a9-commit-waits-for-the-own-disk"),
+    "outcome-without-term": ScriptMutation(outcome_without_term, "a13-leading-twice"),
+    "reads-not-confirmed": ScriptMutation(reads_not_confirmed, "a16-deposed-leader"),
+    "apply-again-from-the-start": ScriptMutation(apply_again_from_the_start, "l1-restart-behind-the-checkpoint"),
+    "no-loyalty": ScriptMutation(no_loyalty, "l3-loyal-followers"),
+    "no-pre-vote": ScriptMutation(no_pre_vote, "l3-isolated-node-comes-back"),
+    "no-answer-to-old-terms": ScriptMutation(no_answer_to_old_terms, "l4-higher-term-is-not-locked-out"),
+    "stalls-not-noticed": ScriptMutation(stalls_not_noticed, "l5-stalled-loop"),
+    "no-hint": ScriptMutation(no_hint, "l6-foreign-tail"),
+    "no-window": ScriptMutation(no_window, "l11-window"),
+    "proposals-during-transfer": ScriptMutation(proposals_during_transfer, "l12-transfer-under-load"),
+    "other-versions-are-heard": ScriptMutation(other_versions_are_heard, "fig-10-two-majorities"),
+    "unknown-is-discarded": ScriptMutation(unknown_is_discarded, "l16-outcomes"),
+    "every-reset-counts": ScriptMutation(every_reset_counts, "late-rejection"),
+    "success-moves-back": ScriptMutation(success_moves_back, "success-repeats-nothing"),
+    "votes-while-mute": ScriptMutation(votes_while_mute, "wiped-member"),
 }

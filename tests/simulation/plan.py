@@ -68,7 +68,7 @@ def draw(randomness: random.Random) -> Plan:
         calm_start=randomness.random() < 0.85,
         chaos_s=uniform(1.5, 4.5),
         fault_every_s=choice((0.04, 0.08, 0.2)),
-        send_every_s=choice((0.03, 0.06, 0.12)),
+        send_every_s=choice((0.04, 0.08, 0.15)),
         read_every_s=choice((0.1, 0.5)),
         admin_every_s=choice((0.7, 3.0)),
         upkeep_every_s=choice((0.3, 1.0)),

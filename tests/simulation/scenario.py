@@ -28,14 +28,14 @@ from tests.simulation.theatre import GROUP, Pair, Theatre, describe
 
 DIRECTORY = Path(__file__).parent / "scenarios"
 RULE = "----"
-COMMANDS: dict[str, Callable[[Script, list[str]], None]] = {}
+COMMANDS: dict[str, Callable[[Any, list[str]], None]] = {}
 
 
 class Wrong(Exception):
     """The script is, not the code."""
 
 
-def command(run: Callable[[Script, list[str]], None]) -> Callable[[Script, list[str]], None]:
+def command(run: Callable[[Any, list[str]], None]) -> Callable[[Any, list[str]], None]:
     COMMANDS[run.__name__.strip("_")] = run
     return run
 
@@ -96,8 +96,8 @@ def stage(script: Script, words: list[str]) -> None:
 
 @command
 def preset(script: Script, words: list[str]) -> None:
-    """preset 1 1 1 4 4: node 1, not started, has a log with entries of these terms, from index 2 on."""
-    script.theatre.preset(int(words[0]), [int(word) for word in words[1:]])
+    """preset 1 t7 1 1 4 4: node 1, not started, is in term 7, with entries of these terms from index 2 on."""
+    script.theatre.preset(int(words[0]), int(words[1][1:]), [int(word) for word in words[2:]])
 
 
 @command

@@ -77,7 +77,7 @@ class Schedule:
         self.plan = plan(draw(self.randomness))
         self.now = 0.0
         self.latency_s = self.plan.latency_s
-        self.chaos_over = False
+        self.chaos_begun = self.chaos_over = False
         self.done: Counter[str] = Counter()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = 0
@@ -167,6 +167,7 @@ class Schedule:
         self.load.start()
         if self.plan.calm_start and not self._run_until(CALM_S, self.load.serves):
             raise Stuck(f"nothing is served {CALM_S} s after the start: {self._state()}")
+        self.chaos_begun = True
         self.every(self.plan.fault_every_s, self.faults.one)
         self._run_until(self.now + self.plan.chaos_s)
         self.chaos_over = True

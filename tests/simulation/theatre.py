@@ -134,14 +134,14 @@ class Theatre:
             for host in self.hosts.values():
                 host.peer_down(node)
 
-    def preset(self, node: int, terms: Sequence[int]) -> None:
-        """A log of these terms, written before the node is started."""
+    def preset(self, node: int, term: int, terms: Sequence[int]) -> None:
+        """A log with entries of these terms, written before the node is started."""
         disk = self.disks[node]
         batch = disk.batch()
         journal = Journal(GROUP, disk, TailCache(0), lambda: batch, lambda: None, lambda: None)
-        journal.setCurrentTerm(terms[-1] if terms else 1, None)
-        for place, term in enumerate(terms):
-            journal.add(b"\0%d.%d" % (term, place + 2), place + 2, term)
+        journal.setCurrentTerm(term, None)
+        for index, entry_term in enumerate(terms, start=2):
+            journal.add(b"\0of-t%d" % entry_term, index, entry_term)
         journal.flush()
         disk.write(batch)
         disk.sync()
