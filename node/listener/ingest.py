@@ -187,6 +187,7 @@ class Ingest(Endpoint):
             batch.deliveries += own
             batch.records.append(message.stored)
             batch.count += 1
+            batch.events += 1
             batch.size += len(payload)
         for partition, batch in groups.items():
             batch.in_row = batch.count == len(payloads)
