@@ -79,7 +79,7 @@ class Vocabulary(Protocol):
     @property
     def After(self) -> type: ...  # (offset)
     @property
-    def AfterTime(self) -> type: ...  # (timestamp_ms)
+    def AfterTime(self) -> type: ...  # (timestamp_ms, offset)
     @property
     def StoredBatch(self) -> type: ...  # (base_offset, timestamp_ms, records)
     @property

@@ -44,7 +44,8 @@ def encode_start(start: Any, vocabulary: Vocabulary, group: int, window_bytes: i
     if isinstance(start, vocabulary.After):
         return pb.ReadOpen(group=group, window_bytes=window_bytes, after_offset=start.offset)  # type: ignore[attr-defined]
     if isinstance(start, vocabulary.AfterTime):
-        return pb.ReadOpen(group=group, window_bytes=window_bytes, after_time_ms=start.timestamp_ms)  # type: ignore[attr-defined]
+        after_ms, first = start.timestamp_ms, start.offset + 1  # type: ignore[attr-defined]
+        return pb.ReadOpen(group=group, window_bytes=window_bytes, after_time_ms=after_ms, from_offset=first)
     raise TypeError(f"not a start of the vocabulary: {start!r}")
 
 

@@ -118,7 +118,7 @@ class AppendReplies(_message.Message):
     def __init__(self, replies: _Optional[_Iterable[_Union[AppendReply, _Mapping]]] = ...) -> None: ...
 
 class ReadOpen(_message.Message):
-    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes", "owner_key", "owner_claim")
+    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes", "owner_key", "owner_claim", "from_offset")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class ReadOpen(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     OWNER_KEY_FIELD_NUMBER: _ClassVar[int]
     OWNER_CLAIM_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     group: int
     earliest: bool
     latest: bool
@@ -135,7 +136,8 @@ class ReadOpen(_message.Message):
     window_bytes: int
     owner_key: str
     owner_claim: int
-    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ..., owner_key: _Optional[str] = ..., owner_claim: _Optional[int] = ...) -> None: ...
+    from_offset: int
+    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ..., owner_key: _Optional[str] = ..., owner_claim: _Optional[int] = ..., from_offset: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credit_bytes")

@@ -314,7 +314,7 @@ def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
     if kind == "after_offset":
         return vocabulary.After(request.after_offset)
     if kind == "after_time_ms":
-        return vocabulary.AfterTime(request.after_time_ms)
+        return vocabulary.AfterTime(request.after_time_ms, request.from_offset - 1)
     return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
 
 

@@ -165,7 +165,7 @@ def _combine(
 
 def _start(above_offset: int, above_time_ms: int) -> Start:
     if above_time_ms >= 0:
-        return AfterTime(above_time_ms)
+        return AfterTime(above_time_ms, above_offset)
     return After(above_offset) if above_offset >= 0 else Earliest()
 
 

@@ -64,9 +64,11 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class AfterTime:
-    """Events with a timestamp greater than this one (milliseconds since 1970). It may lie in the future."""
+    """Events with a timestamp greater than this one (milliseconds since 1970), and an offset greater than `offset`.
+    Either may lie beyond the end."""
 
     timestamp_ms: int
+    offset: int = -1
 
 
 Start = Earliest | Latest | After | AfterTime

@@ -313,11 +313,11 @@ class PartitionReplica:
                 return state.next_offset
             case After(offset):
                 return max(state.start_offset, offset + 1)
-            case AfterTime(timestamp_ms):
+            case AfterTime(timestamp_ms, offset):
                 row = self._index.first_row(
                     state.start_offset, state.next_offset, lambda row: row.timestamp_ms > timestamp_ms
                 )
-                return state.next_offset if row is None else row.base_offset
+                return max(offset + 1, state.next_offset if row is None else row.base_offset)
 
     def read(self, offset: int, max_bytes: int) -> list[StoredBatch]:
         """Committed batches from `offset` on, or from the start offset if it lies below; [] at the tail.

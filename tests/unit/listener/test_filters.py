@@ -50,7 +50,7 @@ def test_a_time_may_be_a_timestamp_or_an_integer_of_milliseconds() -> None:
 
 def test_every_key_must_match_so_the_higher_bound_wins() -> None:
     selection = select(annotations({OFFSET: symbol("0000000000000010"), TIMESTAMP: timestamp(9)}))
-    assert (selection.start, selection.above_offset, selection.above_time_ms) == (AfterTime(9), 16, 9)
+    assert (selection.start, selection.above_offset, selection.above_time_ms) == (AfterTime(9, 16), 16, 9)
     both = {
         "a": Described(CODE, {OFFSET: symbol("0000000000000010")}),
         "b": Described(CODE, {OFFSET: symbol("0000000000000020")}),

@@ -125,6 +125,9 @@ def test_no_credit_means_no_events(node: Node) -> None:
         (AfterTime(START_MS + 50), 18),
         (AfterTime(START_MS + 90), 30),
         (AfterTime(START_MS + 10**9), 30),
+        (AfterTime(START_MS + 45, 7), 15),
+        (AfterTime(START_MS + 45, 20), 21),
+        (AfterTime(START_MS + 45, 99), 100),
     ],
 )
 def test_where_reading_starts(node: Node, start: Start, first: int) -> None:

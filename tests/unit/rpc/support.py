@@ -124,9 +124,9 @@ class MemoryReader:
                 self.position = partition.next_offset
             case vocabulary.After(offset):
                 self.position = offset + 1
-            case vocabulary.AfterTime(timestamp_ms):
+            case vocabulary.AfterTime(timestamp_ms, offset):
                 later = [batch.base_offset for batch in partition.batches if batch.timestamp_ms > timestamp_ms]
-                self.position = later[0] if later else partition.next_offset
+                self.position = max(offset + 1, later[0] if later else partition.next_offset)
 
     def poll(self, max_events: int, max_bytes: int) -> list[vocabulary.StoredBatch]:
         out: list[vocabulary.StoredBatch] = []

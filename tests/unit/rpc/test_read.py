@@ -60,8 +60,12 @@ async def test_everything_is_read_from_the_beginning_and_then_what_comes() -> No
 
 
 @pytest.mark.parametrize(
-    ("start", "first"), [(Earliest(), 0), (Latest(), 10), (After(3), 4), (AfterTime(1004), 4), (AfterTime(0), 0)]
-)
+    ("start", "first"),
+    [
+        (Earliest(), 0), (Latest(), 10), (After(3), 4), (AfterTime(1004), 4), (AfterTime(0), 0),
+        (AfterTime(1004, 7), 8), (AfterTime(1004, 2), 4),
+    ],
+)  # fmt: skip
 async def test_a_start_means_there_what_it_means_here(start: Start, first: int) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(10)
