@@ -38,6 +38,16 @@ _u32 = struct.Struct(">I")
 _u64 = struct.Struct(">Q")
 
 
+def check_key(key: object) -> None:
+    if key is not None and not isinstance(key, str):
+        raise ConfigurationError(f"a key is a str, not {key!r}")
+
+
+def check_properties(properties: object) -> None:
+    if properties is not None and not isinstance(properties, Mapping):
+        raise ConfigurationError(f"properties are a mapping, not {properties!r}")
+
+
 @lru_cache(maxsize=KEY_CACHE_SIZE)
 def _key_section(key: str) -> bytes:
     """Message-annotations {event-streams-group-key: key}."""
@@ -51,6 +61,7 @@ def _key_section(key: str) -> bytes:
 def encode_content(body: bytes, properties: Mapping[str, Any] | None = None) -> bytes:
     """The part of a message that does not depend on where and as what it is sent: all but the annotations."""
     if properties:
+        check_properties(properties)
         try:
             return encode_message(Message(body=body, application_properties=dict(properties)))
         except Unencodable as error:
@@ -83,6 +94,8 @@ class Event:
     ) -> None:
         if not isinstance(body, bytes | bytearray | memoryview | str):
             raise ConfigurationError(f"a body is bytes or str, not {type(body).__name__}")
+        check_key(key)
+        check_properties(properties)
         self.body = body.encode("utf-8") if isinstance(body, str) else bytes(body)
         self.key = key
         self.properties = properties

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from holdfast.amqp.partition_key import partition_index
 from holdfast.client.delivery import Delivery
 from holdfast.client.errors import BufferFullError, ConfigurationError, NotFoundError
+from holdfast.client.events import check_key
 from holdfast.client.info import read_info
 from holdfast.client.lane import Lane, ProducerStats
 from holdfast.client.network import Network
@@ -182,6 +183,8 @@ class Intake:
     def check_partition(self, partition: str) -> None:
         if partition in self.partitions:
             return
+        if not isinstance(partition, str):
+            raise ConfigurationError(f"partitions are named by strings, not {partition!r}")
         if not self.partitions:
             raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
         known = ", ".join(self.partitions[:20])
@@ -196,6 +199,7 @@ class Intake:
         elif not self.partitions:
             raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
         elif key is not None:
+            check_key(key)
             name = self.partitions[partition_index(key, len(self.partitions))]
         else:
             name = self.partitions[(self._turn // ROUND_ROBIN_RUN) % len(self.partitions)]

@@ -58,6 +58,11 @@ class ProducerOptions:
         for partition, options in self.partition_options.items():
             if not isinstance(partition, str):
                 raise ConfigurationError(f"partitions are named by strings, not {partition!r}")
+            if not isinstance(options, PartitionPublishingOptions):
+                raise ConfigurationError(
+                    f"partition {partition}: {options!r} is not a PartitionPublishingOptions",
+                    advice="of saved properties, take to_options()",
+                )
             options.check(partition)
 
 

@@ -16,7 +16,7 @@ of that partition to its leader. With `route_by="node"` there is one agnostic li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -226,6 +226,11 @@ class ProducerClient:
                     advice="make it by create_batch of the producer that sends it",
                 )
             partition, key = batch.partition, batch.key
+        elif isinstance(batch, str | bytes | bytearray | Event) or not isinstance(batch, Iterable):
+            raise ConfigurationError(
+                f"send_batch takes a batch or a list of events, not a {type(batch).__name__}",
+                advice="send() publishes a single event",
+            )
         self._check_place(key, partition)
         if self.options.idempotent:
             assert partition is not None, "checked before"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,6 +241,8 @@ async def test_ip_5_settings_of_a_partition_override_and_the_rest_is_filled_in(
         {"starting_sequence_number": 1 << 31},
         {"owner_level": True},
         {"producer_group_id": "7"},
+        {"starting_sequence_number": 1.0},
+        {"owner_level": -(1 << 40)},
     ],
 )
 async def test_ip_5_settings_out_of_range_are_refused_at_construction(own: dict[str, Any]) -> None:
@@ -774,6 +778,58 @@ async def test_ip_21_at_least_once_remains_where_the_node_has_forgotten_the_prod
     assert node.log.bodies("0") == [b"in doubt", b"in doubt"]
 
 
+async def test_ip_16_cancelled_while_it_looks_for_a_leader_it_is_published_if_one_is_found(node: TinyNode) -> None:
+    """What was sent may be stored: it is not given up before its outcome is known, or the patience is over."""
+    node.after_transfers = drop_connection_once()
+    looking = asyncio.Event()
+    leaderless = True
+
+    def refuse(address: str, partition: str | None) -> Error | None:
+        if partition is None or not node.identities or not leaderless:
+            return None
+        looking.set()
+        return Error("amqp:internal-error", "no leader at the moment")
+
+    node.refuse = refuse
+    async with idempotent(node) as producer:
+        batch = await batch_of(producer, b"1", b"2")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await looking.wait()
+        publishing.cancel()
+        await asyncio.sleep(0.02)
+        assert not publishing.done()
+        assert batch.is_locked
+        leaderless = False
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert batch.is_published
+        assert (await producer.send_batch([b"3"], partition="0")).sequence_number == 3
+    assert node.log.bodies("0") == [b"1", b"2", b"3"]
+
+
+async def test_ip_16_who_waits_behind_a_cancelled_publish_comes_after_its_end(node: TinyNode) -> None:
+    held: list[Any] = []
+
+    def hold(connection: Any, partition: str, count: int) -> bool:
+        held.append(connection)
+        return len(held) == 1
+
+    node.after_transfers = hold
+    async with idempotent(node) as producer:
+        publishing = asyncio.create_task(producer.send_batch([b"1"], partition="0"))
+        waiting = asyncio.create_task(producer.send_batch([b"2"], partition="0"))
+        while not held:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.002)
+        publishing.cancel()
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        held[0].abort()  # now the first is sent again, and stored
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert (await waiting).sequence_number == 2
+    assert node.log.bodies("0") == [b"1", b"2"]
+
+
 # ------------------------------------------------------------------------------------------------ bad use
 
 
@@ -883,3 +939,50 @@ async def test_without_any_server_a_batch_fails_and_is_free_again(node: TinyNode
         await node.start(port)
         await producer.send_batch(batch)
     assert node.log.numbers("0") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda producer: producer.send_batch("text", partition="0"),
+        lambda producer: producer.send_batch(b"bytes", partition="0"),
+        lambda producer: producer.send_batch(Event(b"one"), partition="0"),
+        lambda producer: producer.send_batch(None, partition="0"),
+        lambda producer: producer.send_batch([b"fine", 7], partition="0"),
+        lambda producer: producer.send(None, partition="0"),
+        lambda producer: producer.send(b"x", partition=0),
+        lambda producer: producer.send(b"x", partition="0", properties=[1]),
+        lambda producer: producer.send(b"x", partition="0", properties={"p": object()}),
+        lambda producer: producer.create_batch(partition=0),
+        lambda producer: producer.create_batch(partition="0", max_bytes=0),
+        lambda producer: producer.get_partition_publishing_properties(0),
+    ],
+    ids=lambda _: "",
+)
+async def test_what_can_be_seen_to_be_wrong_is_refused_before_the_network(node: TinyNode, attempt: Any) -> None:
+    async with idempotent(node) as producer:
+        attaches = len(node.attaches)
+        with pytest.raises(ConfigurationError) as caught:
+            await attempt(producer)
+        assert caught.value.advice
+        assert len(node.attaches) == attaches
+        await producer.send_batch([b"fine"], partition="0")
+    assert node.log.bodies("0") == [b"fine"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"0": {"owner_level": 1}}, {"0": None}, {0: PartitionPublishingOptions()}], ids=["dict", "none", "name"]
+)
+async def test_options_that_are_none_are_refused_at_construction(options: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        ProducerClient("127.0.0.1:1", "trades", idempotent=True, partition_options=options)
+
+
+def test_every_rule_and_every_case_has_a_test() -> None:
+    """IP-1 to IP-21 are the client's rules, IS-1 to IS-10 the service's cases."""
+    here = Path(__file__)
+    rules = set(map(int, re.findall(r"def test_ip_(\d+)_", here.read_text())))
+    assert rules == set(range(1, 22))
+    listener = here.parent.parent / "listener" / "test_idempotent.py"
+    names = re.findall(r"def test_is_(\d+)_(?:and_(\d+)_)?", listener.read_text())
+    assert {int(number) for found in names for number in found if number} == set(range(1, 11))

@@ -198,6 +198,23 @@ async def test_terms_that_cannot_be_are_refused_by_name(
         await attached(peer)  # the connection is none the worse for it
 
 
+async def test_is_7_an_epoch_of_minus_one_is_refused(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        for stated in (terms(7, -1), terms(None, -1), terms(7, -1, 5)):
+            assert (await refusal(peer, stated)).condition == OUT_OF_RANGE
+
+
+async def test_batches_that_come_in_another_order_are_refused(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        link = await attached(peer, 7)
+        await peer.send(link, events(7, 0, 1, "ab"))
+        await peer.states(link, 2)
+        await peer.send(link, [*events(7, 0, 5, "ef"), *events(7, 0, 3, "cd")])
+        assert conditions((await peer.states(link, 6))[2:3]) == [OUT_OF_ORDER]
+        assert (await peer.refused(link)).condition == OUT_OF_ORDER
+    assert stored(node) == "ab"
+
+
 async def test_a_producer_needs_a_partition(node: SingleNode) -> None:
     async with Peer(node.port) as peer:
         error = await peer.refused(peer.engine.open_sender("wide", properties=terms()))
