@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import Protocol
 
 from holdfast.amqp.errors import Error
 from holdfast.amqp.states import ACCEPTED, DeliveryState, Modified, Rejected, Released
@@ -41,36 +40,9 @@ from holdfast.client.links import Sender
 from holdfast.client.network import Backoff, Network
 from holdfast.client.places import row_of, tell
 from holdfast.client.publishing import PartitionPublishingOptions, ProducerIdentity, following
+from holdfast.client.source import Source
 
 FATAL = (ProducerStateError, ProducerStolenError)
-
-
-class Source(Protocol):
-    """What is published: a batch, or what is buffered."""
-
-    one_by_one: bool
-    """Its events are published each for itself: what is accepted stays so, what is refused is left out."""
-
-    def check(self, most_bytes: int) -> None:
-        """Before the first is taken: raise if something in it is larger than the node takes (0: anything goes)."""
-        ...
-
-    @property
-    def has_more(self) -> bool: ...
-
-    def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        """The next events, in order; none only if there is no more."""
-        ...
-
-    def accepted(self, deliveries: list[Delivery]) -> None: ...
-
-    def refused(self, delivery: Delivery, error: RejectedError) -> None:
-        """Only of sources that go `one_by_one`."""
-        ...
-
-    def given_up(self, deliveries: list[Delivery]) -> None:
-        """Those taken that were not accepted, in order; they have no numbers any more."""
-        ...
 
 
 class Publisher:
