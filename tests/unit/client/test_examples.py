@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast import client
 from tests.unit.client.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,3 +73,20 @@ async def test_members_of_a_group_share_the_work(nodes: Nodes) -> None:
     said = await run(nodes, "consumer_group.py")
     assert "2000 jobs are done" in said
     assert "ann has got partition" in said
+
+
+async def test_the_reference_names_everything_that_publishing_needs() -> None:
+    reference = (EXAMPLES.parent / "docs" / "client.md").read_text()
+    documented = (
+        client.ProducerClient, client.EventBatch, client.DeliveryResult, client.ProducerOptions,
+        client.PartitionPublishingOptions, client.PartitionPublishingProperties, client.NetworkOptions,
+    )  # fmt: skip
+    inside = {"check", "lock", "unlock", "published", "contents", "try_add", "numbered"}  # between our own classes
+    for kind in documented:
+        assert kind.__name__ in reference
+        fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+        public = [name for name in dir(kind) if not name.startswith("_")]
+        missing = [name for name in {*public, *fields} - inside if name not in reference]
+        assert not missing, f"docs/client.md does not mention {missing} of {kind.__name__}"
+    errors = [name for name in client.__all__ if name.endswith("Error")]
+    assert not [name for name in errors if name not in reference and name != "HoldfastError"]
