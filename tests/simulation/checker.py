@@ -47,6 +47,7 @@ class GroupJudge:
         self.confirmed_reads = 0
         self.outcomes = {"Committed": 0, "Discarded": 0, "Unknown": 0}
         self._terms: dict[int, int] = {}
+        self._committed_in: dict[int, int] = {}  # a node's current term -> how far such a node called the log committed
         self._discarded: set[tuple[int, int]] = set()
         self._checkpoints: dict[int, bytes] = {}
         self._token = 0
@@ -59,9 +60,12 @@ class GroupJudge:
         if other != node:
             raise Violation(f"group {self.group_id}: nodes {other} and {node} both lead term {term}")
         asked = 0
-        for index in range(self.highest, 0, -1):
+        # An old term's entry may have been committed by a later leader than this one, whose votes came late: what a
+        # leader must have is what was committed in the terms before its own.
+        owed = max((index for earlier, index in self._committed_in.items() if earlier < term), default=0)
+        for index in range(owed, 0, -1):
             entry_term = self._terms.get(index)
-            if entry_term is None or entry_term >= term:
+            if entry_term is None:
                 continue
             if term_at(index) not in (entry_term, None):
                 raise Violation(
@@ -72,8 +76,12 @@ class GroupJudge:
             if asked == COMPLETENESS_DEPTH:
                 return
 
-    def commits(self, node: int, index: int, term: int) -> None:
-        """`index` is the highest that `node` calls committed."""
+    def commits(self, node: int, index: int, term: int, current_term: int) -> None:
+        """`index` is the highest that `node` calls committed; its entry is of `term`."""
+        self._is_committed(node, index, term)
+        self._committed_in[current_term] = max(index, self._committed_in.get(current_term, 0))
+
+    def _is_committed(self, node: int, index: int, term: int) -> None:
         known = self._terms.setdefault(index, term)
         if known != term:
             raise Violation(
@@ -84,7 +92,7 @@ class GroupJudge:
 
     def applies(self, node: int, index: int, term: int, data: bytes) -> bool:
         """True: nobody applied it before."""
-        self.commits(node, index, term)
+        self._is_committed(node, index, term)
         known = self.committed.get(index)
         if known is None:
             self.committed[index] = (term, data)

@@ -364,7 +364,7 @@ class SimNode:
             commit, led = self._seen[group_id]
             if group.commit_index > max(commit, group.first_index - 1):
                 commit = group.commit_index
-                judge.commits(self.id, commit, group.journal.term_at(commit))
+                judge.commits(self.id, commit, group.journal.term_at(commit), group.term)
             if group.is_leader and led != group.term:
                 led = group.term
                 self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")

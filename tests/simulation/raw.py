@@ -76,6 +76,7 @@ class RawObject(SyncObj):
         term = self._SyncObj__getEntries(index, 1)[0][2]
         self.applying = (index, term)
         self._node.judge.applies(self._node.id, index, term, command)
+        self._node.judge.commits(self._node.id, index, term, self.raftCurrentTerm)
 
 
 class RawNode:
