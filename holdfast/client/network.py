@@ -147,6 +147,7 @@ class Network:
             self._places.pop(what, None)  # the link that was there failed
         target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
         last: HoldfastError | None = hint
+        owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
         while (left_s := deadline_s - loop.time()) > 0:
             address = target or self._entry()
             try:
@@ -165,6 +166,7 @@ class Network:
                 if not error.retriable and not (isinstance(error, NotFoundError) and young):
                     raise
                 last, target = error, None
+                owned = error if isinstance(error, PartitionOwnedError) else owned
                 self._places.pop(what, None)
                 if not isinstance(error, NotFoundError):
                     self._suspect(address)
@@ -172,11 +174,11 @@ class Network:
                 self._places.pop(what, None)
                 break
             await backoff.wait(max(0.0, deadline_s - loop.time()))
-        raise self._too_late(what, last)
+        raise owned or self._too_late(what, last)
 
     @staticmethod
     def _too_late(what: str, last: HoldfastError | None) -> HoldfastError:
-        if isinstance(last, UnreachableError | PartitionOwnedError):
+        if isinstance(last, UnreachableError):
             return last
         reason = f"; last: {last}" if last is not None else ""
         return TimeoutExpiredError(f"{what} could not be reached in time{reason}")

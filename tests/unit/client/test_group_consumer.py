@@ -27,7 +27,7 @@ from tests.unit.listener.peer import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-IMPATIENT = ConsumerOptions(reconnect_timeout_s=1.0)
+IMPATIENT = ConsumerOptions(reconnect_timeout_s=3.0)
 
 
 async def filled(nodes: Nodes, partitions: int = 4, count: int = 100, log: str | None = None) -> str:
