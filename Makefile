@@ -58,7 +58,7 @@ bench: $(INSTALLED)
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
-	    HOLDFAST_MISHAP_SECONDS=60 \
+	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/integration
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(PYTHON_BIN) -m pytest -n $(JOBS) -q --timeout 14400 \
 	    tests/unit/filters/test_properties.py tests/unit/listener/test_malformed.py

@@ -44,6 +44,9 @@ GATHER_S = 0.3
 BUSY_S, IDLE_S = 0.1, 0.5
 """Between two looks at the partitions: while some change hands, and while nothing moves."""
 
+LOOK_S = 1.0
+"""A leader that does not answer within it is not counted in this look."""
+
 RESERVED_S = 3.0
 """An assigned partition is kept for its member until its claim, for so long."""
 
@@ -204,9 +207,10 @@ class Assigner:
             pause_s = BUSY_S if group.reserved or group.revoked else IDLE_S
             if now_s < group.born_s + GATHER_S or now_s < group.looked_s + pause_s:
                 return None
-            seats = await self._look(question.log, question.key)
-            if isinstance(seats, Failed):
-                return seats
+            view = self._view.describe(question.log)
+            if view is None:
+                return Failed("deleted", False, f"log {question.log!r} was deleted")
+            seats = await self._look(view, question.key)
             group.seats, group.looked_s = seats, now_s
             self._expire(group, now_s)
             waiting = [ticket for ticket in group.tickets.values() if group.reserved_for(ticket.identity) is None]
@@ -215,23 +219,29 @@ class Assigner:
             group.entitled = decision.entitled
             for identity, partition in decision.assigned.items():
                 group.reserved[partition] = (group.tickets[identity], now_s + RESERVED_S)
+            if len(seats) < len(view.partitions):
+                return None  # some have no leader now: what is free can be given, who has too much is not known
             for seat in decision.revoke:
                 group.revoked[seat.held] = now_s + REVOKED_S
                 await self._view.handle(question.log, seat.partition).ask_group(Revoke(question.key, seat.claim))
         return None
 
-    async def _look(self, log: str, key: str) -> list[Seat] | Failed:
-        view = self._view.describe(log)
-        if view is None:
-            return Failed("deleted", False, f"log {log!r} was deleted")
-        answers = await asyncio.gather(
-            *(self._view.handle(log, partition).ask_group(ListGroups(key)) for partition in view.partitions)
-        )
+    async def _look(self, view: LogView, key: str) -> list[Seat]:
+        """The partitions whose leaders answer."""
+
+        async def ask(partition: str) -> object:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    return await self._view.handle(view.name, partition).ask_group(ListGroups(key))
+            except TimeoutError:
+                return None
+
+        answers = await asyncio.gather(*map(ask, view.partitions))
         seats: list[Seat] = []
         for partition, answer in zip(view.partitions, answers, strict=True):
             if not isinstance(answer, GroupList):
-                return answer if isinstance(answer, Failed) else Failed("rejected", False, f"not a list: {answer}")
-            leader = self._view.leader(log, partition)
+                continue
+            leader = self._view.leader(view.name, partition)
             row = answer.groups[0] if answer.groups else None
             if row is None or not row.active:
                 seats.append(Seat(partition, leader))

@@ -29,6 +29,9 @@ from node.partition.ownership import Claim, Denied, End, Owned
 RETRY_DELAY_S = 0.05
 """Between questions to a leader that could not answer."""
 
+LEADERLESS_DELAY_S = 0.2
+"""The same, of each of many members whose adviser is being elected."""
+
 CONTINUE_WAIT_S = 2.0
 """A link whose former self still counts as alive waits so long for the news of its death."""
 
@@ -94,7 +97,7 @@ async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[st
                 raise Refused(errors.group_full(plan.log, wish.key, None))
             if loop.time() > deadline_s:
                 raise Refused(errors.group_full(plan.log, wish.key, config.group_hold_s))
-            await asyncio.sleep(RETRY_DELAY_S)
+            await asyncio.sleep(RETRY_DELAY_S if isinstance(answer, Assigned) else LEADERLESS_DELAY_S)
         raise Refused(errors.group_full(plan.log, wish.key, None))  # nobody hears it: the peer has left
     finally:
         host.errand(_leave(broker, structs.replace(question, leaving=True)))
