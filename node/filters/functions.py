@@ -36,9 +36,24 @@ MAX_NUMBER = 1 << 256
 """Whole numbers beyond this are unknown: no product of fields makes an event cost more than the next."""
 
 
+MAX_TEXT = 64 * 1024
+"""Texts and binaries longer than this are unknown: a hundred LIKEs over megabytes would hold up everybody else. What
+people filter by has a hundredth of it."""
+
+
+class TooLong:
+    """Stands for a value that is there, but compares with nothing."""
+
+
+TOO_LONG = TooLong()
+
+
 def plain(value: Any) -> Any:
     """A value of a message as conditions see it."""
-    return str(value) if value.__class__ is UUID else value
+    kind = value.__class__
+    if (kind in TEXTS or kind is bytes) and len(value) > MAX_TEXT:
+        return TOO_LONG
+    return str(value) if kind is UUID else value
 
 
 def alike(left: Any, right: Any) -> bool:
@@ -80,7 +95,7 @@ def _bounded(value: Any) -> Any:
 def add(left: Any, right: Any) -> Any:
     """Of texts: one behind the other."""
     if left.__class__ in TEXTS and right.__class__ in TEXTS:
-        return str(left) + str(right)
+        return str(left) + str(right) if len(left) + len(right) <= MAX_TEXT else None
     return _arithmetic(operator.add, left, right)
 
 

@@ -42,6 +42,9 @@ POLL_BYTES = 256 * 1024
 SCAN_EVENTS = 256
 """Events that a filter looks at before the next partition, link or connection has its turn: some two milliseconds."""
 
+SCAN_BYTES = 64 * 1024
+"""And about their bytes: a filter of four hundred words takes some time for each."""
+
 REOPEN_DELAY_S = 0.05
 """Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
 
@@ -160,7 +163,8 @@ class Egress(Endpoint):
     def _send_from(self, cursor: Cursor, room: int) -> bool:
         """True: there may be more."""
         if not cursor.holds and cursor.reader is not None:
-            batches = cursor.reader.poll(SCAN_EVENTS if cursor.scans else min(room, POLL_EVENTS), POLL_BYTES)
+            share = (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
+            batches = cursor.reader.poll(*share)
             if not batches:
                 if cursor.reader.error is not None:
                     self._reader_failed(cursor, cursor.reader.error)

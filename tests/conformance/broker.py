@@ -88,17 +88,21 @@ class Event:
     def of(message: Message) -> Event:
         return Event(message.body, {str(key): value for key, value in (message.instructions or {}).items()}, message)
 
+    def note(self, name: str) -> Any:
+        assert name in self.notes, f"a delivery has no {name}"
+        return self.notes[name]
+
     @property
     def offset(self) -> str:
-        return str(self.notes[OFFSET])
+        return str(self.note(OFFSET))
 
     @property
     def time_ms(self) -> int:
-        return int(self.notes[TIMESTAMP])
+        return int(self.note(TIMESTAMP))
 
     @property
     def partition(self) -> str:
-        return str(self.notes[SOURCE_PARTITION])
+        return str(self.note(SOURCE_PARTITION))
 
 
 @dataclass

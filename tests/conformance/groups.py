@@ -90,12 +90,12 @@ def nobody_is_put_into_a_group(broker: Broker) -> None:
 def links_of_a_group_are_bound(broker: Broker) -> None:
     with broker.visit(container_id=group_name()) as connection:
         bound = broker.receiver(connection, partition=broker.partitions[1], group=group_name(), name="named")
-        assert properties_of(bound.link).get(PARTITION) == broker.partitions[1]
+        assert properties_of(bound.link).get(PARTITION) == broker.partitions[1], "the answer names no partition"
         try:
             chosen = broker.receiver(connection, group=group_name(), name="chosen")
         except LinkDetached:
             return  # it need not choose, see ES-34
-        assert properties_of(chosen.link).get(PARTITION) in broker.partitions
+        assert properties_of(chosen.link).get(PARTITION) in broker.partitions, "attached, but to no partition"
 
 
 @rule("ES-33")
@@ -127,7 +127,7 @@ def the_node_may_choose_a_partition(broker: Broker) -> None:
             raise NotApplicable("4.5.1: the node may choose a partition; this one leaves it to clients") from None
         second = broker.receiver(other, group=group)
         chosen = {properties_of(link).get(PARTITION) for link in (first.link, second.link)}
-        assert chosen <= set(broker.partitions)
+        assert chosen <= set(broker.partitions), f"attached to {chosen}"
         assert len(chosen) == 2, "two members were given the same partition"
 
 
@@ -214,4 +214,4 @@ def links_of_a_group_may_be_agnostic(broker: Broker) -> None:
 def links_of_a_group_are_always_bound(broker: Broker) -> None:
     with broker.visit(container_id=group_name()) as connection:
         link = broker.receiver(connection, group=group_name()).link
-        assert properties_of(link).get(PARTITION) in broker.partitions
+        assert properties_of(link).get(PARTITION) in broker.partitions, "attached, but to no partition"

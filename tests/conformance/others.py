@@ -19,7 +19,7 @@ def the_annotation_of_changes_is_called_associated(broker: Broker) -> None:
 def the_source_partition_is_on_every_delivery(broker: Broker) -> None:
     for partition in broker.partitions:
         for event in broker.stored(marks(2), partition):
-            assert event.notes.get(SOURCE_PARTITION) == partition
+            assert event.note(SOURCE_PARTITION) == partition
 
 
 @rule("D9")

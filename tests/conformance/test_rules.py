@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import report
+from tests.conformance import report, yesman
 from tests.conformance.broker import Broker
 from tests.conformance.rules import READINGS, RULES
 from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result, checks, judge
@@ -56,6 +56,31 @@ def test_what_a_broker_does_wrong_is_a_failure_and_not_an_end() -> None:
     silent = Broker("amqp://127.0.0.1:1", log="nothing", timeout_s=0.2)
     results = [judge(name, silent) for name in ("ES-1", "ES-3", "ES-46", "ES-57")]
     assert [result.outcome for result in results] == [FAIL, FAIL, NOT_APPLICABLE, FAIL]
+
+
+SEEN_THROUGH = [
+    "ES-4", "ES-7", "ES-12", "ES-15", "ES-21", "ES-22", "ES-23", "ES-25", "ES-27", "ES-32", "ES-33", "ES-38", "ES-39",
+    "ES-40", "ES-43", "ES-45", "ES-47", "ES-50", "ES-51", "ES-52", "ES-53", "ES-57", "ES-59", "D3",
+    "D4", "D7", "D9", "D12",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def yes_man() -> Iterator[Broker]:
+    with yesman.serving() as serving:
+        yield Broker(f"amqp://127.0.0.1:{serving.port}", log="log", timeout_s=2.0)
+
+
+@pytest.mark.parametrize("name", SEEN_THROUGH)
+def test_a_broker_that_says_yes_to_everything_is_seen_through(yes_man: Broker, name: str) -> None:
+    result = judge(name, yes_man)
+    assert result.outcome == FAIL
+    assert "Timeout" not in result.reason or name in ("ES-33", "ES-40"), f"for another reason: {result.reason}"
+
+
+def test_what_plain_amqp_does_is_granted_to_it(yes_man: Broker) -> None:
+    """It is a plain broker, after all."""
+    assert [judge(name, yes_man).outcome for name in ("ES-2", "ES-5", "ES-8", "ES-9")] == [PASS] * 4
 
 
 def test_the_page_says_what_was_found() -> None:

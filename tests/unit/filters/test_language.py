@@ -10,6 +10,7 @@ import pytest
 from holdfast.amqp import Described, encode_value, float32, symbol, timestamp, ubyte, uint, ulong
 from holdfast.amqp.codec import decimal32
 from node.filters import FilterError, Predicate, parse
+from node.filters.functions import MAX_TEXT
 from node.filters.lexer import MAX_CHARACTERS, MAX_TOKENS
 from node.filters.parser import MAX_DEPTH
 from tests.unit.filters.messages import message, section
@@ -194,6 +195,14 @@ def test_numbers_do_not_grow_without_bound() -> None:
     factors = " * ".join(["big"] * 20)
     assert not accepts(f"{factors} > 0", {"a": {"big": 2**62}})
     assert accepts("big * big > 0", {"a": {"big": 2**62}})
+
+
+def test_texts_that_are_too_long_compare_with_nothing_but_are_there() -> None:
+    long = {"a": {"k": "x" * (MAX_TEXT + 1), "b": b"x" * (MAX_TEXT + 1), "fits": "x" * MAX_TEXT}}
+    assert accepts("k IS NOT NULL AND EXISTS(k) AND EXISTS(b)", long)
+    for text in ("k LIKE 'x%'", "k NOT LIKE 'y%'", "k <> 'a'", "b > 0x00", "UPPER(k) > ''", "fits + fits > ''"):
+        assert not accepts(text, long)
+    assert accepts("fits LIKE 'x%' AND UPPER(fits) LIKE '%X'", long)
 
 
 @pytest.mark.parametrize("text", ["a" * 3000 + "b", "ab" * 2000])
