@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
 RUN_DIR ?= var/run
 AMQP_PORT ?= 0
-# Simulation schedules of `make soak`: how many, or first:last+1.
+# Schedules of the simulation in `make soak`: how many, or first:last+1. A failure names its seed and shows a trace.
 SEEDS ?= 20000
 # Fuzzing of `make soak`: times the examples of `make test`; 300 take a core about an hour.
 EXAMPLES ?= 300
@@ -27,7 +27,7 @@ help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
-	@echo "make soak    random schedules of the Raft simulation, SEEDS=$(SEEDS); then the cluster tests in large, and fuzzing of filters and attaches"
+	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"

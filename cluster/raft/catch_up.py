@@ -1,8 +1,9 @@
 """Both sides of catching up by a snapshot, for one group: what this node hands out (`exports`), and what it fetches for
 itself (`rebuild`), up to the moment at which that takes the place of its log.
 
-The rule: whoever is fetched from gives only what is committed, and only while it leads and knows all that was committed
-before it; whoever fetches changes nothing but the staging until everything is there.
+The rule: whoever is fetched from gives only what it has applied, and only while it leads; whoever fetches changes
+nothing but the staging until everything is there. A leader that cannot commit anything yet gives a snapshot too: those
+who lack what is trimmed may be the very ones that it needs for its majority.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class Group:
             self._host.mark_dirty(self)
 
     def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
-        leads = self.ready and not self.closed and node in self._peers
+        leads = self.is_leader and not self.closed and node in self._peers
         return self._catch_up.serve(node, request, self.applied_index, now, leads=leads)
 
     def fetched(self, sender: NodeId, reply: FetchReply, now: float) -> None:

@@ -298,7 +298,7 @@ class Guard(Transport):
                 next_index[member] = base + 1  # its hint may have leapt over the base, at which the logs can agree
         elif reply.success:
             progress.behind = progress.tried_base = False
-        elif progress.behind and reply.next_index > base:
+        elif reply.next_index > base and (progress.behind or next_index[member] <= base):
             progress.behind = progress.tried_base = False
             next_index[member] = reply.next_index
             progress.restart(self.next_sequence)
