@@ -18,7 +18,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from tests.integration.cluster import _RUN_AND_DIE_WITH_PARENT, free_ports, wait_until
+from tests.integration.cluster import _RUN_AND_DIE_WITH_PARENT, wait_until
+from tests.ports import free_ports
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 NETTY = ("netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar")

@@ -10,11 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +24,7 @@ from typing import Any, TypeVar
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.info import PartitionInfo
+from tests.ports import free_ports
 
 T = TypeVar("T")
 
@@ -57,24 +55,6 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_
             raise AssertionError(f"waited {within_s:g} s in vain for: {what}")
         time.sleep(ASK_INTERVAL_S)
     return value
-
-
-def free_ports(count: int) -> list[int]:
-    """Below the range from which outgoing connections get theirs, so that a dead node's port stays free."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    own = range(12_000 + 1500 * (int("".join(filter(str.isdigit, worker)) or 0) % 8), 24_000)
-    chosen: list[int] = []
-    for port in random.SystemRandom().sample(own[:1500], 1500):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        chosen.append(port)
-        if len(chosen) == count:
-            return chosen
-    raise RuntimeError(f"no {count} free ports in {own}")
 
 
 @dataclass

@@ -10,9 +10,10 @@ import pytest
 from proton import Message, symbol
 from proton.utils import ConnectionClosed, LinkDetached
 
-from tests.integration.cluster import Cluster, free_ports
+from tests.integration.cluster import Cluster
 from tests.integration.plain import REDIRECT, Bound, Heartbeat, Received, connected, read, send, starting
 from tests.integration.raw import AMQP_HEADER, OPEN, Raw, frame, raw
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.cluster
 

@@ -4,26 +4,14 @@ tests/integration for that."""
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from node.config import ClusterSection, Config, ListenerSection, MonitoringSection, NodeSection, Peer, StorageSection
 from node.server import Node
+from tests.ports import free_ports
 from tests.unit.listener.peer import eventually
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held until all are known, so that none comes twice."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Cluster:

@@ -27,8 +27,9 @@ from cluster.metadata import (
 from cluster.raft import METADATA_GROUP, Host, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
 from node.loop import TurnLoop
+from tests.ports import free_port
 from tests.simulation.disk import SimDisk
-from tests.unit.rpc.support import free_port, until
+from tests.unit.rpc.support import until
 
 
 class Monotonic:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,15 +11,10 @@ import node.partition.api as vocabulary
 from cluster.raft import NotLeader, RaftMessage
 from cluster.rpc import PeerNetwork
 from node.partition.ownership import Owned
+from tests.ports import free_port
 
 WAIT_S = 20.0
 """For what must happen at all; what must happen soon is measured."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def until(condition: Callable[[], Any], what: str, within_s: float = WAIT_S) -> float:

@@ -9,7 +9,8 @@ import pytest
 
 from cluster.rpc import options
 from node.partition.api import Appended, Failed
-from tests.unit.rpc.support import MemoryPartition, TestNode, Wire, cluster_of, free_port, until
+from tests.ports import free_port
+from tests.unit.rpc.support import MemoryPartition, TestNode, Wire, cluster_of, until
 
 GROUP = 17
 

@@ -17,7 +17,8 @@ from cluster.rpc import AddressInUse, options
 from cluster.rpc.frames import FRAME_HELLO, submessage
 from cluster.rpc.identity import hello_to
 from cluster.rpc.methods import link_call
-from tests.unit.rpc.support import TestNode, Wire, cluster_of, free_port, until
+from tests.ports import free_port
+from tests.unit.rpc.support import TestNode, Wire, cluster_of, until
 
 ROOT = Path(__file__).resolve().parents[3]
 

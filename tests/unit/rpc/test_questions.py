@@ -6,7 +6,8 @@ import pytest
 
 from cluster.raft import NotLeader
 from cluster.rpc import GroupUnknown, NotLeaderHere, Unavailable
-from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, free_port
+from tests.ports import free_port
+from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of
 
 GROUP = 17
 

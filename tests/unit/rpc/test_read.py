@@ -9,7 +9,8 @@ import pytest
 
 from cluster.rpc import options
 from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start, StoredBatch
-from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, free_port, until
+from tests.ports import free_port
+from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, until
 
 GROUP = 17
 

@@ -1,0 +1,47 @@
+"""Ports for servers of tests.
+
+Problem: a port that the system gives out for "any" is free for a moment only: it lies where outgoing connections get
+theirs, of which a test run makes thousands. Rule: ports are taken below that range, each process from a stretch of its
+own, and none twice until all were given.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+
+FIRST = 12_000
+STRETCH = 1_500  # for each of pytest's processes
+PROCESSES = 8
+
+_given: set[int] = set()
+
+
+def free_ports(count: int) -> list[int]:
+    worker = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", ""))) or 0) % PROCESSES
+    own = range(FIRST + STRETCH * worker, FIRST + STRETCH * (worker + 1))
+    if len(_given) > STRETCH // 2:
+        _given.clear()
+    chosen: list[int] = []
+    for port in random.SystemRandom().sample(own, STRETCH):
+        if port not in _given and _is_free(port):
+            chosen.append(port)
+            if len(chosen) == count:
+                _given.update(chosen)
+                return chosen
+    raise RuntimeError(f"no {count} free ports in {own}")
+
+
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
