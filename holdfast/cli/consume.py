@@ -6,6 +6,7 @@ import base64
 import datetime
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ import click
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.client.consumer import ConsumerClient
+from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ConsumerOptions
@@ -31,6 +33,10 @@ from holdfast.client.start import Start
     "(ISO 8601, or milliseconds since 1970).",
 )
 @click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
+@click.option("--group", default=None, help="Read as its member, from where it stands; --from counts if that is nowhere.")
+@click.option(
+    "--epoch", type=click.IntRange(min=0), default=None, help="With --group and --partition: claim it with this epoch."
+)
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
 @click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
@@ -42,20 +48,25 @@ def consume(
     log: str,
     begin: str,
     partitions: tuple[str, ...],
+    group: str | None,
+    epoch: int | None,
     most: int | None,
     until_end: bool,
     idle_s: float | None,
     show: str,
     redirect: bool,
 ) -> None:
-    """Read events of LOG and print them, until Ctrl-C or the end that is asked for."""
+    """Read events of LOG and print them, until Ctrl-C or the end that is asked for. What a member of a group printed is
+    committed."""
     start = parse_start(begin)
     if begin.startswith("offset:") and len(partitions) != 1:
         raise CliError("offsets belong to one partition", advice="give one --partition", exit_code=EXIT_USAGE)
     options = ConsumerOptions(
         reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=NetworkOptions(follow_redirects=redirect)
     )
-    consumer = {"start": start, "partitions": list(partitions) or None, "options": options}
+    consumer = {
+        "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "options": options
+    }  # fmt: skip
     started_s = time.monotonic()
     count = 0
 
@@ -70,6 +81,9 @@ def consume(
                         return
                     _print(frame, events, show)
                     count += len(events)
+                    if group is not None:
+                        with suppress(OwnershipLostError):  # another member prints it again
+                            await reader.commit(events[-1])
                     bar.update(count, f"{count / (time.monotonic() - started_s):,.0f}/s")
 
     try:

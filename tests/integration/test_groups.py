@@ -40,5 +40,11 @@ def test_an_operator_lists_commits_resets_and_deletes(cluster: Cluster, log_name
     for table in (("list", log_name), ("describe", log_name, "audit")):
         assert "lag" in holdfast(cluster, "group", *table)
     holdfast(cluster, "group", "reset", log_name, "audit", "--to", "noon", status=1)
+    reading = ("consume", log_name, "--group", "audit", "--from", "earliest")
+    assert holdfast(cluster, *reading, "--max", "2").split() == ["a", "b"]
+    assert asked(cluster, "group", "describe", log_name, "audit")["lag"] == 1
+    assert holdfast(cluster, *reading, "--partition", "1", "--epoch", "4", "--max", "1").split() == ["c"]
+    assert asked(cluster, "group", "list", log_name)["groups"][0]["lag"] == 0
+    holdfast(cluster, *reading, "--until-end", status=2)
     assert asked(cluster, "group", "delete", log_name, "audit")["deleted"] == "audit"
     holdfast(cluster, "group", "delete", log_name, "audit", status=3)
