@@ -33,7 +33,7 @@ from holdfast.client.start import Start
     "(ISO 8601, or milliseconds since 1970).",
 )
 @click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
-@click.option("--group", default=None, help="Read as its member, from where it stands; --from counts if that is nowhere.")
+@click.option("--group", default=None, help="Read as its member, from where it stands; else from --from.")
 @click.option(
     "--epoch", type=click.IntRange(min=0), default=None, help="With --group and --partition: claim it with this epoch."
 )
