@@ -162,6 +162,7 @@ class Group(msgspec.Struct, array_like=True):
 class Ownership:
     def __init__(self, rows: Iterable[Group] = ()) -> None:
         self._rows = {row.key: row for row in rows}
+        self._active = {row.key: row for row in self._rows.values() if row.active}
         self._next_due_ms: int | None = None  # nothing is due before; may be too early, never too late
         self._find_next_due()
 
@@ -170,6 +171,10 @@ class Ownership:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._rows.values())
+
+    @property
+    def active(self) -> Iterable[Group]:
+        return self._active.values()
 
     def get(self, key: str) -> Group | None:
         return self._rows.get(key)
@@ -219,6 +224,7 @@ class Ownership:
         elif epoch is not None:
             row.epoch = max(row.epoch, epoch)
         row.claim, row.active, row.member, row.identity = index, True, wish.member, wish.identity
+        self._active[row.key] = row
         row.touched_ms, row.expiry_s, row.due_ms = clock_ms, wish.expiry_s, NOTHING
         return Owned(index, row.epoch, row.position, continued), ousted
 
@@ -227,6 +233,7 @@ class Ownership:
         if row is None or not row.active or row.claim != command.claim:
             return Denied("not-owner", f"claim {command.claim} is not in force"), None
         row.active, row.touched_ms = False, clock_ms
+        del self._active[row.key]
         position = row.position
         if command.how == End.CLOSED:
             row.epoch, row.identity = 0, ""

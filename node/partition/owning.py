@@ -149,7 +149,7 @@ class Owning:
 
     def check(self, group: Proposer, now_s: float, now_ms: int) -> None:
         """On the leader, every half second or so: ends the claims of owners that were silent for a lease."""
-        silent = {row.claim: row for row in self._ownership() if row.active and row.claim not in self._readers}
+        silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}
         for claim in [claim for claim in self._silent_since if claim not in silent]:
             del self._silent_since[claim]
         for claim, row in silent.items():

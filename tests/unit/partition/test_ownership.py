@@ -282,4 +282,7 @@ def test_replicas_stay_equal_whenever_they_are_restored_from_a_checkpoint() -> N
             restored.restore(checkpoint)
         assert whole.apply(index, entry) == restored.apply(index, entry)
         assert whole.checkpoint() == restored.checkpoint()
+        active = sorted(row.claim for row in whole.ownership if row.active)
+        for machine in (whole, restored):
+            assert sorted(row.claim for row in machine.ownership.active) == active
     assert len(whole.ownership) > 0
