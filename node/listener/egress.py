@@ -64,6 +64,8 @@ class Egress(Endpoint):
         self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
         self._redirects = plan.bound and host.redirects and not plan.assigned
+        self._unread_since: float | None = None  # a drain waits for a reader that is not there
+        self._looking_again: asyncio.TimerHandle | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
@@ -118,11 +120,7 @@ class Egress(Endpoint):
     # ------------------------------------------------------------------------------------------------- sending
 
     def on_credit(self, event: Credit) -> None:
-        if self.link.drain and not self._asking_ends:
-            remote = [cursor for cursor in self._cursors if self._is_remote(cursor)]
-            if remote:
-                self._asking_ends = True
-                self.host.spawn(self._ask_ends(remote))
+        self._learn_ends()
         self.host.pump_soon(self)
 
     def on_settlements(self, event: Settlements) -> None:
@@ -218,7 +216,29 @@ class Egress(Endpoint):
             return True
         if self._ready or self._asking_ends:
             return False
+        if any(cursor.reader is None and not cursor.done for cursor in self._cursors):
+            return self._waited_for_readers()
+        self._unread_since = None
         return all(cursor.reader is None or cursor.reader.position >= cursor.drain_to for cursor in self._cursors)
+
+    def _waited_for_readers(self) -> bool:
+        """A partition without a leader is given the time of an election: a peer that drains asks for the end."""
+        loop = asyncio.get_running_loop()
+        if self._unread_since is None:
+            self._unread_since = loop.time()
+            self._looking_again = loop.call_later(DRAIN_QUESTION_S, self.host.pump_soon, self)
+        elif loop.time() >= self._unread_since + DRAIN_QUESTION_S:
+            self._unread_since = None
+            return True
+        return False
+
+    def _learn_ends(self) -> None:
+        """When the peer drains: of readers on other nodes, which may be fetching when they have nothing yet."""
+        if self.link.drain and not self._asking_ends:
+            remote = [cursor for cursor in self._cursors if self._is_remote(cursor)]
+            if remote:
+                self._asking_ends = True
+                self.host.spawn(self._ask_ends(remote))
 
     async def _ask_ends(self, cursors: list[Cursor]) -> None:
         """A reader on another node that has nothing yet may still be fetching; its leader knows how far to go."""
@@ -270,6 +290,7 @@ class Egress(Endpoint):
         for cursor in self._cursors:
             if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
                 self._open_reader(cursor)
+        self._learn_ends()
         self.host.pump_soon(self)
 
     def on_change(self) -> None:
@@ -290,10 +311,10 @@ class Egress(Endpoint):
             self._reopen()
 
     def quiesce(self) -> None:
-        for timer in (self._reopening, self._stalled):
+        for timer in (self._reopening, self._stalled, self._looking_again):
             if timer is not None:
                 timer.cancel()
-        self._reopening = self._stalled = None
+        self._reopening = self._stalled = self._looking_again = None
         self._ready.clear()
         for cursor in self._cursors:
             cursor.drop_reader()

@@ -229,6 +229,34 @@ async def test_a_filtered_reader_goes_on_after_the_leader_came_back(node: Single
         assert numbers(peer, link) == list(range(1, 600, 2))
 
 
+async def test_a_drain_waits_for_a_leader_as_long_as_an_election_takes(node: SingleNode) -> None:
+    """Or it would be told that the log ends here, in the middle of it."""
+    async with Peer(node.port) as peer:
+        await fill(peer, 300)
+        link = await peer.receiver(sql("trades", "odd = 1"), credit=5)
+        await peer.until(lambda: len(numbers(peer, link)) == 5)
+        node.elsewhere["trades", "0"] = None
+        [replica] = node.logs["trades"].values()
+        replica._end_readers(ReadError("not_leader", "an election", True))
+        link.drain(1000)
+        await peer.flush()
+        await peer.sender("wide")  # whatever was to be said to the drain has been said by now
+        assert not any(isinstance(past, Drained) for past in peer.history)
+        node.lead_here("trades", "0")
+        await peer.wait(Drained)
+        assert numbers(peer, link) == list(range(1, 300, 2))
+
+
+async def test_a_drain_is_answered_even_if_nobody_leads(node: SingleNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress, "DRAIN_QUESTION_S", 0.2)
+    async with Peer(node.port) as peer:
+        link = await peer.receiver(sql("trades", "TRUE"))
+        node.elsewhere["trades", "0"] = None
+        [replica] = node.logs["trades"].values()
+        replica._end_readers(ReadError("not_leader", "for good", True))
+        assert await drained(peer, link) == []
+
+
 # ---------------------------------------------------------------- the cursor alone
 
 
