@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.amqp import ReceiverLink, Transfers
+from holdfast.amqp import LinkDetached, ReceiverLink, Transfers
+from node.partition.group_words import Revoke
 from node.partition.ownership import terminus_key
 from tests.unit.listener.consuming import INVALID, STOLEN, attached, durable, offsets, refusal, terms
 from tests.unit.listener.peer import Peer, eventually
@@ -159,3 +160,26 @@ async def test_a_durable_member_moves_its_groups_position_which_outlives_it(node
         await eventually(lambda: not node.logs["trades"]["0"]._machine.ownership.get("g").active)  # type: ignore[union-attr]
         link = await attached(second, terms(), durable(policy="session-end"), credit=100)
         assert await offsets(second, link, 12) == list(range(8, 20))
+
+
+@pytest.mark.parametrize("settles", [True, False])
+async def test_who_is_asked_to_let_go_has_a_moment_to_settle(node: SingleNode, settles: bool) -> None:
+    """What it settled in that moment is not delivered to the next owner; it does not have longer than that."""
+    async with Peer(node.port, container="a") as first, Peer(node.port, container="b") as second:
+        await fill(first, 20)
+        link = await attached(first, terms(), durable(), credit=10)
+        await offsets(first, link, 10)
+        replica = node.logs["trades"]["0"]
+        row = replica._machine.ownership.get("g")
+        assert row is not None
+        await replica.ask_group(Revoke("g", row.claim))
+        await asyncio.sleep(0.05)
+        assert link.is_open
+        if settles:
+            await settle(first, link, 10)
+        event = await first.wait(LinkDetached, lambda event: event.link is link)
+        assert (event.error, event.closed) == (None, True)
+        await eventually(lambda: not row.active)
+        link = await attached(second, terms(), durable(), credit=100)
+        begin = 10 if settles else 0
+        assert await offsets(second, link, 20 - begin) == list(range(begin, 20))

@@ -286,3 +286,41 @@ def test_replicas_stay_equal_whenever_they_are_restored_from_a_checkpoint() -> N
         for machine in (whole, restored):
             assert sorted(row.claim for row in machine.ownership.active) == active
     assert len(whole.ownership) > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_comes_one_claim_is_in_force_and_nobody_outbid_returns(table: Table, seed: int) -> None:
+    """Random claims, ends and commits: owners change only by the rules, each change is told to the one who lost it, and
+    what was committed never goes back under an owner."""
+    rng = random.Random(seed)
+    owner: Owned | None = None
+    counter, position = 0, NOTHING
+    for _ in range(2000):
+        before = len(table.ousted)
+        if rng.random() < 0.6:
+            epoch = rng.choice([None, counter - 1, counter, counter + 1])
+            if epoch is not None and epoch < 0:
+                epoch = None
+            result = table.claim(rng.choice("abc"), epoch)
+            if isinstance(result, Denied):
+                assert owner is not None or (epoch is not None and epoch < counter)
+                assert len(table.ousted) == before
+                continue
+            if owner is not None:
+                assert epoch is not None
+                assert epoch > counter
+                assert table.ousted[before:] == [Ousted("g", owner.claim, epoch)]
+            assert result.position == position
+            assert result.epoch >= counter
+            owner, counter = result, result.epoch
+        elif owner is not None and rng.random() < 0.5:
+            wanted = rng.randrange(101)
+            position = max(position, wanted)
+            assert table(Commit("g", owner.claim, wanted)) == Done(position)
+        elif owner is not None:
+            how = rng.choice(list(End))
+            table.end(owner, how)
+            assert table.ousted[before:] == [Ousted("g", owner.claim, None)]
+            counter = 0 if how == End.CLOSED else counter
+            owner = None
+        assert [row.claim for row in table.ownership.active] == ([] if owner is None else [owner.claim])
