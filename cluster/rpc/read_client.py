@@ -23,7 +23,7 @@ from cluster.rpc.api import Vocabulary
 from cluster.rpc.append_client import charge
 from cluster.rpc.methods import EOF, read_call
 
-OWNERSHIP_LOST = ("stolen", "revoked")
+OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 """What ends a reader in favour of another one."""
 
 log = logging.getLogger("holdfast.rpc")

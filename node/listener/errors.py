@@ -166,6 +166,10 @@ def stolen(why: ReadError, log: str, partition: str) -> Error:
     return Error(LINK_STOLEN, f"partition {partition!r} of {log!r} is read by another receiver now: {why.detail}")
 
 
+def lapsed(why: ReadError, log: str, partition: str) -> Error:
+    return Error(DETACH_FORCED, f"partition {partition!r} of {log!r}: {why.detail}; attach again to claim it anew")
+
+
 def overloaded(what: str) -> Error:
     return Error(RESOURCE_LIMIT_EXCEEDED, f"{what}; slow down and try again")
 

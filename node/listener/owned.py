@@ -37,7 +37,7 @@ LET_GO_S = 5.0
 ATTACH_AGAIN = frozenset({LINK_REDIRECT, DETACH_FORCED, CONNECTION_FORCED})
 """A peer that is told so is on its way to attach again: its claims wait for it."""
 
-OWNERSHIP_LOST = ("stolen", "revoked")
+OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 
 
 class OwnedEgress(Egress):
@@ -147,6 +147,8 @@ class OwnedEgress(Egress):
         self._ready.pop(cursor, None)
         if why.kind == "stolen":
             self.leave(errors.stolen(why, self.plan.log, cursor.partition))
+        elif why.kind == "lapsed":  # this node was out of touch for long
+            self.leave(errors.lapsed(why, self.plan.log, cursor.partition))
         else:
             self._letting_go = asyncio.get_running_loop().call_later(SETTLE_WAIT_S, self._settled_enough)
             self.leave(None)

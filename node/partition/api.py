@@ -94,7 +94,8 @@ ReadErrorKind = Literal[
     "damaged",
     "deleted",
     "unavailable",
-    "stolen",  # the reader's claim is not in force (any more)
+    "stolen",  # another claim is in force
+    "lapsed",  # the reader's claim has ended, and nobody else has one
     "revoked",  # its owner is asked to let go, so that another member of the group may have the partition
 ]
 

@@ -191,7 +191,7 @@ async def _propose(group: Proposer, command: Claim | EndClaim | Commit | Delete)
 
 def _stolen(key: str, claim: int, epoch: int | None) -> ReadError:
     if epoch is None:
-        return ReadError("stolen", f"claim {claim} for {key!r} has ended", False)
+        return ReadError("lapsed", f"claim {claim} for {key!r} has ended", False)
     return ReadError("stolen", f"{key!r} was claimed by another receiver, epoch {epoch}", False)
 
 

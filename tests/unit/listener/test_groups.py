@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.amqp import LinkDetached, SenderLink, Source, ulong
 from node.partition.group_words import Revoke
-from node.partition.ownership import Commit, Done
+from node.partition.ownership import Commit, Done, End, EndClaim
 from tests.unit.listener.consuming import INVALID, LOCKED, STOLEN, ask, attached, epoch_of, offsets, refusal, terms
 from tests.unit.listener.peer import Peer, eventually
 from tests.unit.listener.single import SingleNode
@@ -192,3 +192,17 @@ async def test_a_deleted_log_ends_its_members(node: SingleNode) -> None:
         link = await attached(peer, terms())
         node.delete("trades")
         assert (await peer.refused(link)).condition == "amqp:resource-deleted"
+
+
+async def test_an_owner_that_was_out_of_touch_too_long_is_told_to_attach_again(node: SingleNode) -> None:
+    """Nobody else has the partition: it gets it back, and hears that nobody had it meanwhile."""
+    async with Peer(node.port, container="a") as peer:
+        await fill(peer, 4)
+        link = await attached(peer, terms(epoch=3), name="mine", credit=100)
+        await offsets(peer, link, 4)
+        replica = node.logs["trades"]["0"]
+        await replica.ask_group(EndClaim("g", row(node).claim, End.LOST))
+        assert (await peer.refused(link)).condition == "amqp:link:detach-forced"
+        again = await attached(peer, terms(epoch=3), name="mine", credit=100)
+        assert again.remote_properties["holdfast:continued"] is True
+        assert epoch_of(again) == 3

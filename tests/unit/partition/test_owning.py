@@ -67,7 +67,7 @@ def test_nobody_reads_in_the_name_of_a_claim_that_is_not_in_force(node: Node) ->
     first = claim(node)
     ask(node, EndClaim("g", first.claim, End.RELEASED))
     for reader in (read(node, first), read(node, Owned(999, 0, 0))):
-        assert reader.error.kind == "stolen"
+        assert reader.error.kind == "lapsed"
         assert reader.poll(10, 1000) == []
 
 

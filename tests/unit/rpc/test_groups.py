@@ -40,7 +40,7 @@ async def test_a_reader_says_in_whose_name_it_reads(owner: Owner | None) -> None
         reader.close()
 
 
-@pytest.mark.parametrize("kind", ["stolen", "revoked", "damaged"])
+@pytest.mark.parametrize("kind", ["stolen", "lapsed", "revoked", "damaged"])
 async def test_of_what_a_reader_has_fetched_nothing_is_handed_out_once_another_one_owns_it(kind: str) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
