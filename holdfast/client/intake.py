@@ -209,7 +209,9 @@ class Intake:
 
     def line_for(self, partition: str) -> NumberedLine:
         """Of an idempotent producer."""
-        line = self.lane_for(None, partition)
+        line = self._lanes.get(partition)
+        if line is None:
+            line = self._new_lane(partition)
         assert isinstance(line, NumberedLine)
         return line
 

@@ -58,6 +58,7 @@ class NumberedLine:
     ) -> None:
         """`settled`, `unclaimed`: as of a `Lane`, for what is buffered; `confirmed` for events of batches."""
         self._publisher = publisher
+        self.check_usable = publisher.check_usable  # raises what ended publishing to this partition, if something did
         self._confirmed, self._stats = confirmed, stats
         self._buffer = _Buffer(publisher.partition, stats, settled, unclaimed)
         self._has_work = asyncio.Event()
@@ -67,10 +68,6 @@ class NumberedLine:
     @property
     def partition(self) -> str:
         return self._publisher.partition
-
-    def check_usable(self) -> None:
-        """Raise what ended publishing to this partition, if something did."""
-        self._publisher.check_usable()
 
     async def properties(self) -> PartitionPublishingProperties:
         """Opens the partition if that has not been done. What was known before an end can still be read."""
@@ -216,7 +213,7 @@ class _Batch:
         return bool(self._deliveries)
 
     def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        return _taken(self._deliveries, most, most_bytes)
+        return _taken(self._deliveries, most, most_bytes)[0]
 
     def accepted(self, deliveries: list[Delivery]) -> None:
         self.missing -= len(deliveries)
@@ -263,8 +260,8 @@ class _Buffer:
         deliveries: list[Delivery] = []
         limit = self._most_bytes - NUMBERING_BYTES
         while self.has_more and not deliveries:
-            deliveries = _taken(self.waiting, most, most_bytes)
-            if self._most_bytes and max([len(one.content) for one in deliveries]) > limit:
+            deliveries, largest = _taken(self.waiting, most, most_bytes)
+            if self._most_bytes and largest > limit:
                 deliveries = self._without_too_large(deliveries, limit)
         self.taken += len(deliveries)
         self._out += len(deliveries)
@@ -318,11 +315,17 @@ class _Buffer:
         self._settled(self._partition, 1, len(delivery.content), False)
 
 
-def _taken(waiting: deque[Delivery], most: int, most_bytes: int) -> list[Delivery]:
+def _taken(waiting: deque[Delivery], most: int, most_bytes: int) -> tuple[list[Delivery], int]:
+    """The next ones, and the size of the largest of them."""
     taken: list[Delivery] = []
-    size, count = 0, min(most, len(waiting))
-    while len(taken) < count and size < most_bytes:
-        delivery = waiting.popleft()
-        taken.append(delivery)
-        size += len(delivery.content)
-    return taken
+    total, largest, next_one, take = 0, 0, waiting.popleft, taken.append
+    for _ in range(min(most, len(waiting))):
+        delivery = next_one()
+        take(delivery)
+        size = len(delivery.content)
+        total += size
+        if size > largest:
+            largest = size
+        if total >= most_bytes:
+            break
+    return taken, largest

@@ -324,7 +324,8 @@ class ProducerClient:
             delivery = Delivery(encode_event(body, key, properties), lane.partition, done)
             self._intake.take(lane, delivery)
             return delivery
-        self._check_place(key, partition)
+        if key is not None or partition is None:
+            self._check_place(key, partition)
         assert partition is not None, "checked before"
         line = self._intake.line_for(partition)
         line.check_usable()
