@@ -9,7 +9,7 @@ only when it was seen to hold.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.conformance.broker import Broker
@@ -32,7 +32,7 @@ class Result:
     reason: str = ""
 
 
-__all__ = ["FAIL", "NOT_APPLICABLE", "PASS", "NotApplicable", "Result", "checks", "judge", "rule", "run"]
+__all__ = ["FAIL", "NOT_APPLICABLE", "PASS", "NotApplicable", "Result", "checks", "judge", "rule"]
 
 
 def rule(name: str) -> Callable[[Check], Check]:
@@ -67,8 +67,3 @@ def judge(name: str, broker: Broker) -> Result:
         said = " ".join(f"{type(error).__name__}: {error}".split()).removeprefix("AssertionError: ")
         return Result(found, FAIL, said[:REASON_CHARACTERS])
     return Result(found, PASS)
-
-
-def run(broker: Broker, names: Collection[str]) -> Iterator[Result]:
-    for name in names:
-        yield judge(name, broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,16 @@ def test_the_page_is_what_a_run_says(cluster: Cluster) -> None:
     assert ran.stdout == PAGE.read_text(encoding="utf-8"), "make it anew: see its first lines"
 
 
+def test_the_readme_says_what_the_page_says() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    found = re.search(r"^(\d+) pass, 0 fail, (\d+) not applicable\.$", page, re.MULTILINE)
+    assert found is not None, "rules fail"
+    held, rest = map(int, found.groups())
+    assert held + rest == len(RULES)
+    claim = f"{held} of {len(RULES)} rules hold, {rest} do not apply"
+    assert claim in (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
 # ---------------------------------------------------------------- the suite itself
 
 
@@ -81,6 +92,14 @@ def test_a_broker_that_says_yes_to_everything_is_seen_through(yes_man: Broker, n
 def test_what_plain_amqp_does_is_granted_to_it(yes_man: Broker) -> None:
     """It is a plain broker, after all."""
     assert [judge(name, yes_man).outcome for name in ("ES-2", "ES-5", "ES-8", "ES-9")] == [PASS] * 4
+
+
+@pytest.mark.parametrize(("name", "status", "shown"), [("ES-3", 0, "1 pass"), ("ES-45", 1, "1 fail"), ("ES-60", 2, "")])
+def test_the_command_tells_by_its_exit_status(yes_man: Broker, name: str, status: int, shown: str) -> None:
+    command = [sys.executable, "-m", "tests.conformance", "--url", f"{yes_man.url}/log", "--rule", name]
+    ran = subprocess.run([*command, "--timeout", "2"], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    assert shown in ran.stdout
 
 
 def test_the_page_says_what_was_found() -> None:
