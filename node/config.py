@@ -123,11 +123,14 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`fsync`: acknowledged means on the disks of a majority.
 
     `replicated`: in the page caches of a majority, which survives the death of processes but not a power loss
-    that strikes a majority at once.
+    that strikes a majority at once. `retention_waits_s`: events are trimmed although a replica still lacks them, once
+    it was silent for so long. `catch_up_bytes_per_s`: what this node takes at most when it is rebuilt from the others.
     """
 
     durability: Literal["fsync", "replicated"] = "fsync"
     min_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 * 1024 * 1024
+    retention_waits_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
+    catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import islice
+from typing import Any
 
 from cluster.metadata import MetadataView, PartitionRecord
 from cluster.raft import Group, Host, erase_group, stored_groups
-from cluster.rpc import PeerNetwork
+from cluster.rpc import PeerNetwork, ReplicaState
 from node.changes import Changes
 from node.partition.api import Failed
 from node.partition.group_words import Assign, Assigned
@@ -34,6 +36,10 @@ RECLAIM_PERIOD_S = 60.0
 """Compactions give most space back by themselves; this is for logs that were trimmed and then rest."""
 
 
+MAX_STATES = 10_000
+"""Told of in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
+
+
 class Replicas:
     """Implements `cluster.rpc.PartitionHost`.
 
@@ -51,7 +57,9 @@ class Replicas:
         *,
         min_free_bytes: int,
         now_ms: Callable[[], int] | None = None,
+        incarnation: int = 0,
     ) -> None:
+        """`incarnation`: of this node's data directory."""
         self.on_input: Callable[[], None] = _nothing
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
@@ -62,6 +70,7 @@ class Replicas:
         self._changes = changes
         self._min_free_bytes = min_free_bytes
         self._now_ms = now_ms or _now_ms
+        self._incarnation = incarnation
         self._network: PeerNetwork | None = None
         self._open: dict[int, PartitionReplica] = {}
         self._dirty: dict[PartitionReplica, None] = {}
@@ -80,11 +89,19 @@ class Replicas:
         return self._open.values()
 
     def leader_of(self, group: int) -> int | None:
-        """Who leads: by the local replica if there is one, else by what peers tell."""
+        """Who leads: by the local replica if there is one, else by what peers tell. Not this node, if it has stepped
+        down and others still believe in it."""
         replica = self._open.get(group)
         if replica is not None and replica.leader is not None:
             return replica.leader
-        return self._network.leader_of(group) if self._network is not None else None
+        told = self._network.leader_of(group) if self._network is not None else None
+        return None if told == self._node_id else told
+
+    def states(self, groups: Sequence[int]) -> list[ReplicaState]:
+        """Of the replicas of these groups; none named: of those that are catching up or do not vote."""
+        statuses = [group.status() for group in self._host.groups.values() if not groups or group.group_id in groups]
+        unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
+        return [_state(status) for status in islice(unsound, MAX_STATES)]
 
     # -- turns
 
@@ -109,6 +126,8 @@ class Replicas:
             self.on_failed(error)
 
     def _reconcile(self) -> None:
+        if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
+            return  # what the cluster gave to this id, it gave to one with other data, or does not know this one yet
         wanted = {partition.group: partition for _, partition in self._view.hosted_by(self._node_id)}
         for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
             self._delete(group)
@@ -118,7 +137,8 @@ class Replicas:
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
         replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
-        group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred)
+        mute = group_id < self._view.lost_below_group(self._node_id)
+        group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         replica.on_damaged = self._damaged
@@ -220,6 +240,22 @@ class Replicas:
             for replica in self._open.values():
                 replica.refuse_appends(full)
         self._full = full
+
+
+def _state(status: dict[str, Any]) -> ReplicaState:
+    fetch = status["catching_up"] or {}
+    return ReplicaState(
+        group=status["group"],
+        applied=status["applied"],
+        last=status["last"],
+        votes=status["votes"],
+        phase=fetch.get("phase", ""),
+        fetch_first=fetch.get("first", 0),
+        fetch_next=fetch.get("next", 0),
+        fetch_last=fetch.get("last", 0),
+        received_bytes=fetch.get("received_bytes", 0),
+        refused_pieces=fetch.get("refused_pieces", 0),
+    )
 
 
 def _now_ms() -> int:

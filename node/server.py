@@ -19,14 +19,15 @@ from typing import Any
 
 from cluster.discovery import Member
 from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
-from cluster.raft import METADATA_GROUP, Group, Host, RaftOptions
-from cluster.rpc import AddressInUse, PeerNetwork
+from cluster.raft import METADATA_GROUP, FetchRequest, Group, Host, RaftOptions
+from cluster.rpc import AddressInUse, PeerNetwork, Who
 from node.admin import Administration
 from node.assignment import Assigner
 from node.broker import NodeBroker
 from node.changes import Changes
 from node.config import Config, ListenerSection, parse_address
 from node.discovering import Discovering
+from node.founding import Founding
 from node.listener import Listener, ListenerConfig
 from node.loop import TurnLoop
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, Starting
@@ -54,8 +55,10 @@ class _Monotonic:
 class _AdminForPeers:
     """Implements `cluster.rpc.AdminHost`: what a peer forwards is decided here, or refused, never passed on."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, replicas: Replicas) -> None:
         self.execute = coordinator.execute_here
+        self.confirm = coordinator.confirm_here
+        self.replica_states = replicas.states
 
 
 class Node:
@@ -69,6 +72,7 @@ class Node:
         self._version = version("holdfast")
         self._discovering = Discovering(config, self._version)
         self._monitoring = MonitoringServer(Starting(lambda: self._discovering.waiting_for))
+        self._fetching: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Returns when clients are served and the cluster has heard of this node.
@@ -84,6 +88,7 @@ class Node:
         self._compose()
         self._composed = True
         self._discovering.subscribe(self._addresses_changed)
+        self._replay_metadata()
         await self._network.start()
         self._loop.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
@@ -121,9 +126,10 @@ class Node:
         if not self._composed:
             await self._monitoring.stop()
             return
-        for task in self._tasks:
+        ending = [*self._tasks, *self._fetching]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         self._health.serving = False
         if self._fatal is not None and not self._fatal.done():
             await self._drain.leave(DRAIN_AT_STOP_S)
@@ -141,21 +147,28 @@ class Node:
 
     def _compose(self) -> None:
         config = self.config
-        identity = NodeIdentity(config.cluster.name, self.node_id)
+        members = tuple(sorted(self._voters))
+        identity = NodeIdentity(config.cluster.name, self.node_id, members)
         self._disk = RocksDisk(Path(config.node.data_dir), identity)
         self._changes = Changes()
-        options = RaftOptions(durability=config.storage.durability, eager_appends=True)
+        options = RaftOptions(
+            durability=config.storage.durability,
+            eager_appends=True,
+            trim_wait_s=config.storage.retention_waits_s,
+            fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
+        )
         clock = _Monotonic()
         self._host = Host(
             self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)
-        self._metadata = self._host.open_group(METADATA_GROUP, sorted(self._voters), machine)
+        self._metadata = self._host.open_group(METADATA_GROUP, members, machine, mute=True)
         self._coordinator = Coordinator(
             self._metadata,
             self.node_id,
             lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
+            lambda node, timeout_s: self._network.client(node).confirm(timeout_s),
         )
         self._replicas = Replicas(
             self.node_id,
@@ -164,7 +177,10 @@ class Node:
             self._view,
             self._changes,
             min_free_bytes=config.storage.min_free_bytes,
+            incarnation=self._disk.identity.incarnation,
         )
+        peers = frozenset(members) - {self.node_id}
+        self._founding = Founding(self._metadata, peers)
         self._network = PeerNetwork(
             self.node_id,
             config.cluster.name,
@@ -175,9 +191,21 @@ class Node:
             on_down=self._peer_down,
             vocabulary=partition_words,
             partitions=self._replicas,
-            admin=_AdminForPeers(self._coordinator),
+            admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._changes.ring(),
+            who=Who(
+                config.cluster.name,
+                self.node_id,
+                peers,
+                self._disk.identity.incarnation,
+                members,
+                self._view.incarnation,
+                lambda: self._metadata.remembers_nothing,
+            ),
+            on_hello=lambda hello: self._founding.heard(hello.node, is_new=hello.is_new),
+            serve_fetch=self._host.serve_fetch,
         )
+        self._host.on_fetch = self._fetch
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed
         self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
@@ -195,12 +223,14 @@ class Node:
             self._changes,
             self._drain,
             self._health,
+            self._replicas.states,
         )
         for section in config.listener:
             self._listeners.append(self._listener(section, administration))
         self._replicas.on_assign = Assigner(self._listeners[0].broker, clock.monotonic).assign
         self._view.on_change(self._changes.ring)
         self._changes.subscribe(self._replicas.reconcile)
+        self._changes.subscribe(self._network.registrations_changed)
         self._changes.ring()
 
     def _compose_monitoring(self) -> None:
@@ -286,6 +316,29 @@ class Node:
         self._loop.wake()
         self._changes.ring()
 
+    def _replay_metadata(self) -> None:
+        """Before the first word with a peer: who is registered must be known, as far as it was known before."""
+        while self._metadata.applied_index < self._metadata.commit_index:
+            turn = self._host.turn()
+            if turn is None:
+                return
+            if turn.needs_sync:
+                self._disk.sync()
+            self._host.release(turn)
+
+    def _fetch(self, node: int, request: FetchRequest) -> None:
+        task = asyncio.get_running_loop().create_task(self._fetched(node, request), name=f"fetch-from-{node}")
+        self._fetching.add(task)
+        task.add_done_callback(self._fetching.discard)
+
+    async def _fetched(self, node: int, request: FetchRequest) -> None:
+        try:
+            reply = await self._network.client(node).fetch(request)
+        except ConnectionError as error:  # the group asks again, in its time
+            log.info("a piece of a snapshot did not come: %s", error)
+        else:
+            self._host.deliver_fetched(node, reply)
+
     def _metadata_role_changed(self, group: Group) -> None:
         self._coordinator.leader_changed()
         self._replicas.role_changed(group)
@@ -293,14 +346,17 @@ class Node:
     async def _register(self) -> None:
         """Make this node's addresses known, once they differ from what the cluster has."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
-        command = register_node(self.node_id, self._voters[self.node_id], listeners)
+        address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
+        command = register_node(self.node_id, address, listeners, incarnation)
         while True:
             result = await self._coordinator.execute(command)
             if not isinstance(result, Rejected):
                 self._health.registered = True
                 log.info("node %d is registered: %s", self.node_id, listeners)
                 return
-            log.warning("registration is not done yet: %s", result.message)
+            missing = self._founding.waits_for()
+            hint = f" A new cluster begins when all nodes have met; not heard of as new: {missing}." if missing else ""
+            log.warning("registration is not done yet: %s.%s", result.message, hint)
             await asyncio.sleep(REGISTER_RETRY_S)
 
 

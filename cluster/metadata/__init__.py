@@ -10,9 +10,10 @@ from cluster.metadata.commands import (
     create_log,
     delete_log,
     from_request,
+    readmit_node,
     register_node,
 )
-from cluster.metadata.coordinator import Coordinator
+from cluster.metadata.coordinator import Coordinator, NotConfirmed
 from cluster.metadata.machine import MetadataMachine, encode_command
 from cluster.metadata.types import (
     CommandResult,
@@ -34,6 +35,7 @@ __all__ = [
     "MetadataMachine",
     "MetadataView",
     "NodeRecord",
+    "NotConfirmed",
     "Ok",
     "PartitionRecord",
     "Rejected",
@@ -43,5 +45,6 @@ __all__ = [
     "describe",
     "encode_command",
     "from_request",
+    "readmit_node",
     "register_node",
 ]

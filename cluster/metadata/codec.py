@@ -19,7 +19,7 @@ from cluster.metadata.types import (
     Rejected,
 )
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 class CheckpointUnreadable(ValueError):
@@ -75,6 +75,9 @@ def encode_checkpoint(state: State) -> bytes:
                 node=node.node,
                 rpc_address=node.rpc_address,
                 listeners=[pb.Listener(name=item.name, address=item.address) for item in node.listeners],
+                incarnation=node.incarnation,
+                readmissions=node.readmissions,
+                lost_below_group=node.lost_below_group,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -104,7 +107,12 @@ def decode_checkpoint(data: bytes) -> State:
         next_log_id=checkpoint.next_log_id,
         nodes={
             node.node: NodeRecord(
-                node.node, node.rpc_address, tuple(ListenerAddress(item.name, item.address) for item in node.listeners)
+                node.node,
+                node.rpc_address,
+                tuple(ListenerAddress(item.name, item.address) for item in node.listeners),
+                node.incarnation,
+                node.readmissions,
+                node.lost_below_group,
             )
             for node in checkpoint.nodes
         },

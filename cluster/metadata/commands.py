@@ -20,11 +20,20 @@ class InvalidRequest(ValueError):
     """The request is wrong in itself: code `invalid-argument`. The message names the argument."""
 
 
-def register_node(node: int, rpc_address: str, listeners: Mapping[str, str]) -> pb.Command:
-    """`listeners`: advertised AMQP address by listener name, the default one first."""
-    command = pb.RegisterNode(node=node, rpc_address=rpc_address)
+def register_node(node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0) -> pb.Command:
+    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`: of the node's data
+    directory; 0 (in tests) is not compared."""
+    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
+
+
+def readmit_node(node: int, incarnation: int) -> pb.Command:
+    """The node's data are lost for good; it goes on with the empty directory of this incarnation."""
+    try:
+        return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(str(error)) from error
 
 
 def create_log(

@@ -30,11 +30,22 @@ EXECUTE_TIMEOUT_S = 10.0
 RETRY_S = 0.1
 """Between attempts when nothing tells that the leader has changed: a tenth of an election."""
 
+CONFIRM_TIMEOUT_S = 5.0
+"""Two elections long, and shorter than what asks for it waits."""
+
 REQUEST_ID_BYTES = 16
 
 Forward = Callable[[NodeId, bytes, float], Awaitable[bytes]]
 """(leader, encoded command, timeout in seconds) -> encoded result. Raises NotLeader, or ConnectionError, whose `sent`
 attribute (when there is one) is False if the command certainly did not reach the node."""
+
+
+Confirm = Callable[[NodeId, float], Awaitable[int]]
+"""(leader, timeout in seconds) -> the index that it confirmed. Raises NotLeader or ConnectionError."""
+
+
+class NotConfirmed(Exception):
+    """What this node knows of the metadata may be old: nobody could confirm it. Retry when a majority is up."""
 
 
 class Group(Protocol):
@@ -43,15 +54,18 @@ class Group(Protocol):
     @property
     def leader(self) -> NodeId | None: ...
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int: ...
+    def read_index(self, done: Callable[[int | None], None]) -> None: ...
+    def when_applied(self, index: int, done: Callable[[int | None], None]) -> None: ...
 
 
 class Coordinator:
     """`execute` for whoever wants something done; `execute_here` for peers that take this node for the leader."""
 
-    def __init__(self, group: Group, self_id: NodeId, forward: Forward) -> None:
+    def __init__(self, group: Group, self_id: NodeId, forward: Forward, confirm: Confirm | None = None) -> None:
         self._group = group
         self._self_id = self_id
         self._forward = forward
+        self._confirm = confirm
         self._changed = asyncio.Event()
 
     def leader_changed(self) -> None:
@@ -86,6 +100,52 @@ class Coordinator:
         except DecodeError:
             return encode_result(Rejected("invalid-argument", "not a command of the metadata group"))
         return encode_result(await self._propose(data, EXECUTE_TIMEOUT_S))
+
+    # -- reading
+
+    async def current(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
+        """Returns when this node has applied all metadata that anybody was told of before the call. Raises
+        NotConfirmed."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout_s
+        why = "the metadata group has no leader now; a majority of the nodes must be up"
+        while (left_s := deadline - now()) > 0:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._applied(await self._confirmed(left_s))
+                return
+            except TimeoutError:
+                why = f"no majority has confirmed that the metadata leader still leads within {timeout_s:g} s"
+            except (NotLeader, ConnectionError) as error:
+                why = str(error)
+            await self._wait_for_change(min(RETRY_S, max(0.0, deadline - now())))
+        raise NotConfirmed(why)
+
+    async def confirm_here(self) -> int:
+        """As leader; raises NotLeader. Implements `cluster.rpc.AdminHost.confirm`."""
+        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._group.read_index(_into(answer))
+        index = await answer
+        if index is None:
+            raise NotLeader(self._group.leader)
+        return index
+
+    async def _confirmed(self, timeout_s: float) -> int:
+        leader = self._group.leader
+        if self._group.is_leader:
+            return await self.confirm_here()
+        if leader is None or leader == self._self_id or self._confirm is None:
+            raise NotLeader(None)
+        return await self._confirm(leader, timeout_s)
+
+    async def _applied(self, index: int) -> None:
+        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._group.when_applied(index, _into(answer))
+        if await answer is None:
+            raise NotLeader(None)
+
+    # -- writing
 
     async def _attempt(self, data: bytes, timeout_s: float) -> CommandResult:
         leader = self._group.leader
@@ -133,3 +193,11 @@ class Coordinator:
                 await self._changed.wait()
         except TimeoutError:
             return
+
+
+def _into(answer: asyncio.Future[int | None]) -> Callable[[int | None], None]:
+    def done(index: int | None) -> None:
+        if not answer.done():  # who asked may have given up
+            answer.set_result(index)
+
+    return done

@@ -15,14 +15,24 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RegisterNode(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class ReadmitNode(_message.Message):
+    __slots__ = ("node", "incarnation")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    incarnation: int
+    def __init__(self, node: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class CreateLog(_message.Message):
     __slots__ = ("name", "partitions", "replicas", "retention_ms", "retention_bytes", "now_ms")
@@ -59,18 +69,20 @@ class DeleteLog(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
     ALTER_LOG_FIELD_NUMBER: _ClassVar[int]
     DELETE_LOG_FIELD_NUMBER: _ClassVar[int]
+    READMIT_NODE_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
     alter_log: AlterLog
     delete_log: DeleteLog
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ...) -> None: ...
+    readmit_node: ReadmitNode
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas")
@@ -99,14 +111,20 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    READMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    LOST_BELOW_GROUP_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ...) -> None: ...
+    incarnation: int
+    readmissions: int
+    lost_below_group: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")

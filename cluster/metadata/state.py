@@ -126,8 +126,39 @@ def _register_node(state: State, command: pb.RegisterNode) -> CommandResult:
         raise CommandRejected(
             "invalid-argument", f"a cluster has at most {MAX_NODES} nodes, since each votes on metadata"
         )
+    known = state.nodes.get(command.node) or NodeRecord(command.node, "")
+    if known.incarnation and command.incarnation not in (0, known.incarnation):
+        raise CommandRejected(
+            "not-allowed",
+            f"node {command.node} is known by the data of incarnation {known.incarnation:016x} and comes with "
+            f"{command.incarnation:016x}: start it with its own data_dir; only if its data are lost for good, "
+            f"`holdfast node readmit {command.node}`",
+        )
     listeners = tuple(ListenerAddress(listener.name, listener.address) for listener in command.listeners)
-    state.nodes[command.node] = NodeRecord(command.node, command.rpc_address, listeners)
+    state.nodes[command.node] = replace(
+        known,
+        rpc_address=command.rpc_address,
+        listeners=listeners,
+        incarnation=command.incarnation or known.incarnation,
+    )
+    return Ok()
+
+
+def _readmit_node(state: State, command: pb.ReadmitNode) -> CommandResult:
+    known = state.nodes.get(command.node)
+    if known is None:
+        listed = ", ".join(str(node) for node in sorted(state.nodes)) or "none"
+        raise CommandRejected("not-found", f"node {command.node} was never registered; registered: {listed}")
+    if not command.incarnation:
+        raise CommandRejected("invalid-argument", "incarnation: must name the node's new data directory")
+    if known.incarnation == command.incarnation:
+        return Ok()  # done before
+    state.nodes[command.node] = replace(
+        known,
+        incarnation=command.incarnation,
+        readmissions=known.readmissions + 1,
+        lost_below_group=state.next_group,
+    )
     return Ok()
 
 
@@ -207,4 +238,5 @@ COMMANDS: dict[str | None, Callable[[State, Any], CommandResult]] = {
     "create_log": _create_log,
     "alter_log": _alter_log,
     "delete_log": _delete_log,
+    "readmit_node": _readmit_node,
 }

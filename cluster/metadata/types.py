@@ -10,6 +10,7 @@ Code = Literal[
     "already-exists",
     "not-found",
     "not-enough-nodes",
+    "not-allowed",
     "unavailable",  # no leader of the metadata group: certainly not done
     "unknown",  # may have been done: look before trying again
     "internal-error",
@@ -29,6 +30,9 @@ class NodeRecord:
     node: int
     rpc_address: str
     listeners: tuple[ListenerAddress, ...] = ()
+    incarnation: int = 0  # of its data directory; 0: not told
+    readmissions: int = 0  # times that it came back with an empty one
+    lost_below_group: int = 0  # of groups below this one it may have lost what it knew
 
 
 @dataclass(frozen=True, slots=True)

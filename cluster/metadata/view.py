@@ -55,6 +55,16 @@ class MetadataView:
     def nodes(self) -> Mapping[int, NodeRecord]:
         return MappingProxyType(self._machine.state.nodes)
 
+    def incarnation(self, node: int) -> int:
+        """Of the data directory that the cluster knows the node by; 0 if it is not registered."""
+        record = self._machine.state.nodes.get(node)
+        return 0 if record is None else record.incarnation
+
+    def lost_below_group(self, node: int) -> int:
+        """The node came back without its data: of groups below this one it may have forgotten votes and entries."""
+        record = self._machine.state.nodes.get(node)
+        return 0 if record is None else record.lost_below_group
+
     def listener_address(self, node: int, listener: str) -> str | None:
         """The address of the node's listener of that name, else of its first one."""
         record = self._machine.state.nodes.get(node)
@@ -100,6 +110,8 @@ class MetadataView:
                 "node": node.node,
                 "rpc_address": node.rpc_address,
                 "listeners": {item.name: item.address for item in node.listeners},
+                "incarnation": f"{node.incarnation:016x}",
+                "readmissions": node.readmissions,
             }
             for _, node in sorted(self._machine.state.nodes.items())
         ]

@@ -44,6 +44,7 @@ class CatchUp:
         self._version = version
         self._journal = journal
         self._machine = machine
+        self._batch = batch
         self._staging = Staging(group, disk, journal, batch)
         self.exports = Exports(disk, journal, machine, options, draws)
         self.rebuild = Rebuild(
@@ -72,6 +73,9 @@ class CatchUp:
         journal.replace(staging.base, staging.last_index, staging.starts, index)
         journal.put_checkpoint(index, state)
         self._machine.restore(index, state)
+        forget_old_rows = getattr(self._machine, "rows_copied", None)
+        if forget_old_rows is not None:
+            forget_old_rows(self._batch())
         core.jump_to(index)
         rebuild.installed()
         log.info(

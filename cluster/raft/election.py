@@ -90,6 +90,7 @@ class Election:
         elif len(core.connected) + 1 < self._majority:
             self.reset_question()
             core.forget_transfer()
+            core.forget_leader()
             core.election_deadline = now + self._wait_to_ask_again()
         elif core.transfer_ordered or (self._approved and core.term == self._asked_term):
             self.by_transfer = core.transfer_ordered

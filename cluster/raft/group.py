@@ -231,9 +231,14 @@ class Group:
 
     # ---- a replica that is behind
 
+    @property
+    def remembers_nothing(self) -> bool:
+        """Neither a term nor an entry: as if it had just been made."""
+        return self._journal.term == 0 and len(self._journal) == 1
+
     def vote_from_the_beginning(self) -> None:
         """A mute member learns that nobody has a memory of this group, so it has lost none."""
-        if self._journal.mute and self._journal.term == 0 and len(self._journal) == 1:
+        if self._journal.mute and self.remembers_nothing:
             self._journal.regain_vote()
             self._election.first_wait(self._host.now, eager=True, new=True)
             self._host.mark_dirty(self)

@@ -284,7 +284,7 @@ class Guard(Transport):
 
     def _forget(self, member: Member, progress: Progress) -> None:
         """It lost its memory: nothing that it acknowledged is there."""
-        log.warning("%s: %s has lost its memory; it does not count until it has caught up", self.name, member)
+        log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
         progress.begin_new_life(self.next_sequence)
         self.core.match[member] = 0
         self.core.next_index[member] = self._journal.last + 1

@@ -88,3 +88,7 @@ class MachineWithRows(StateMachine, Protocol):
         """Ranges [start, end) of those keys. They are copied to a replica that is rebuilt before the checkpoint they
         belong to is restored there, and may hold what was put for later entries as well: the same that a crash leaves
         behind."""
+
+    def rows_copied(self, batch: Batch) -> None:
+        """The copy is complete and the checkpoint was restored: forget rows of an earlier state that are not of this
+        one, in the same batch."""

@@ -62,6 +62,12 @@ def stored_groups(disk: Disk) -> list[GroupId]:
     return [_U64.unpack(key[1:])[0] for key, _ in disk.scan(b"h", b"h" + b"\xff" * 9)]
 
 
+def entries_stored_under(group: GroupId, disk: Disk) -> GroupId:
+    """The group number in the keys of the group's entries: a snapshot changes it."""
+    hard = disk.get(group_prefix(b"h", group))
+    return group | OTHER_SPACE if hard is not None and hard[1] & _OTHER_SPACE else group
+
+
 def erase_group(group: GroupId, batch: Batch) -> None:
     """Remove every trace that this package wrote of a group that is not open."""
     for kind in (b"e", b"t"):

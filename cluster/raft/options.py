@@ -89,7 +89,9 @@ class RaftOptions:
     """What a node that is rebuilt takes at most, over all its groups: the rest of a slow disk or network is for
     those who write."""
     fetch_retry_s: float = 1.0
-    """An unanswered or refused request is repeated after this time."""
+    """A request that was refused, or whose answer was damaged several times, is repeated after this time."""
+    fetch_timeout_s: float = 5.0
+    """An unanswered one is repeated after this time, and asks for half as much: the path may be that slow."""
     fetch_groups: int = 4
     """Groups rebuilt at the same time on one node: each keeps a piece in memory, here and at its leader."""
     fetch_lease_s: float = 30.0

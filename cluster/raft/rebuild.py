@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 IDLE, BEGIN, ENTRIES, ROWS, STATE, READY = "idle", "begin", "entries", "rows", "state", "ready"
 
+MIN_PIECE_BYTES = 16 * 1024
+"""Not less, however slow the path: it passes within `fetch_timeout_s` on any that is worth the name."""
+
 REFUSALS_IN_A_ROW = 3
 """So many pieces are asked for again at once; then the path is given a moment."""
 
@@ -91,6 +94,7 @@ class Rebuild:
         self._number = first_number
         self._asked = False
         self._refused_in_a_row = 0
+        self._piece_bytes = options.fetch_bytes
         self._rows_after = b""
         self._ranges: list[tuple[bytes, bytes]] = []
         self.manifest = Manifest()
@@ -170,11 +174,13 @@ class Rebuild:
         if not self._asked and self._budget.free_at > now:
             self.next_at = self._budget.free_at
             return None
+        if self._asked:
+            self._piece_bytes = min(self._piece_bytes, max(MIN_PIECE_BYTES, self._piece_bytes // 2))
         self._number += 1
         self._asked = True
-        self.next_at = now + self._options.fetch_retry_s
+        self.next_at = now + self._options.fetch_timeout_s
         request = FetchRequest(
-            group=self._group, version=self._version, number=self._number, max_bytes=self._options.fetch_bytes
+            group=self._group, version=self._version, number=self._number, max_bytes=self._piece_bytes
         )
         if self._phase != BEGIN:
             request.snapshot = self.manifest.snapshot
@@ -204,7 +210,8 @@ class Rebuild:
             self._refuse(now)
         else:
             self._refused_in_a_row = 0
-            self.next_at = max(now, self._budget.free_at)
+            self._piece_bytes = min(self._options.fetch_bytes, 2 * self._piece_bytes)
+            self.next_at = inf if self._phase in (IDLE, READY) else max(now, self._budget.free_at)
 
     def _refuse(self, now: float) -> None:
         self.refused_pieces += 1

@@ -15,18 +15,23 @@ from cluster.rpc.api import (
     Unavailable,
     Vocabulary,
 )
+from cluster.rpc.identity import Who
 from cluster.rpc.network import PeerNetwork
+from cluster.rpc.rpc_pb2 import Hello, ReplicaState
 
 __all__ = [
     "AddressInUse",
     "AdminHost",
     "GroupUnknown",
+    "Hello",
     "NotLeaderHere",
     "Partition",
     "PartitionHost",
     "PeerClient",
     "PeerNetwork",
     "RemoteReader",
+    "ReplicaState",
     "Unavailable",
     "Vocabulary",
+    "Who",
 ]

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from cluster.raft import NotLeader
+from cluster.raft import FetchReply, FetchRequest, NotLeader
+from cluster.rpc.rpc_pb2 import ReplicaState
 
 # ------------------------------------------------------------------ what the node provides
 
@@ -66,6 +67,14 @@ class PartitionHost(Protocol):
 class AdminHost(Protocol):
     async def execute(self, command: bytes) -> bytes:
         """Carries out a command of the metadata group here; raises `NotLeader` when another node must."""
+        ...
+
+    async def confirm(self) -> int:
+        """As leader of the metadata group: up to where a reader must have applied it; raises `NotLeader`."""
+        ...
+
+    def replica_states(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
+        """Of the replicas of this node; none named: of those that are catching up or do not vote."""
         ...
 
 
@@ -178,4 +187,16 @@ class PeerClient(Protocol):
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
         """A metadata command, at its leader; raises NotLeaderHere, Unavailable (see `sent`)."""
+        ...
+
+    async def confirm(self, timeout_s: float) -> int:
+        """The metadata leader's word on how far the metadata go; raises NotLeaderHere, Unavailable."""
+        ...
+
+    async def replicas(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
+        """How the node's replicas are; raises Unavailable."""
+        ...
+
+    async def fetch(self, request: FetchRequest) -> FetchReply:
+        """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
         ...

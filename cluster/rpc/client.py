@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 
+from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
 from cluster.rpc.append_client import AppendStream
 from cluster.rpc.identity import METADATA_KEY
-from cluster.rpc.methods import execute_call, group_call, info_call, open_producer_call, producers_call
+from cluster.rpc.methods import (
+    confirm_call,
+    execute_call,
+    fetch_call,
+    group_call,
+    info_call,
+    open_producer_call,
+    producers_call,
+    replicas_call,
+)
 from cluster.rpc.producers import failed, info_of, open_request, opened
 from cluster.rpc.read_client import GrpcReader, NoReader
 
@@ -29,16 +39,25 @@ NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode
 
 
 class GrpcPeerClient:
-    def __init__(self, hello: pb.Hello, address: Callable[[], str], vocabulary: Vocabulary) -> None:
-        self.node = hello.dialled
-        self._metadata = ((METADATA_KEY, hello.SerializeToString()),)
+    def __init__(
+        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], vocabulary: Vocabulary
+    ) -> None:
+        self.node = node
+        self._hello = hello
         self._address = address
         self._vocabulary = vocabulary
         self._channel: Any = None
+        self._fetch_channel: Any = None
+        self._fetch_address = ""
         self._channel_address = ""
         self._closing: list[asyncio.Future[None]] = []  # channels to addresses that are not used any more
         self._appends: dict[int, AppendStream] = {}
         self._closed = False
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, bytes]]:
+        """What this node is may change while it runs: it is told anew with each call."""
+        return ((METADATA_KEY, self._hello().SerializeToString()),)
 
     def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
         stream = self._appends.get(group)
@@ -51,9 +70,7 @@ class GrpcPeerClient:
             stream.on_closed = self._forget
         stream.append(records, done, numbers)
 
-    def open_reader(
-        self, group: int, start: Any, wake: Callable[[], None], owner: Any = None
-    ) -> GrpcReader | NoReader:
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None], owner: Any = None) -> GrpcReader | NoReader:
         if self._closed:
             return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
         return GrpcReader(
@@ -116,8 +133,39 @@ class GrpcPeerClient:
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
         return bytes(reply.result)
 
+    async def confirm(self, timeout_s: float) -> int:
+        """The metadata leader's word on how far the metadata go; raises NotLeaderHere, Unavailable."""
+        reply = await self._ask(confirm_call, pb.ConfirmRequest(), timeout_s)
+        if reply.HasField("failure"):
+            raise NotLeaderHere(reply.failure.leader or None)
+        return int(reply.index)
+
+    async def replicas(self, groups: Sequence[int]) -> list[pb.ReplicaState]:
+        """How the node's replicas are; raises Unavailable."""
+        reply = await self._ask(replicas_call, pb.ReplicasRequest(groups=groups), options.INFO_TIMEOUT_S)
+        return list(reply.states)
+
+    async def fetch(self, request: FetchRequest) -> FetchReply:
+        """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
+        if self._closed:
+            raise Unavailable("this node is stopping", sent=False)
+        if self._fetch_channel is not None and self._fetch_address != self._address():
+            self._closing.append(asyncio.ensure_future(self._fetch_channel.close(None)))
+            self._fetch_channel = None
+        if self._fetch_channel is None:
+            self._fetch_address = self._address()
+            self._fetch_channel = grpc.aio.insecure_channel(self._address(), options=options.channel_options())
+        call = fetch_call(self._fetch_channel)
+        try:
+            reply: FetchReply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable(f"node {self.node}: {error.code().name.lower()}: {error.details()}", sent=True) from error
+        return reply
+
     async def close(self) -> None:
         self._closed = True
+        if self._fetch_channel is not None:
+            await self._fetch_channel.close(None)
         for stream in list(self._appends.values()):
             await stream.close()
         if self._channel is not None:

@@ -1,12 +1,18 @@
 """Who may talk to this node.
 
-The rule: nothing of a foreign cluster, a misdirected connection or another protocol version is ever handled; the
-refusal says whose fault it is, what to change, and where. It is a check of configurations, not of credentials.
+The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
+a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
+change, and where. It is a check of configurations and directories, not of credentials.
+
+A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
+would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
+each side says which one it expects of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -14,10 +20,81 @@ from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
 
 METADATA_KEY = "holdfast-hello-bin"
+WELCOME_KEY = "holdfast-welcome"
+"""In the answer to a Hello that was let in: before it nothing is said on the stream."""
 
 
 def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
     return Hello(cluster=cluster, node=self_id, dialled=dialled, protocol=PROTOCOL_VERSION)
+
+
+def _unknown(_: int) -> int:
+    return 0
+
+
+def _not_new() -> bool:
+    return False
+
+
+@dataclass
+class Who:
+    """This node, as it presents itself, and as it judges others."""
+
+    cluster: str
+    node: int
+    known: frozenset[int]
+    """Its peers."""
+    incarnation: int = 0
+    """0: without a directory, in tests. Such a node is not compared."""
+    members: tuple[int, ...] = ()
+    registered: Callable[[int], int] = _unknown
+    """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
+    is_new: Callable[[], bool] = _not_new
+    """This node has no memory of the cluster at all."""
+    strangers: dict[int, int] = field(default_factory=dict)
+    """By node: the incarnation that was refused last."""
+
+    def hello_to(self, dialled: int) -> Hello:
+        hello = hello_to(dialled, cluster=self.cluster, self_id=self.node)
+        hello.incarnation, hello.expected = self.incarnation, self.registered(dialled)
+        hello.members.extend(self.members)
+        hello.is_new = self.is_new()
+        return hello
+
+    def refusal(self, hello: Hello | None) -> str | None:
+        """Why the caller is not let in; None: welcome."""
+        reason = refusal(hello, cluster=self.cluster, self_id=self.node, known=self.known)
+        if reason is not None or hello is None:
+            return reason
+        if hello.members and self.members and tuple(hello.members) != self.members:
+            theirs, ours = _listed(hello.members), _listed(self.members)
+            return (
+                f"node {hello.node} is configured with the nodes {theirs} and node {self.node} with {ours}: one of the "
+                "two has an old or wrong configuration; write the same cluster.peers into both"
+            )
+        if self.is_stranger(hello.node, hello.incarnation):
+            self.strangers[hello.node] = hello.incarnation
+            return _replaced(hello.node, hello.incarnation, self.registered(hello.node))
+        if hello.expected and self.incarnation and hello.expected != self.incarnation:
+            return _replaced(self.node, self.incarnation, hello.expected)
+        return None
+
+    def is_stranger(self, node: int, incarnation: int) -> bool:
+        registered = self.registered(node)
+        return bool(registered and incarnation) and incarnation != registered
+
+
+def _replaced(node: int, incarnation: int, registered: int) -> str:
+    return (
+        f"node {node} comes with other data (incarnation {incarnation:016x}) than the cluster knows it by "
+        f"({registered:016x}): it was started with an empty or a wrong data_dir. Start it with its own data. Only if "
+        "those are lost for good: leave it running, and let it in as an empty replica with "
+        f"`holdfast node readmit {node}`"
+    )
+
+
+def _listed(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(nodes)))
 
 
 def hello_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> Hello | None:
@@ -54,7 +131,7 @@ def refusal(hello: Hello | None, *, cluster: str, self_id: int, known: Collectio
     if hello.node == self_id:
         return f"two processes call themselves node {self_id} of cluster {cluster!r}: stop one, or change its node.id"
     if hello.node not in known:
-        listed = ", ".join(str(node) for node in sorted(known))
+        listed = _listed(known)
         return (
             f"{who} is not among the peers that node {self_id} was configured with ({listed}): "
             f"add it to cluster.peers of node {self_id}, or stop it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
-from cluster.rpc.identity import refusal
+from cluster.rpc.identity import WELCOME_KEY, Who
 from cluster.rpc.methods import EOF
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 
@@ -28,8 +28,9 @@ log = logging.getLogger("holdfast.rpc")
 class InboundStream:
     """One accepted stream. `ended` is set to the reason when this side wants it closed."""
 
-    def __init__(self, node: int, now_s: float) -> None:
+    def __init__(self, node: int, incarnation: int, now_s: float) -> None:
         self.node = node
+        self.incarnation = incarnation
         self.heard_s = now_s
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -44,16 +45,14 @@ class InboundLinks:
     def __init__(
         self,
         *,
-        cluster: str,
-        self_id: int,
-        known: Collection[int],
+        who: Who,
+        on_hello: Callable[[Hello], None],
         on_change: Callable[[int, bool], None],
         on_messages: Callable[[int, list[RaftMessage]], None],
         on_hints: Callable[[LeaderHints], None],
     ) -> None:
-        self._cluster = cluster
-        self._self_id = self_id
-        self._known = known
+        self._who = who
+        self._on_hello = on_hello
         self._on_change = on_change
         self._on_messages = on_messages
         self._on_hints = on_hints
@@ -70,13 +69,19 @@ class InboundLinks:
         for stream in self._streams.values():
             stream.heard_s += late_s
 
+    def end_strangers(self) -> None:
+        """The cluster has learned something: who is not the node that it knows is heard no longer."""
+        for stream in list(self._streams.values()):
+            if self._who.is_stranger(stream.node, stream.incarnation):
+                self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
+
     def end_all(self) -> None:
         for stream in list(self._streams.values()):
-            self._retire(stream, f"node {self._self_id} is stopping")
+            self._retire(stream, f"node {self._who.node} is stopping")
 
     async def serve(self, _: Any, context: Any) -> bytes:
         hello = await self._hello(context)
-        reason = refusal(hello, cluster=self._cluster, self_id=self._self_id, known=self._known)
+        reason = self._who.refusal(hello)
         if reason is not None or hello is None:
             self._note_refusal(reason or "")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
@@ -84,9 +89,10 @@ class InboundLinks:
         older = self._streams.get(hello.node)
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
-        stream = InboundStream(hello.node, asyncio.get_running_loop().time())
-        await context.send_initial_metadata(())
+        stream = InboundStream(hello.node, hello.incarnation, asyncio.get_running_loop().time())
+        await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
         self._streams[hello.node] = stream
+        self._on_hello(hello)
         self._on_change(hello.node, True)
         return await self._serve(stream, context)
 

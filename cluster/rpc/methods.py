@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
+from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import rpc_pb2 as pb
 
 PEERS = "cluster.rpc.Peers"
@@ -26,11 +27,16 @@ OPEN_PRODUCER = f"/{PARTITION}/OpenProducer"
 PRODUCERS = f"/{PARTITION}/Producers"
 GROUP = f"/{PARTITION}/Group"
 EXECUTE = f"/{ADMIN}/Execute"
+CONFIRM = f"/{ADMIN}/Confirm"
+REPLICAS = f"/{ADMIN}/Replicas"
+FETCH = f"/{PEERS}/Fetch"
 
 __all__ = [
     "EOF",
     "append_call",
+    "confirm_call",
     "execute_call",
+    "fetch_call",
     "group_call",
     "handlers",
     "info_call",
@@ -38,6 +44,7 @@ __all__ = [
     "open_producer_call",
     "producers_call",
     "read_call",
+    "replicas_call",
 ]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -100,6 +107,30 @@ def execute_call(channel: Any) -> Any:
     )
 
 
+def confirm_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        CONFIRM,
+        request_serializer=pb.ConfirmRequest.SerializeToString,
+        response_deserializer=pb.ConfirmReply.FromString,
+    )
+
+
+def replicas_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        REPLICAS,
+        request_serializer=pb.ReplicasRequest.SerializeToString,
+        response_deserializer=pb.ReplicasReply.FromString,
+    )
+
+
+def fetch_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        FETCH,
+        request_serializer=FetchRequest.SerializeToString,
+        response_deserializer=FetchReply.FromString,
+    )
+
+
 def handlers(
     *,
     link: Handler,
@@ -110,11 +141,20 @@ def handlers(
     producers: Handler,
     group: Handler,
     execute: Handler,
+    confirm: Handler,
+    replicas: Handler,
+    fetch: Handler,
 ) -> tuple[Any, ...]:
     """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
     and what cannot be parsed is answered, where gRPC would log a traceback for each."""
     return (
-        grpc.method_handlers_generic_handler(PEERS, {"Link": grpc.stream_unary_rpc_method_handler(link)}),
+        grpc.method_handlers_generic_handler(
+            PEERS,
+            {
+                "Link": grpc.stream_unary_rpc_method_handler(link),
+                "Fetch": grpc.unary_unary_rpc_method_handler(fetch, response_serializer=FetchReply.SerializeToString),
+            },
+        ),
         grpc.method_handlers_generic_handler(
             PARTITION,
             {
@@ -137,7 +177,13 @@ def handlers(
             {
                 "Execute": grpc.unary_unary_rpc_method_handler(
                     execute, response_serializer=pb.AdminReply.SerializeToString
-                )
+                ),
+                "Confirm": grpc.unary_unary_rpc_method_handler(
+                    confirm, response_serializer=pb.ConfirmReply.SerializeToString
+                ),
+                "Replicas": grpc.unary_unary_rpc_method_handler(
+                    replicas, response_serializer=pb.ReplicasReply.SerializeToString
+                ),
             },
         ),
     )

@@ -12,24 +12,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
 
-from cluster.raft import NodeId
+from cluster.raft import FetchReply, FetchRequest, NodeId
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
 from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PeerClient, Vocabulary
 from cluster.rpc.client import GrpcPeerClient
 from cluster.rpc.frames import Encodable
 from cluster.rpc.hints import HintTable
-from cluster.rpc.identity import hello_to
+from cluster.rpc.identity import Who
 from cluster.rpc.inbound import InboundLinks
 from cluster.rpc.methods import handlers
 from cluster.rpc.outbound import OutboundLink
+from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.services import Services
 
 log = logging.getLogger("holdfast.rpc")
+
+
+def _ignore(_: Hello) -> None:
+    """Nobody wants to know."""
+
+
+def _no_group(_: int, request: FetchRequest) -> FetchReply:
+    """A network without groups: nothing to fetch, and the caller asks again elsewhere."""
+    return FetchReply(group=request.group, number=request.number)
 
 
 class _Peer:
@@ -72,27 +83,31 @@ class PeerNetwork:
         partitions: PartitionHost,
         admin: AdminHost,
         on_leader: Callable[[int], None] | None = None,
+        who: Who | None = None,
+        on_hello: Callable[[Hello], None] = _ignore,
+        serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
     ) -> None:
+        """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
+        peer was let in. `serve_fetch(node, request)`: a piece of a snapshot for a peer."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
         self._hints = HintTable(on_leader)
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
-        self._links = {node: self._link(node, cluster) for node in self._addresses}
+        self._who = who or Who(cluster, self_id, frozenset(self._addresses))
+        self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
-            cluster=cluster,
-            self_id=self_id,
-            known=frozenset(self._addresses),
+            who=self._who,
+            on_hello=on_hello,
             on_change=lambda node, is_open: self._peers[node].change(inbound=is_open),
             on_messages=on_messages,
             on_hints=self._hints.merge,
         )
-        known = frozenset(self._addresses)
         self._services = Services(
-            cluster=cluster, self_id=self_id, known=known, vocabulary=vocabulary, partitions=partitions, admin=admin
+            who=self._who, vocabulary=vocabulary, partitions=partitions, admin=admin, serve_fetch=serve_fetch
         )
         self._clients = {
-            node: GrpcPeerClient(hello_to(node, cluster=cluster, self_id=self_id), self._dial(node), vocabulary)
+            node: GrpcPeerClient(node, partial(self._who.hello_to, node), self._dial(node), vocabulary)
             for node in self._addresses
         }
         self._server: Any = None
@@ -115,6 +130,9 @@ class PeerNetwork:
                 producers=self._services.producers,
                 group=self._services.group,
                 execute=self._services.execute,
+                confirm=self._services.confirm,
+                replicas=self._services.replicas,
+                fetch=self._services.fetch,
             )
         )
         try:
@@ -157,6 +175,14 @@ class PeerNetwork:
         if node not in self._addresses:
             raise KeyError(f"node {node} is not a configured peer")
         self._addresses[node] = address
+
+    def stranger(self, node: NodeId) -> int | None:
+        """The incarnation of a process that calls itself `node` and was refused, because the cluster knows it by other
+        data."""
+        return self._who.strangers.get(node)
+
+    def registrations_changed(self) -> None:
+        self._inbound.end_strangers()
 
     # -- leaders
 
@@ -201,13 +227,13 @@ class PeerNetwork:
     def _dial(self, node: int) -> Callable[[], str]:
         return lambda: self._addresses[node]
 
-    def _link(self, node: int, cluster: str) -> OutboundLink:
+    def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
             if is_open and (hints := self._hints.all_own()) is not None:
                 self._links[node].send_hints(hints)
             self._peers[node].change(outbound=is_open)
 
-        return OutboundLink(hello_to(node, cluster=cluster, self_id=self.self_id), self._dial(node), on_change)
+        return OutboundLink(node, partial(self._who.hello_to, node), self._dial(node), on_change)
 
     def _tell_changed(self) -> None:
         self._hints_scheduled = False

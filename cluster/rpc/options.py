@@ -76,6 +76,9 @@ STREAM_IDLE_S = 60.0
 
 INFO_TIMEOUT_S = 2.0
 
+FETCH_TIMEOUT_S = 5.0
+"""A piece of a snapshot. Who asks asks for less when that was not enough."""
+
 OPEN_PRODUCER_TIMEOUT_S = 4.0
 """A round of replication, or until a leader that lost its office says that it does not know."""
 

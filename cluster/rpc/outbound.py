@@ -20,6 +20,7 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc.frames import FRAME_HELLO, FRAME_HINTS, FRAME_MESSAGES, Encodable, PartQueue, submessage
+from cluster.rpc.identity import WELCOME_KEY
 from cluster.rpc.methods import link_call
 from cluster.rpc.rpc_pb2 import Hello, LeaderHints
 
@@ -31,13 +32,15 @@ class OutboundLink:
 
     def __init__(
         self,
-        hello: Hello,
+        node: int,
+        hello: Callable[[], Hello],
         address: Callable[[], str],
         on_change: Callable[[bool], None],
         *,
         backlog_bytes: int = options.BACKLOG_BYTES,
         jitter: random.Random | None = None,
     ) -> None:
+        self.node = node
         self._hello = hello
         self._address = address
         self._on_change = on_change
@@ -86,7 +89,7 @@ class OutboundLink:
         while True:
             was_open, error = await self._session()
             if error != self.last_error:
-                log.warning("link to node %d at %s: %s", self._hello.dialled, self._address(), error)
+                log.warning("link to node %d at %s: %s", self.node, self._address(), error)
             self.last_error = error
             backoff_s = options.BACKOFF_MIN_S if was_open else min(backoff_s * 2, options.BACKOFF_MAX_S)
             await asyncio.sleep(backoff_s * self._jitter.uniform(0.5, 1.0))
@@ -98,9 +101,9 @@ class OutboundLink:
         accepted = False
         try:
             async with asyncio.timeout(options.HELLO_TIMEOUT_S):
-                await call.write(submessage(FRAME_HELLO, self._hello))
-                await call.initial_metadata()  # the welcome; comes with the status when there is none
-            if not call.done():
+                await call.write(submessage(FRAME_HELLO, self._hello()))
+                welcome = await call.initial_metadata()  # comes with the status, and empty, when there is none
+            if not call.done() and any(key == WELCOME_KEY for key, _ in welcome or ()):
                 accepted = True
                 reason = await self._serve(call)
                 if reason is not None:

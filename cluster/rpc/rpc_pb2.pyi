@@ -8,16 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "node", "dialled", "protocol")
+    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DIALLED_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     dialled: int
     protocol: int
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    expected: int
+    members: _containers.RepeatedScalarFieldContainer[int]
+    is_new: bool
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ...) -> None: ...
 
 class LeaderHints(_message.Message):
     __slots__ = ("groups", "terms", "leaders")
@@ -270,6 +278,54 @@ class GroupReply(_message.Message):
     answer: bytes
     failure: Failure
     def __init__(self, answer: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class ConfirmRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConfirmReply(_message.Message):
+    __slots__ = ("index", "failure")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    failure: Failure
+    def __init__(self, index: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class ReplicasRequest(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReplicaState(_message.Message):
+    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    VOTES_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIRST_FIELD_NUMBER: _ClassVar[int]
+    FETCH_NEXT_FIELD_NUMBER: _ClassVar[int]
+    FETCH_LAST_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_PIECES_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    applied: int
+    last: int
+    votes: bool
+    phase: str
+    fetch_first: int
+    fetch_next: int
+    fetch_last: int
+    received_bytes: int
+    refused_pieces: int
+    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ...) -> None: ...
+
+class ReplicasReply(_message.Message):
+    __slots__ = ("states",)
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[ReplicaState]
+    def __init__(self, states: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ...) -> None: ...
 
 class AdminRequest(_message.Message):
     __slots__ = ("command",)

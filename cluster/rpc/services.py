@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from cluster.raft import NotLeader
+from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import AdminHost, PartitionHost, Reader, Vocabulary
 from cluster.rpc.append_client import TRANSIENT_KINDS, charge
 from cluster.rpc.frames import APPEND_REPLIES, PartQueue
-from cluster.rpc.identity import hello_in, refusal
+from cluster.rpc.identity import Who, hello_in
 from cluster.rpc.methods import EOF
 from cluster.rpc.producers import info_field, numbers_of, opened_reply, wish_of
 
@@ -32,16 +32,15 @@ class Services:
     def __init__(
         self,
         *,
-        cluster: str,
-        self_id: int,
-        known: Collection[int],
+        who: Who,
         vocabulary: Vocabulary,
         partitions: PartitionHost,
         admin: AdminHost,
+        serve_fetch: Callable[[int, FetchRequest], FetchReply],
     ) -> None:
-        self._cluster = cluster
-        self._self_id = self_id
-        self._known = known
+        self._who = who
+        self._self_id = who.node
+        self._serve_fetch = serve_fetch
         self._vocabulary = vocabulary
         self._partitions = partitions
         self._admin = admin
@@ -75,7 +74,10 @@ class Services:
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}"
             return pb.InfoReply(failure=_failure("group_unknown", True, detail, None))
-        info = await replica.info()
+        try:
+            info = await replica.info()
+        except ConnectionError as error:  # it cannot be sure that it still leads
+            return pb.InfoReply(failure=_failure("unavailable", True, str(error), None))
         return pb.InfoReply(
             partition=info.partition,
             earliest_offset=info.earliest_offset,
@@ -139,11 +141,30 @@ class Services:
         except NotLeader as error:
             return pb.AdminReply(failure=_failure("not_leader", True, str(error), error.leader))
 
-    async def _admit(self, context: Any) -> None:
+    async def confirm(self, data: bytes, context: Any) -> pb.ConfirmReply:
+        await self._admit(context)
+        try:
+            return pb.ConfirmReply(index=await self._admin.confirm())
+        except NotLeader as error:
+            return pb.ConfirmReply(failure=_failure("not_leader", True, str(error), error.leader))
+
+    async def replicas(self, data: bytes, context: Any) -> pb.ReplicasReply:
+        await self._admit(context)
+        request = await _parse(context, pb.ReplicasRequest, data)
+        return pb.ReplicasReply(states=self._admin.replica_states(request.groups))
+
+    async def fetch(self, data: bytes, context: Any) -> FetchReply:
+        caller = await self._admit(context)
+        return self._serve_fetch(caller, await _parse(context, FetchRequest, data))
+
+    async def _admit(self, context: Any) -> int:
+        """The node that calls."""
         hello = hello_in(context.invocation_metadata())
-        reason = refusal(hello, cluster=self._cluster, self_id=self._self_id, known=self._known)
-        if reason is not None:
+        reason = self._who.refusal(hello)
+        if reason is not None or hello is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+            raise AssertionError("abort raises")
+        return int(hello.node)
 
 
 class AppendSession:

@@ -173,6 +173,19 @@ def delete_log(frame: Frame, name: str, yes: bool) -> None:
         frame.output.say(f"log {name} is deleted")
 
 
+def progress_text(state: dict[str, Any]) -> str:
+    if "entries" not in state:
+        return ""
+    done = f"{state['entries_fetched']} of {state['entries']} entries, {bytes_text(state['received_bytes'])}"
+    return f"{done}, {state['refused_pieces']} damaged" if state.get("refused_pieces") else done
+
+
+def _behind(entry: dict[str, Any]) -> str:
+    """Replicas of a partition that are not simply following."""
+    odd = [state for state in entry.get("replica_states", ()) if state["state"] != "follows"]
+    return "; ".join(" ".join(filter(None, (f"{one['node']}:", one["state"], progress_text(one)))) for one in odd)
+
+
 def _show_log(output: Output, description: dict[str, Any]) -> None:
     output.result(description)
     keeps = duration_text(description.get("retention_ms"))
@@ -183,13 +196,17 @@ def _show_log(output: Output, description: dict[str, Any]) -> None:
         key for key in ("earliest_offset", "latest_offset", "events", "bytes") if any(key in p for p in partitions)
     ]
     right = {"events", "bytes"}
+    behind = [_behind(entry) for entry in partitions]
     output.table(
         f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition)",
-        columns + [key.replace("_", " ") + (">" if key in right else "") for key in optional],
+        columns
+        + [key.replace("_", " ") + (">" if key in right else "") for key in optional]
+        + (["not following"] if any(behind) else []),
         (
             [entry["partition"], entry.get("leader"), cell(entry.get("replicas"))]
             + [bytes_text(entry[key]) if key == "bytes" and key in entry else cell(entry.get(key)) for key in optional]
-            for entry in partitions
+            + ([text] if any(behind) else [])
+            for entry, text in zip(partitions, behind, strict=True)
         ),
     )
 

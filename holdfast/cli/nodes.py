@@ -16,7 +16,7 @@ import click
 
 from holdfast.cli.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.frame import Frame, command_frame, run
-from holdfast.cli.logs import cell
+from holdfast.cli.logs import cell, progress_text
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 
@@ -44,9 +44,69 @@ def list_nodes(frame: Frame) -> None:
 
     nodes = run(work())
     frame.output.result({"nodes": nodes})
+    for entry in nodes:
+        entry.pop("incarnation", None)  # for programs, and in `node describe`
     columns = list(dict.fromkeys(key for entry in nodes for key in entry))
     rows = ([cell(entry.get(column)) for column in columns] for entry in nodes)
     frame.output.table("", [column.replace("_", " ") for column in columns], rows)
+
+
+class Incarnation(click.ParamType):
+    """Sixteen hexadecimal digits, as a node's log tells them."""
+
+    name = "hex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else int(str(value), 16)
+        except ValueError:
+            self.fail(f"{value!r} is not a hexadecimal number", param, ctx)
+
+
+@node.command("describe")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@command_frame()
+def describe_node(frame: Frame, node_id: int) -> None:
+    """Node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
+
+    async def work() -> dict[str, Any]:
+        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+            return await admin.describe_node(node_id)
+
+    found = run(work())
+    frame.output.result(found)
+    replicas = found.pop("catching_up", None)
+    frame.output.table("", ["node", str(node_id)], ([key.replace("_", " "), cell(found[key])] for key in found))
+    if replicas is None:
+        frame.output.say("it does not answer: how its replicas are is not known")
+    elif not replicas:
+        frame.output.say("all its replicas follow their leaders")
+    else:
+        rows = ([row["log"], row["partition"], row["state"], progress_text(row)] for row in replicas)
+        frame.output.table("replicas that are behind", ["log", "partition", "state", "fetched"], rows)
+
+
+@node.command("readmit")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@click.option("--incarnation", type=Incarnation(), default=None, help="Of its new directory; default: refused last.")
+@command_frame()
+def readmit_node(frame: Frame, node_id: int, incarnation: int | None) -> None:
+    """Let node N in again, which has lost its data for good.
+
+    It must run, with an empty data directory. It copies its replicas from the others, and votes when nothing that it
+    forgot matters. If it ever comes back with its old data, it is refused.
+    """
+
+    async def work() -> dict[str, Any]:
+        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+            return await admin.readmit_node(node_id, incarnation=incarnation)
+
+    done = run(work())
+    frame.output.result(done)
+    frame.output.say(
+        f"node {node_id} is a member again, with the data of incarnation {done['incarnation']}; "
+        f"watch it catch up: holdfast node describe {node_id}"
+    )
 
 
 @node.command("status")

@@ -148,6 +148,15 @@ class AdminClient:
         """Forget a group that nobody reads for, with its positions and its epochs."""
         await self._request("group", "delete", log, {"group": group}, changes=True)
 
+    async def describe_node(self, node: int) -> dict[str, Any]:
+        """One node: its addresses, whether it is up, and which of its replicas are catching up."""
+        return await self._request("node", "describe", str(node), {}, changes=False)
+
+    async def readmit_node(self, node: int, *, incarnation: int | None = None) -> dict[str, Any]:
+        """Let a node in that has lost its data and was started with an empty directory. Only for data that are lost for
+        good: a node that comes back with its old data afterwards is refused. Repeating it does no harm."""
+        return await self._request("node", "readmit", str(node), {"incarnation": incarnation}, changes=True)
+
     async def list_nodes(self) -> list[dict[str, Any]]:
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
 

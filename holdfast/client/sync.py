@@ -395,6 +395,12 @@ class AdminClient(_Twin[admin.AdminClient]):
     def resume_node(self, node: int) -> dict[str, Any]:
         return self._run(lambda client: client.resume_node(node))
 
+    def describe_node(self, node: int) -> dict[str, Any]:
+        return self._run(lambda client: client.describe_node(node))
+
+    def readmit_node(self, node: int, *, incarnation: int | None = None) -> dict[str, Any]:
+        return self._run(lambda client: client.readmit_node(node, incarnation=incarnation))
+
     def list_nodes(self) -> list[dict[str, Any]]:
         return self._run(lambda client: client.list_nodes())
 

@@ -54,7 +54,13 @@ Requests to `$management`
                         (log) an offset, @earliest, @latest or none
     group, delete       yes   group string                                     group
                         (log)
-    node, list          no    -                                                nodes: list of maps
+    node, list          no    -                                                nodes: list of maps; confirmed boolean:
+                                                                               false when nobody could say whether it
+                                                                               is all there is
+    node, describe      yes   -                                                one such map; catching_up: its replicas
+                        (id)                                                   that are, or null if it does not answer
+    node, readmit       yes   incarnation int (absent: that of the directory   node int, incarnation string
+                        (id)  with which the node was refused last)
     node, status        no    node int (refused by another node)               of the node that answers: node int,
                                                                                version string, ready, draining
                                                                                boolean, problems list of string,
@@ -194,6 +200,8 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "status"): (False, frozenset({"node"}), 200),
     ("node", "drain"): (False, frozenset({"node"}), 200),
     ("node", "resume"): (False, frozenset({"node"}), 200),
+    ("node", "describe"): (True, frozenset(), 200),
+    ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
 }
 

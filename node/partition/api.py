@@ -249,6 +249,10 @@ class PartitionInfo:
     last_timestamp_ms: int | None = None
 
 
+class Unconfirmed(ConnectionError):
+    """The node that was asked led the partition and cannot be sure that it still does. Nothing was done; ask again."""
+
+
 class PartitionHandle(Protocol):
     partition: str
 
@@ -280,4 +284,7 @@ class PartitionHandle(Protocol):
         """`owner`: in the name of this claim, and only while it is in force."""
         ...
 
-    async def info(self) -> PartitionInfo: ...
+    async def info(self) -> PartitionInfo:
+        """The leader's word, confirmed by a majority: not older than anything that anybody was told before. Raises
+        ConnectionError or LookupError while there is no leader that can be asked."""
+        ...

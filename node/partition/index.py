@@ -80,6 +80,14 @@ class OffsetIndex:
     def forget(self, effect: ForgetBelow, batch: Batch) -> None:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(effect.offset))
 
+    def forget_below(self, offset: int, batch: Batch) -> None:
+        batch.delete_range(self._prefix, self._prefix + _U64.pack(offset))
+
+    def restored(self) -> None:
+        """A snapshot took the place of what was applied; its rows are on disk."""
+        self._fresh.clear()
+        self._fresh_batch = None
+
     # ------------------------------------------------------------ read
 
     def rows_from(self, offset: int, limit: int) -> list[Row]:

@@ -13,6 +13,7 @@ the Raft log *is* the data).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
@@ -36,12 +37,13 @@ from node.partition.api import (
     ReadErrorKind,
     Start,
     StoredBatch,
+    Unconfirmed,
 )
 from node.partition.appender import REFUSALS, Appender, Proposer
 from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
 from node.partition.group_words import GroupAnswer, GroupQuestion, Owner
-from node.partition.index import OffsetIndex, Row
+from node.partition.index import OffsetIndex, Row, group_range
 from node.partition.limits import PartitionLimits
 from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result, Trimmed
 from node.partition.opening import Watches
@@ -68,6 +70,7 @@ class GroupLike(Proposer, Protocol):
     def entry(self, index: int) -> tuple[int, bytes]: ...
     def trim(self, index: int) -> None: ...
     def safe_trim_index(self) -> int: ...
+    def read_index(self, done: Callable[[int | None], None]) -> None: ...
 
 
 class PartitionReplica:
@@ -182,9 +185,20 @@ class PartitionReplica:
     def checkpoint(self) -> bytes:
         return self._machine.checkpoint()
 
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        return [group_range(self.group_id)]
+
+    def rows_copied(self, batch: Batch) -> None:
+        self._index.forget_below(self._machine.state.start_offset, batch)
+
     def restore(self, index: int, data: bytes | None) -> None:
+        """When the group is made, and when a snapshot takes the place of what this replica had."""
         self._machine.restore(data)
         assert self._machine.state.applied_index <= index, "a checkpoint from the future"
+        if self._group is not None:
+            self._index.restored()
+            if self._machine.state.trimmed_index >= self._group.first_index:
+                self._group.trim(self._machine.state.trimmed_index)
 
     def digest(self) -> str:
         """Equal on all replicas that applied the same entries."""
@@ -216,7 +230,22 @@ class PartitionReplica:
         return self._appender.in_flight_bytes
 
     async def info(self) -> PartitionInfo:
+        """As leader: nothing that anybody was told before is missing from it. Else what this replica has, and who
+        leads. Raises Unconfirmed when this node believes that it leads, and no majority says so."""
+        if self.group.is_leader and self._closed is None:
+            await self._confirm()
         return self.info_now()
+
+    async def _confirm(self) -> None:
+        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        def done(index: int | None) -> None:
+            if not answer.done():  # who asked may have given up
+                answer.set_result(index)
+
+        self.group.read_index(done)
+        if await answer is None:
+            raise Unconfirmed(f"this node has just lost the leadership of partition {self.partition}; ask again")
 
     def info_now(self) -> PartitionInfo:
         state = self._machine.state

@@ -81,6 +81,7 @@ class RocksDisk:
 
     def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
         self.path = Path(path)
+        self.identity = identity  # as stored, once it is open
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
         self._journal: Journal | None = None
@@ -153,12 +154,14 @@ class RocksDisk:
     def _check_identity(self, identity: NodeIdentity, complete: bool) -> None:
         stored = self.get(IDENTITY_KEY)
         if stored is not None:
-            identity.require(NodeIdentity.decode(stored, self.path), self.path)
+            self.identity = NodeIdentity.decode(stored, self.path)
+            identity.require(self.identity, self.path)
         elif complete:
             raise StorageDamaged(self.path, "the node's identity is gone")
         else:
+            self.identity = identity.drawn()
             batch = self.batch()
-            batch.put(IDENTITY_KEY, identity.encode())
+            batch.put(IDENTITY_KEY, self.identity.encode())
             self.write(batch)
 
     def _failure(self, error: Exception) -> StorageError:

@@ -86,6 +86,7 @@ class Settings:
     nodes: int = 3
     durability: str = "fsync"
     min_free_bytes: int | None = None
+    storage: Mapping[str, Any] = field(default_factory=dict)  # further keys of that section
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
     zookeeper: str = ""  # host:port: nodes are found there, and not by a list
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
@@ -137,6 +138,7 @@ class Cluster:
         storage = f'[storage]\ndurability = "{self.settings.durability}"'
         if self.settings.min_free_bytes is not None:
             storage += f"\nmin_free_bytes = {self.settings.min_free_bytes}"
+        storage += "".join(f"\n{key} = {json.dumps(value)}" for key, value in self.settings.storage.items())
         return "\n\n".join([*lines, storage, '[log]\nlevel = "info"']) + "\n"
 
     def _found_by(self, node: NodeFiles) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.raft import entries_stored_under
 from node.partition.batch import decode_records
 from node.partition.index import OffsetIndex
 from node.storage import NodeIdentity, RocksDisk
@@ -29,12 +30,13 @@ def kept(cluster: Cluster, node_id: int, group: int) -> Kept:
     """Everything that the node applied of a partition: its offset index, and the entries that it points to."""
     with open_store(cluster, cluster.nodes[node_id]) as disk:
         records: list[bytes] = []
+        stored_under = entries_stored_under(group, disk)
         first, next_offset = 0, None
         for row in OffsetIndex(group, disk).rows_from(0, EVERYTHING):
             assert next_offset in (None, row.base_offset), f"node {node_id}: a hole before offset {row.base_offset}"
             if next_offset is None:
                 first = row.base_offset
-            entry = disk.get(b"e" + group.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
+            entry = disk.get(b"e" + stored_under.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
             assert entry is not None, f"node {node_id}: the entry of offset {row.base_offset} is missing"
             found = decode_records(entry)
             assert len(found) == row.skip + row.events

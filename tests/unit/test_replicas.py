@@ -26,6 +26,12 @@ class OneLog:
     def was_deleted(self, group: int) -> bool:
         return False
 
+    def incarnation(self, node: int) -> int:
+        return 0
+
+    def lost_below_group(self, node: int) -> int:
+        return 0
+
 
 async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_others_on_the_bell() -> None:
     disk = SimDisk()

@@ -8,7 +8,7 @@ from cluster.raft import FetchReply, RaftOptions, Unknown, erase_group
 from tests.simulation.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, Stage
 
-SMALL = RaftOptions(fetch_bytes=300, trim_wait_s=0.5, fetch_lease_s=2.0, fetch_retry_s=0.1)
+SMALL = RaftOptions(fetch_bytes=300, trim_wait_s=0.5, fetch_lease_s=2.0, fetch_retry_s=0.1, fetch_timeout_s=0.1)
 ENTRIES = 60
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.rpc.identity import METADATA_KEY, hello_in, refusal
+from cluster.rpc.identity import METADATA_KEY, Who, hello_in, refusal
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
 
@@ -38,3 +38,39 @@ def test_no_hello_is_a_refusal() -> None:
     assert hello_in(None) is None
     assert hello_in([("other", "x"), (METADATA_KEY, b"\xff\xff")]) is None
     assert hello_in([(METADATA_KEY, Hello(**GOOD).SerializeToString())]) == Hello(**GOOD)
+
+
+def who(
+    node: int, incarnation: int = 7, registered: dict[int, int] | None = None, members: tuple[int, ...] = ()
+) -> Who:
+    known = registered or {}
+    others = frozenset({1, 2, 3} - {node})
+    return Who("dev", node, others, incarnation, members or (1, 2, 3), lambda asked: known.get(asked, 0))
+
+
+def test_nodes_that_know_each_other_by_their_data_are_let_in() -> None:
+    known = {1: 11, 2: 22}
+    assert who(2, 22, known).refusal(who(1, 11, known).hello_to(2)) is None
+
+
+def test_nodes_that_are_not_registered_yet_are_let_in() -> None:
+    assert who(2, 22).refusal(who(1, 11).hello_to(2)) is None
+
+
+def test_a_node_with_other_data_is_refused_with_what_to_do() -> None:
+    judge = who(2, 22, {1: 11})
+    reason = judge.refusal(who(1, 99).hello_to(2)) or ""
+    for word in ("node 1", f"{99:016x}", f"{11:016x}", "data_dir", "holdfast node readmit 1"):
+        assert word in reason
+    assert judge.strangers == {1: 99}
+
+
+def test_the_one_with_other_data_is_told_so_by_those_who_dial_it() -> None:
+    reason = who(1, 99).refusal(who(2, 22, {1: 11}).hello_to(1)) or ""
+    assert "node 1 comes with other data" in reason
+
+
+def test_two_lists_of_members_are_refused() -> None:
+    reason = who(2, 22).refusal(who(1, 11, members=(1, 2)).hello_to(2)) or ""
+    for word in ("1, 2 and", "1, 2, 3", "cluster.peers"):
+        assert word in reason
