@@ -79,10 +79,19 @@ async def _serve(config: Config) -> None:
         loop.add_signal_handler(number, stop.set)
     try:
         if await _started(node, stop):
-            print(node.ready_line(), flush=True)
+            _say(node.ready_line())
             await node.run_until(stop)
     finally:
         await node.stop()
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Whoever started the node has stopped waiting for it: it had to be let in first, or found no majority.
+        log.info("nobody reads the standard output any more: %s", line)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 async def _started(node: Node, stop: asyncio.Event) -> bool:

@@ -16,7 +16,7 @@ from node.admin import Administration
 from node.changes import Changes
 from node.config import Address, ListenerSection, parse_address
 from node.gateway import RemotePartition
-from node.listener.broker import AmqpAddress, LogView
+from node.listener.broker import AdminError, AmqpAddress, LogView
 from node.partition.api import PartitionHandle
 from node.replicas import Replicas
 
@@ -94,6 +94,13 @@ class NodeBroker:
             partitions = None if view is None else view.partitions
             return await answer(operation, args, partitions, lambda partition: self.handle(name, partition))
         return await self._administration.run(operation, args)
+
+    async def current(self) -> bool:
+        try:
+            await self._administration.current()
+        except AdminError:
+            return False
+        return True
 
     def _group(self, log: str, partition: str) -> int:
         record = self._view.partition(log, partition)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
+from holdfast.amqp.errors import NOT_FOUND
 from node.listener import errors, routing
 from node.listener.broker import Broker
 from node.listener.claiming import Claimer, assigned, hold_all, let_go
@@ -47,17 +48,38 @@ class Attacher(Host, Claimer, Protocol):
 def on_request(host: Attacher, link: Link) -> None:
     """Answers an attach now if that is possible, else soon."""
     try:
-        plan = routing.plan(link, host.broker)
-        if plan.kind not in (Kind.INGEST, Kind.EGRESS):
-            host.serve(link, _service(host, link, plan))
-        elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
-            host.serve(link, _events(host, link, plan, {}))
-        elif plan.membership is not None:  # a claim that was asked for must be let go, even if the peer has left
-            host.errand(_answer_later(host, link, plan))
+        _answer(host, link)
+    except Refused as refusal:
+        if refusal.error.condition == NOT_FOUND:
+            host.spawn(_look_again(host, link))
         else:
-            host.spawn(_answer_later(host, link, plan))
+            link.refuse(refusal.error)
+
+
+def _answer(host: Attacher, link: Link) -> None:
+    plan = routing.plan(link, host.broker)
+    if plan.kind not in (Kind.INGEST, Kind.EGRESS):
+        host.serve(link, _service(host, link, plan))
+    elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
+        host.serve(link, _events(host, link, plan, {}))
+    elif plan.membership is not None:  # a claim that was asked for must be let go, even if the peer has left
+        host.errand(_answer_later(host, link, plan))
+    else:
+        host.spawn(_answer_later(host, link, plan))
+
+
+async def _look_again(host: Attacher, link: Link) -> None:
+    """What this node has not heard of may have been made through another one a moment ago."""
+    confirmed = await host.broker.current()
+    try:
+        if link.alive and confirmed:
+            _answer(host, link)
+        elif link.alive:
+            link.refuse(errors.not_confirmed())
     except Refused as refusal:
         link.refuse(refusal.error)
+    finally:
+        host.flush_soon()
 
 
 def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
@@ -86,24 +108,13 @@ def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
     """Whether the link can be accepted at once; raises Refused when it must go elsewhere."""
     if plan.partition is not None:
         _redirect_away(host, plan, plan.partition)
-        if host.broker.is_local(plan.log, plan.partition):
-            return True
         if not _leader_usable(host, plan.log, plan.partition):
             return False
-    if _resolves_latest(plan):
-        return False
-    return not _needs_position(plan) or all(
-        host.broker.is_local(plan.log, partition) for partition in _partitions(host.broker, plan)
-    )
+    return not _needs_position(plan)
 
 
 def _needs_position(plan: Plan) -> bool:
     return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
-
-
-def _resolves_latest(plan: Plan) -> bool:
-    """`@latest` is more than a place to start: it must be known as an offset."""
-    return plan.selection is not None and plan.selection.needs_latest
 
 
 def _leader_usable(host: Attacher, log: str, partition: str) -> bool:
@@ -188,11 +199,10 @@ async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
 
 
 async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
-    """Where `@latest` is now, on the leader's word. A local reader finds that out itself when it is opened."""
+    """Where `@latest` is now, on the word of a leader that a majority has confirmed: also of this node, which may have
+    been deposed without having noticed."""
     while True:
         await _until_usable(host, plan, partition)
-        if host.broker.is_local(plan.log, partition) and not _resolves_latest(plan):
-            return Latest()
         try:
             info = await host.broker.handle(plan.log, partition).info()
         except (ConnectionError, LookupError, TimeoutError):

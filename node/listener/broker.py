@@ -78,6 +78,11 @@ class Broker(Protocol):
         """Run "log.create" and the like (`vocabulary`). Raises AdminError."""
         ...
 
+    async def current(self) -> bool:
+        """Returns when this node knows all logs and partitions that anybody was told of before the call; False when
+        nobody could confirm that."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:

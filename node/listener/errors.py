@@ -55,6 +55,14 @@ def log_deleted(log: str) -> Error:
     return Error(RESOURCE_DELETED, f"log {log!r} was deleted while this link was open")
 
 
+def not_confirmed() -> Error:
+    return Error(
+        DETACH_FORCED,
+        "it is not known here, and nobody could confirm that it is not there, since this node hears no majority of the "
+        "nodes; attach again later, or through another node",
+    )
+
+
 def no_leader(log: str, partition: str, waited_s: float) -> Error:
     return Error(
         DETACH_FORCED,

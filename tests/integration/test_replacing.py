@@ -63,6 +63,19 @@ def wait_caught_up(cluster: Cluster, node: int) -> None:
     wait_until(lambda: behind(cluster, node) == [], f"node {node} to have what the others have, and to vote")
 
 
+def wait_level(cluster: Cluster, log: str) -> None:
+    """All replicas of the log have applied the same, and vote. Nobody writes to it."""
+
+    def level() -> bool:
+        partitions = cluster.describe(log)["partitions"]
+        states = [list(partition["replica_states"]) for partition in partitions]
+        return all(len({state.get("applied") for state in each}) == 1 for each in states) and all(
+            state["state"] == "follows" for each in states for state in each
+        )
+
+    wait_until(level, f"all replicas of {log} to be level")
+
+
 def filled(cluster: Cluster, log: str, events: int = 6000, **more: int) -> str:
     cluster.create(log, 2, **more)
     for _ in range(6):  # in several batches, each of which can be trimmed
@@ -135,6 +148,7 @@ def test_a_node_is_replaced_under_load_and_nothing_is_lost(own_cluster: Cluster,
     cluster.start(1)
     judge(cluster, log_name, producers)
     cluster.wait_led(trimmed)
+    wait_level(cluster, trimmed)
     described = cluster.describe(trimmed)["partitions"]
     cluster.stop()
     for entry in described:
@@ -176,7 +190,7 @@ def test_a_node_that_stays_away_does_not_hold_retention_back(
     described = cluster.describe(log_name)["partitions"]
     with Heartbeat(cluster.address(1), cluster.address(2), cluster.create(f"{log_name}-others", 1)):
         cluster.start(3)
-        wait_caught_up(cluster, 3)
+        wait_level(cluster, log_name)
     assert "installed a snapshot" in cluster.log(3)
     cluster.stop()
     for entry in described:
@@ -210,7 +224,7 @@ def test_catching_up_is_shown_and_goes_on_after_a_kill(make_cluster: Callable[..
     cluster.wait_ready(3)
     again = wait_until(lambda: (found := fetched()) and min(found.values()) > 0 and found, "progress after the kill")
     assert all(again[partition] >= seen[partition] for partition in seen), "it began anew"
-    wait_caught_up(cluster, 3)
+    wait_level(cluster, log_name)
     entries = {entry["partition"]: entry["group"] for entry in cluster.describe(log_name)["partitions"]}
     cluster.stop()
     for group in entries.values():

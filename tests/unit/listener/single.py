@@ -39,6 +39,7 @@ class SingleNode:
         self.host = Host(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
         self.turns = TurnLoop(self.host, self.disk, Clock(), self._flush, self._fatal)
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
+        self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
         self.addresses: dict[int, AmqpAddress] = {}
         self.remotes: dict[tuple[str, str], PartitionHandle] = {}
@@ -156,6 +157,9 @@ class SingleNode:
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         self._subscribers.append(changed)
         return lambda: self._subscribers.remove(changed)
+
+    async def current(self) -> bool:
+        return self.knows_all
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         self.requests.append((operation, dict(args)))

@@ -239,3 +239,24 @@ async def test_links_wait_for_the_new_leader_before_they_are_redirected(node: Si
         assert sender.is_open
         node.lead_elsewhere("wide", "1", 2)
         assert (await peer.refused(sender)).condition == REDIRECT
+
+
+async def test_a_log_that_was_made_elsewhere_a_moment_ago_is_found(node: SingleNode) -> None:
+    """This node hears of it when it asks how far the metadata go."""
+
+    async def heard() -> bool:
+        await node.create("fresh")
+        return True
+
+    node.current = heard  # type: ignore[method-assign]
+    async with Peer(node.port) as peer:
+        await peer.sender("fresh")
+
+
+async def test_without_a_majority_nobody_is_told_that_a_log_is_not_there(node: SingleNode) -> None:
+    node.knows_all = False
+    async with Peer(node.port) as peer:
+        error = await peer.refused(peer.engine.open_sender("nowhere"))
+        assert error.condition == "amqp:link:detach-forced"
+        assert "attach again later" in (error.description or "")
+        await peer.sender("wide")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start
+from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
 from node.partition.batch import Damaged
 from node.partition.limits import PartitionLimits
 from node.storage import StorageDamaged
@@ -239,11 +240,28 @@ def test_damage_in_the_store_is_told_to_the_node(node: Node, monkeypatch: pytest
     assert isinstance(told[0], StorageDamaged)
 
 
+async def info_of(node: Node) -> PartitionInfo:
+    """Confirmed by a majority, here of one, in the next turn."""
+    asking = asyncio.ensure_future(node.replica.info())
+    await asyncio.sleep(0)
+    assert not asking.done()
+    node.turns()
+    return await asking
+
+
+async def test_info_that_nobody_confirms_is_not_told(node: Node) -> None:
+    asking = asyncio.ensure_future(node.replica.info())
+    await asyncio.sleep(0)
+    node.step_down()
+    with pytest.raises(Unconfirmed, match="ask again"):
+        await asking
+
+
 async def test_info_counts_what_is_there(node: Node) -> None:
-    empty = await node.replica.info()
+    empty = await info_of(node)
     assert empty == PartitionInfo("trades-0", None, None, 0, 0, 0, 1, (1,), None)
     node.append(b"a", b"b")
-    info = await node.replica.info()
+    info = await info_of(node)
     assert (info.earliest_offset, info.latest_offset, info.next_offset, info.events) == (0, 1, 2, 2)
     assert info.bytes == len(node.group.entry(node.group.last_index)[1])
     assert info.last_timestamp_ms == START_MS
