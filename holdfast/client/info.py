@@ -40,6 +40,7 @@ class OneMessage:
     def on_closed(self, error: HoldfastError) -> None:
         if not self._future.done():
             self._future.set_exception(error)
+            self._future.exception()  # known, even if who asked has failed before it waits
 
     async def wait(self, bound_s: float, what: str) -> bytes:
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
-from holdfast.client import AdminClient, AdminError, HoldfastError
+from holdfast.client import AdminClient, AdminError, ConnectionLostError, HoldfastError
+from holdfast.client.info import OneMessage
 from tests.unit.client.tiny_node import TinyNode
 
 Answer = tuple[dict[str, Any], Any]
@@ -87,3 +89,17 @@ async def test_a_node_that_does_not_answer_is_given_up(node: TinyNode) -> None:
         async with AdminClient(node.address, timeout_s=0.3) as admin:
             with pytest.raises(HoldfastError):
                 await admin.list_nodes()
+
+
+async def test_a_question_whose_link_ends_before_anybody_waits_leaves_no_complaint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = OneMessage()
+    answer.on_closed(ConnectionLostError("the node went away"))
+    with pytest.raises(ConnectionLostError):
+        await answer.wait(1.0, "a question")
+    unheard = OneMessage()
+    unheard.on_closed(ConnectionLostError("the node went away"))
+    del unheard
+    gc.collect()
+    assert not caplog.records
