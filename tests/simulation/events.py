@@ -5,6 +5,8 @@
 * What was answered as certainly not stored is not there.
 * Exactly once: an event stands at one offset at most; of a producer's epoch the numbers are stored in order without a
   gap, and nothing of a lower epoch comes behind a higher one.
+* One owner: of a consumer group's claims only the last that was granted commits, its number is that of its entry, and
+  what an owner committed does not fall.
 
 Every event of a schedule has bytes of its own, so it can be recognised wherever it turns up.
 """
@@ -15,7 +17,9 @@ from collections.abc import Iterable, Sequence
 
 from node.partition.api import Appended, StoredBatch
 from node.partition.batch import TAG_RECORD_BATCH, decode_head, decode_records
+from node.partition.commands import Command, decode
 from node.partition.machine import Accepted, Trimmed
+from node.partition.ownership import Claim, Commit, Done, End, EndClaim, Owned
 from node.partition.producers import SEQUENCES
 from tests.simulation.checker import GroupJudge, Violation
 
@@ -32,14 +36,17 @@ class PartitionJudge(GroupJudge):
         self._never: set[bytes] = set()
         self._numbers: dict[int, tuple[int, int]] = {}
         self._last_ms = 0
+        self._owners: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
+        self.claims = 0
 
     def answers(self, node: int, index: int, result: object) -> None:
         is_news = index not in self.results
         super().answers(node, index, result)
         if is_news:
-            self._first_applied(self.committed[index][1], result)
+            self._first_applied(index, self.committed[index][1], result)
 
-    def _first_applied(self, data: bytes, result: object) -> None:
+    def _first_applied(self, index: int, data: bytes, result: object) -> None:
         if isinstance(result, Trimmed):
             if result.start_offset < self.start_offset:
                 raise Violation(f"group {self.group_id}: events begin at {result.start_offset} again")
@@ -48,6 +55,23 @@ class PartitionJudge(GroupJudge):
             self.duplicates += sum(place.events for place in result.known)
             if result.count:
                 self._store(data, result)
+        elif isinstance(result, Owned | Done):
+            self._own(index, decode(data), result)
+
+    def _own(self, index: int, command: Command, result: Owned | Done) -> None:
+        if isinstance(command, Claim) and isinstance(result, Owned):
+            if result.claim != index:
+                raise Violation(f"group {self.group_id}: the claim of entry {index} has the number {result.claim}")
+            self._owners[command.key] = index
+            self.claims += 1
+            return
+        owner = self._owners.get(getattr(command, "key", ""), 0)
+        if isinstance(command, Commit) and isinstance(result, Done):
+            if command.claim != owner or result.position < self._positions.get(command.key, 0):
+                raise Violation(f"group {self.group_id}: {command} -> {result}, while claim {owner} is in force")
+            self._positions[command.key] = result.position
+        elif isinstance(command, EndClaim) and command.claim == owner and command.how == End.CLOSED:
+            self._owners[command.key] = 0
 
     def _store(self, data: bytes, result: Accepted) -> None:
         records = decode_records(data)

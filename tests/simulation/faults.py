@@ -203,11 +203,37 @@ class Faults:
         node.clock.jumped_ms += jump_ms
         return True
 
-    def _flip(self) -> bool:
-        """One store in a schedule: the others must go on without it."""
+    def _wipe(self) -> bool:
+        """A disk is lost, or one that was refused is given up."""
+        node = self._some_node()
+        return self._replace(node)
+
+    def replace_the_damaged(self) -> None:
+        for node in self._schedule.nodes.values():
+            if node.is_damaged and self._replace(node):
+                self._schedule.count("replaced")
+
+    def _replace(self, node: Any) -> bool:
+        """Only where the others can make up for it: more at a time is more than any majority bears."""
         schedule = self._schedule
-        if any(node.disk.damaged for node in schedule.nodes.values()):
+        for other in schedule.nodes.values():
+            other.look_at_votes()
+            if other.lacks_memory or (other is not node and other.disk.damaged):
+                return False
+        if not schedule.load.can_lose(node):
             return False
+        self._trace(f"the disk of {node.id} is replaced by an empty one")
+        node.replace()
+        schedule.load.readmit(node)
+        return True
+
+    def _flip(self) -> bool:
+        """One store at a time: the others must go on without it."""
+        schedule = self._schedule
+        for other in schedule.nodes.values():
+            other.look_at_votes()
+            if other.disk.damaged or other.lacks_memory:
+                return False
         node = self._some_node()
         if not node.disk.flip(self._randomness):
             return False

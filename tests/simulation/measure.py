@@ -3,6 +3,7 @@
 `python -m tests.simulation.measure [--profile]` prints commits per second and CPU per commit for several
 entry sizes, with one proposal per turn (latency-bound) and with a pipeline, and the cost of idle groups. All
 three replicas share one core, and messages are encoded and decoded once per receiver, as between processes.
+`--schedules N` measures the simulation itself instead: CPU per schedule.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 
 from cluster.raft import Host, OutgoingMessage, RaftMessage, RaftOptions
 from tests.simulation.disk import SimBatch
+from tests.simulation.runner import run_many
 
 NODES = (1, 2, 3)
 SETTLE_TURNS = 2000
@@ -142,7 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--schedules", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.schedules:
+        began = time.process_time()
+        tally = run_many("cluster", range(arguments.schedules))
+        cost = (time.process_time() - began) / arguments.schedules
+        print(f"{cost * 1000:.0f} ms of CPU per schedule; {tally}")
+        return
     if arguments.profile:
         with cProfile.Profile() as profile:
             commits(256 * 1024, 4, arguments.seconds)

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 from cluster.metadata import MetadataMachine, MetadataView
 from cluster.raft import (
     METADATA_GROUP,
-    Batch,
+    FetchReply,
+    FetchRequest,
     Group,
-    Host,
-    Outcome,
     OutgoingMessage,
     RaftMessage,
-    StateMachine,
     Turn,
 )
 from node.partition.batch import Damaged
@@ -32,12 +30,19 @@ from node.storage import StorageDamaged
 from tests.simulation.checker import GroupJudge, Violation
 from tests.simulation.disk import SimDisk
 from tests.simulation.files import JournalDisk
+from tests.simulation.watched import WatchedHost, describe, term_at
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 EPOCH_MS = 1_700_000_000_000
 """When every schedule begins, by the wall clock."""
+
+VOTES_FOR_SURE_S = 0.35
+"""A vote that a wiped member got back is on its disk after this time: longer than any sync takes here."""
+
+SPOILED_PIECES = 0.05
+"""Of snapshots: a bit of so many is turned on the way."""
 
 Frame = tuple[bytes, ...]
 DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
@@ -61,73 +66,6 @@ class NodeClock:
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.jumped_ms + int(self._schedule.now * 1000)
-
-
-class Watched:
-    """A state machine whose every step is told to the judge of its group."""
-
-    def __init__(self, machine: StateMachine, judge: GroupJudge, node: int) -> None:
-        self._machine = machine
-        self._judge = judge
-        self._node = node
-        self._index = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._machine, name)
-
-    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
-        self._judge.applies(self._node, index, term, data)
-        try:
-            result = self._machine.apply(index, term, data, batch)
-        except Exception as error:
-            raise Violation(f"group {self._judge.group_id}: apply of entry {index} raised {error!r}") from error
-        self._index = index
-        self._judge.answers(self._node, index, result)
-        return result
-
-    def checkpoint(self) -> bytes:
-        state = self._machine.checkpoint()
-        self._judge.checkpoint(self._node, self._index, state)
-        return state
-
-    def restore(self, index: int, data: bytes | None) -> None:
-        self._machine.restore(index, data)
-        self._index = self._judge.last_command(index)
-        if data is not None:
-            self.checkpoint()
-
-
-class WatchedHost(Host):
-    """Groups as they are, seen from outside: their machines, and what becomes of proposals."""
-
-    node: SimNode
-
-    def open_group(self, group_id: int, members: Any, machine: StateMachine, **options: Any) -> Group:
-        node = self.node
-        judge = node.schedule.judge(group_id, members)
-        group = super().open_group(group_id, members, Watched(machine, judge, node.id), **options)
-        take = group.propose
-
-        def propose(data: bytes, done: Callable[[Outcome], None]) -> int:
-            told, life = judge.proposed(node.id), node.life
-
-            def answered(outcome: Outcome) -> None:
-                if node.life != life:  # the node has ended in the middle of this turn
-                    return
-                told(type(outcome).__name__, outcome.index, outcome.term)
-                done(outcome)
-
-            try:
-                index = take(data, answered)
-            except BaseException:
-                judge.refused()
-                raise
-            node.schedule.trace(f"{node.id} proposes {len(data)} bytes to group {group_id} at {index}/t{group.term}")
-            return index
-
-        group.propose = propose  # type: ignore[method-assign]
-        node.opened(group)
-        return group
 
 
 class Bell:
@@ -155,6 +93,9 @@ class SimNode:
         self.life = 0
         self.is_running = False
         self.is_damaged = False
+        self.incarnation = 1000 * node_id
+        self.lacks_memory = False
+        self._votes_since: tuple[int, float] | None = None
         self._paused_until = 0.0
         self._held: list[tuple[int, Frame]] = []
         self._wake_at = 0.0
@@ -196,10 +137,15 @@ class SimNode:
         self.host.on_wake = self._wake
         machine = MetadataMachine()
         self.view = MetadataView(machine)
-        self.metadata = self.host.open_group(METADATA_GROUP, schedule.node_ids, machine)
+        self.host.on_fetch = self._fetch
+        wiped = self.incarnation > 1000 * self.id
+        self.metadata = self.host.open_group(METADATA_GROUP, schedule.node_ids, machine, mute=wiped)
         bell: Any = Bell(self)
         disk: Any = self.disk
-        self.replicas = Replicas(self.id, self.host, disk, self.view, bell, min_free_bytes=0, now_ms=self.clock.wall_ms)
+        self.replicas = Replicas(
+            self.id, self.host, disk, self.view, bell,
+            min_free_bytes=0, now_ms=self.clock.wall_ms, incarnation=self.incarnation,
+        )  # fmt: skip
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
         self.view.on_change(bell.ring)
@@ -236,6 +182,38 @@ class SimNode:
         self.is_damaged = True
         self._end()
         self.disk.crash(self.schedule.randomness, lose_unsynced=False)
+
+    def replace(self) -> None:
+        """The disk is lost, or given up: the node goes on with an empty one, and the cluster is told."""
+        if self.is_running:
+            self.crash(lose_unsynced=False)
+        self.disk.close()
+        self.disk = DISKS[self.schedule.plan.disk]()
+        self.incarnation += 1
+        self.is_damaged, self.lacks_memory, self._votes_since = False, True, None
+        self.start()
+
+    def look_at_votes(self) -> None:
+        """Whether a replaced node counts again, in all its groups, for good."""
+        if not self.lacks_memory:
+            return
+        groups = self.host.groups if self.is_running else {}
+        hosted = [partition.group for _, partition in self.view.hosted_by(self.id)] if self.is_running else []
+        knows = self.is_running and self.view.incarnation(self.id) == self.incarnation
+        if not knows or not all(group in groups for group in hosted) or not self._votes():
+            self._votes_since = None
+        elif self._votes_since is None or self._votes_since[0] != self.life:
+            self._votes_since = (self.life, self.schedule.now)
+        elif self.schedule.now - self._votes_since[1] > VOTES_FOR_SURE_S:
+            self.lacks_memory = False
+            self.schedule.count("readmitted")
+
+    def _votes(self) -> bool:
+        return all(self.counts(group) for group in self.host.groups.values() if len(group.members) > 2)
+
+    def counts(self, group: Group) -> bool:
+        """As a voter. Of two members, one without a memory waits for ever, and a group of one needs nobody's leave."""
+        return len(group.members) == 1 or group.has_vote(self.id)
 
     def must_refuse(self) -> None:
         """A bit was turned, and nobody has met it so far: the next start must."""
@@ -307,7 +285,8 @@ class SimNode:
         self._syncing = True
         begun = self.disk.begin_sync()
         randomness = self.schedule.randomness
-        seconds = randomness.uniform(0.0001, 0.002) if randomness.random() < 0.97 else randomness.uniform(0.01, 0.3)
+        is_slow = randomness.random() < self.schedule.slow_syncs
+        seconds = randomness.uniform(0.01, 0.3) if is_slow else randomness.uniform(0.0001, 0.002)
 
         def done() -> None:
             self.disk.end_sync(begun)
@@ -342,6 +321,25 @@ class SimNode:
         for message in messages:
             if isinstance(message, RaftMessage) and message.HasField("vote_reply") and not message.vote_reply.pre:
                 schedule.faults.voted(self)
+
+    def _fetch(self, peer: int, request: FetchRequest) -> None:
+        """Snapshots travel beside the messages, and may be damaged or lost on the way."""
+        schedule = self.schedule
+
+        def serve(other: SimNode) -> None:
+            try:
+                reply = FetchReply.FromString(other.host.serve_fetch(self.id, request).SerializeToString())
+            except StorageDamaged as error:
+                other._failed(error)
+                return
+            if reply.body and schedule.randomness.random() < SPOILED_PIECES:
+                at = schedule.randomness.randrange(len(reply.body))
+                reply.body = reply.body[:at] + bytes([reply.body[at] ^ 1]) + reply.body[at + 1 :]
+            schedule.count("piece")
+            schedule.carry(peer, self.id, lambda node: node.host.deliver_fetched(peer, reply))
+
+        schedule.trace(f"{self.id} -> {peer}: fetch {request}".replace("\n", " "))
+        schedule.carry(self.id, peer, serve)
 
     def arrive(self, sender: int, frame: Frame) -> None:
         if self.schedule.now < self._paused_until:
@@ -409,16 +407,3 @@ class SimNode:
 
 def _nothing() -> None:
     """Who hears nothing asks again."""
-
-
-def term_at(group: Group, index: int) -> int | None:
-    if index > group.last_index:
-        return -1
-    return group.journal.term_at(index) if index >= group.first_index else None
-
-
-def describe(message: RaftMessage) -> str:
-    body = message.WhichOneof("body") or "?"
-    fields = getattr(message, body)
-    shown = ", ".join(f"{field.name}={value}" for field, value in fields.ListFields() if field.name != "entries")
-    return f"g{message.group} t{message.term} {body}({shown})"

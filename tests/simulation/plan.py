@@ -37,11 +37,13 @@ class Plan:
     chaos_s: float
     fault_every_s: float
     send_every_s: float
+    impatience: float
     read_every_s: float
     admin_every_s: float
     upkeep_every_s: float
     producers: int
     latency_s: float
+    slow_syncs: float
     bounce_voters: float
     weights: dict[str, float]
     wild: bool
@@ -69,11 +71,13 @@ def draw(randomness: random.Random) -> Plan:
         chaos_s=uniform(1.5, 4.5),
         fault_every_s=choice((0.04, 0.08, 0.2)),
         send_every_s=choice((0.04, 0.08, 0.15)),
+        impatience=choice((0.0, 0.2, 0.8)),
         read_every_s=choice((0.1, 0.5)),
         admin_every_s=choice((0.7, 3.0)),
         upkeep_every_s=choice((0.3, 1.0)),
         producers=choice((1, 2, 3)),
         latency_s=choice((0.002, 0.002, 0.01, 0.05)),
+        slow_syncs=choice((0.03, 0.03, 0.03, 0.3)),
         bounce_voters=choice((0.0, 0.0, 0.3)),
         weights=_weights(randomness, wild=wild, files=disk == "journal"),
         wild=wild,
@@ -109,6 +113,7 @@ def _weights(randomness: random.Random, *, wild: bool, files: bool) -> dict[str,
         "transfer": choice((0.0, 1.0)),
         "clock": choice((0.0, 0.0, 0.5)),
         "flip": choice((0.0, 0.5)) if files else 0.0,
+        "wipe": choice((0.0, 0.0, 0.7)),
     }
 
 
@@ -124,4 +129,10 @@ def _options(randomness: random.Random, durability: Any) -> RaftOptions:
         prefer_after_s=choice((0.3, 3.0)),
         prefer_retry_s=1.0,
         tail_cache_bytes=choice((0, 300, 1 << 20)),
+        trim_wait_s=choice((0.2, 0.2, 60.0)),
+        fetch_bytes=choice((100, 1000, 1 << 20)),
+        fetch_retry_s=0.2,
+        fetch_timeout_s=0.5,
+        fetch_lease_s=choice((1.0, 30.0)),
+        fetch_groups=choice((1, 4)),
     )

@@ -75,12 +75,15 @@ class RawObject(SyncObj):
         index = self.raftLastApplied + 1
         term = self._SyncObj__getEntries(index, 1)[0][2]
         self.applying = (index, term)
-        self._node.judge.applies(self._node.id, index, term, command)
         self._node.judge.commits(self._node.id, index, term, self.raftCurrentTerm)
+        self._node.judge.applies(self._node.id, index, term, command)
 
 
 class RawNode:
-    is_damaged = False
+    is_damaged = lacks_memory = False
+
+    def look_at_votes(self) -> None:
+        """It never loses its disk."""
 
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule

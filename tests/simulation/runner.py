@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import mutations
+from tests.simulation import mutations, rich
 from tests.simulation.checker import Empty, Violation
 from tests.simulation.load import ClusterLoad
 from tests.simulation.nodes import SimNode
@@ -18,13 +18,9 @@ from tests.simulation.raw import RawLoad, RawNode
 from tests.simulation.schedule import Schedule
 
 
-def as_drawn(plan: Plan) -> Plan:
-    return plan
-
-
 @dataclass(frozen=True)
 class Kind:
-    plan: Callable[[Plan], Plan] = as_drawn
+    plan: Callable[[Plan], Plan] = rich.as_drawn
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     node: Callable[..., Any] = SimNode
     load: Callable[..., Any] = ClusterLoad
@@ -32,12 +28,14 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "cluster": Kind(),
-    "contested": Kind(mutations.contested),
-    "contested-by-five": Kind(mutations.contested_by_five),
-    "crashing": Kind(mutations.crashing),
-    "on-files": Kind(mutations.on_files),
-    "bare-library": Kind(mutations.bare, mutations.library_random, RawNode, RawLoad),
-    "bare-library-fifo": Kind(mutations.bare_fifo, mutations.library_random, RawNode, RawLoad),
+    "contested": Kind(rich.contested),
+    "contested-by-five": Kind(rich.contested_by_five),
+    "crashing": Kind(rich.crashing),
+    "on-files": Kind(rich.on_files),
+    "replacing": Kind(rich.replacing),
+    "impatient": Kind(rich.impatient),
+    "bare-library": Kind(rich.bare, rich.library_random, RawNode, RawLoad),
+    "bare-library-fifo": Kind(rich.bare_fifo, rich.library_random, RawNode, RawLoad),
     **{name: Kind(mutation.plan, mutation.apply) for name, mutation in mutations.BY_SCHEDULES.items()},
 }
 

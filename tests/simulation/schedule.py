@@ -76,7 +76,7 @@ class Schedule:
         self.randomness = random.Random(seed)
         self.plan = plan(draw(self.randomness))
         self.now = 0.0
-        self.latency_s = self.plan.latency_s
+        self.latency_s, self.slow_syncs = self.plan.latency_s, self.plan.slow_syncs
         self.chaos_begun = self.chaos_over = False
         self.done: Counter[str] = Counter()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -159,6 +159,17 @@ class Schedule:
         if self.nodes[sender].is_running:
             self.nodes[sender].link_changed(receiver, up=up)
 
+    def carry(self, sender: int, receiver: int, action: Callable[[Any], None]) -> None:
+        """A question or an answer beside the messages: it arrives, late, if both ends live and nothing is cut."""
+
+        def arrive() -> None:
+            node = self.nodes[receiver]
+            if node.is_running and not self.links[sender, receiver].is_cut:
+                action(node)
+
+        if self.links[sender, receiver].is_up:
+            self.at(self.now + self.randomness.uniform(0.0002, self.latency_s), arrive)
+
     # ---- the run
 
     def run(self) -> None:
@@ -200,17 +211,21 @@ class Schedule:
     # ---- the end
 
     def _liveness(self) -> None:
-        self.latency_s = HEALTHY_LATENCY_S
+        self.latency_s, self.slow_syncs = HEALTHY_LATENCY_S, 0.0
         if self.plan.core_first and len(self.nodes) > 2:
             self._heal_core()
         self.trace("HEAL everything")
         for link in self.links.values():
             link.heal()
+        if self.randomness.random() < 0.5:
+            self.faults.replace_the_damaged()
         self._until_healthy(self.nodes.values())
 
     def _heal_core(self) -> None:
-        whole = [node for node in self.nodes.values() if not node.disk.damaged]
+        whole = [node for node in self.nodes.values() if not node.disk.damaged and not node.lacks_memory]
         majority = len(self.nodes) // 2 + 1
+        if len(whole) < majority:
+            return
         core = self.randomness.sample(whole, self.randomness.randint(majority, max(majority, len(whole) - 1)))
         ids = {node.id for node in core}
         self.trace(f"HEAL {sorted(ids)}, the others are {self.plan.rest}")

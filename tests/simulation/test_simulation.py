@@ -68,7 +68,7 @@ def test_a_schedule_replays_exactly() -> None:
 
 def test_schedules_do_work() -> None:
     """Everything that may go wrong does, within a hundred schedules, and everything that clients do is done."""
-    duplicates = reads = trims = terms = refusals = groups = 0
+    duplicates = reads = trims = terms = refusals = groups = claims = 0
     tally = Tally()
     for seed in range(100):
         schedule, error = run_schedule("cluster", seed)
@@ -80,6 +80,7 @@ def test_schedules_do_work() -> None:
         groups += len(partitions)
         duplicates += sum(judge.duplicates for judge in partitions)
         reads += sum(judge.reads for judge in partitions)
+        claims += sum(judge.claims for judge in partitions)
         trims += sum(judge.start_offset > 0 for judge in partitions)
     assert not tally.failures
     assert tally.counted > 85
@@ -87,6 +88,9 @@ def test_schedules_do_work() -> None:
     assert min(duplicates, terms, refusals) > 200, (duplicates, terms, refusals)
     assert reads > 50_000
     assert trims > 20
+    assert claims > 50
     assert groups > 130
-    missing = {*schedule.plan.weights, "bounce_voter", "refused"} - {"heal", "start"} - set(tally.done)
+    missing = (
+        {*schedule.plan.weights, "bounce_voter", "refused", "piece", "readmitted"} - {"heal", "start"} - set(tally.done)
+    )
     assert not missing, f"never happened: {missing}"

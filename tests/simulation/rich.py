@@ -1,0 +1,83 @@
+"""Schedules that are rich in something, for mutations and for the bare library."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from unittest import mock
+
+from pysyncobj import syncobj as library
+
+from tests.simulation.plan import LogPlan, Plan
+
+
+def as_drawn(plan: Plan) -> Plan:
+    return plan
+
+
+def crashing(plan: Plan) -> Plan:
+    """Power is lost often."""
+    weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, "flip": 0.0, "wipe": 0.0}
+    options = replace(plan.options, durability="fsync", eager_appends=True)
+    return plan.varied(weights=weights, power_loss=True, options=options, disk="memory")
+
+
+def impatient(plan: Plan) -> Plan:
+    """The same with several partitions led by one node, whose clients write to the others from inside an answer."""
+    changed = crashing(plan).varied(nodes=3, logs=(LogPlan(6, 3, 0),), impatience=1.0, slow_syncs=0.5, send_every_s=0.1)
+    return changed.varied(producers=1)
+
+
+def on_files(plan: Plan) -> Plan:
+    """The store is one of files, and a bit turns in one of them."""
+    return plan.varied(disk="journal", weights={**plan.weights, "flip": 2.0, "crash": 2.0, "start": 4.0})
+
+
+def replacing(plan: Plan) -> Plan:
+    """Disks are replaced, and logs are trimmed without waiting for who is away."""
+    weights = {**plan.weights, "wipe": 4.0, "flip": 0.0, "start": 4.0, "isolate": 1.0}
+    options = replace(plan.options, trim_wait_s=0.2)
+    return plan.varied(weights=weights, logs=(LogPlan(1, 3, 600),), options=options, upkeep_every_s=0.3)
+
+
+def alone(plan: Plan) -> Plan:
+    """The same for partitions of one replica."""
+    return crashing(plan).varied(logs=(LogPlan(1, 1, 0),))
+
+
+def contested(plan: Plan) -> Plan:
+    """Elections: slow links, many frames twice, leaders and voters restarted at once."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"bounce": 4.0, "stutter": 6.0, "reset": 2.0, "stall": 3.0, "heal": 1.0, "start": 3.0, "pause": 1.0}
+    return plan.varied(weights={**names, **weights}, wild=True, latency_s=0.05, fault_every_s=0.05, bounce_voters=0.5)
+
+
+def contested_by_five(plan: Plan) -> Plan:
+    """Two votes that count three times make a leader of five, not of three."""
+    return contested(plan).varied(nodes=5, logs=(LogPlan(1, 5, 0),), bounce_voters=0.0)
+
+
+def bare(plan: Plan) -> Plan:
+    """What the bare library can take part in: no transfers, no disk of ours, no clock of its own."""
+    without = dict.fromkeys(("transfer", "clock", "flip", "wipe"), 0.0)
+    weights = {**plan.weights, **without, "replay": 8.0, "reset": 3.0}
+    nodes = min(plan.nodes, 5)
+    return plan.varied(nodes=nodes, weights=weights, wild=True, fault_every_s=0.05, chaos_s=10.0, rest="dead")
+
+
+def bare_fifo(plan: Plan) -> Plan:
+    """The same on links that never repeat or reorder a frame."""
+    return bare(plan).varied(wild=False, weights={**bare(plan).weights, "replay": 0.0, "stutter": 0.0})
+
+
+def replaying(plan: Plan) -> Plan:
+    """Old frames come back often."""
+    return plan.varied(weights={**plan.weights, "replay": 6.0, "reset": 3.0}, wild=True)
+
+
+@contextlib.contextmanager
+def library_random() -> Iterator[None]:
+    """The bare library draws from the module `random`; give it the schedule's generator and the module back."""
+    with mock.patch.object(library, "random", library.random):
+        yield
