@@ -219,6 +219,7 @@ class Network:
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(address), name=f"connect {address}")
+            task.add_done_callback(_heard)
             self._opening[address] = task
         # Shielded: one impatient caller must not break the attempt that others wait for.
         return await asyncio.shield(task)
@@ -242,3 +243,9 @@ class Network:
                 task.cancel()
         opened = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
+
+
+def _heard(task: asyncio.Task[Connection]) -> None:
+    """A failure is known, even if everybody who waited for the connection has given up before it."""
+    if not task.cancelled():
+        task.exception()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.client import AdminClient, AdminError, ConnectionLostError, HoldfastError
+from holdfast.client.address import Address
 from holdfast.client.info import OneMessage
+from holdfast.client.network import Network
 from tests.unit.client.tiny_node import TinyNode
 
 Answer = tuple[dict[str, Any], Any]
@@ -103,3 +105,30 @@ async def test_a_question_whose_link_ends_before_anybody_waits_leaves_no_complai
     del unheard
     gc.collect()
     assert not caplog.records
+
+
+async def test_a_connection_that_fails_when_nobody_waits_any_more_leaves_no_complaint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hang_up = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hang_up.wait()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    network = Network(str(address))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await network.connection(address)
+    (opening,) = network._opening.values()
+    hang_up.set()
+    await asyncio.wait([opening])
+    network._opening.clear()
+    del opening
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not caplog.records
+    await network.close()
+    server.close()
