@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.nodes import SimNode
     from tests.simulation.schedule import Schedule
 
-
 RETRY_S = 0.05
+"""Between attempts, at most."""
 
 
 class Administrator:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from tests.simulation.nodes import SimNode
     from tests.simulation.schedule import Schedule
 
-
 MARK_EVERY_S = 0.15
+"""While the cluster heals, one more event is tried so often: several times within an election."""
 SIZES = (0, 10, 200)
+"""Of events: below and above what a store keeps apart."""
 READ_BYTES = 400
+"""At once: some batches, so that readers stop in the middle of others."""
 
 
 class PartitionClients:

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from cluster.metadata.state import State
@@ -17,6 +18,7 @@ from cluster.raft.host import Host
 from cluster.raft.raft_pb2 import FetchBody
 from node.partition.batch import BatchHead
 from node.partition.machine import PartitionMachine
+from node.partition.ownership import Commit, Denied, Done, Ownership
 from node.partition.producers import ALL_NEW, Known, Producer, Producers, Refusal
 from node.partition.replica import PartitionReplica
 
@@ -81,6 +83,21 @@ def no_fencing() -> Iterator[None]:
         return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "producer-stolen" else verdict
 
     with mock.patch.object(Producers, "judge", take):
+        yield
+
+
+@contextlib.contextmanager
+def any_claim_commits() -> Iterator[None]:
+    """A member that was outbid may go on committing."""
+    commit = Ownership._commit
+
+    def take(ownership: Ownership, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
+        row = ownership._rows.get(command.key)
+        if row is not None and command.claim:
+            command = msgspec.structs.replace(command, claim=row.claim)
+        return commit(ownership, command, clock_ms, next_offset)
+
+    with mock.patch.object(Ownership, "_commit", take):
         yield
 
 

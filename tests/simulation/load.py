@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.metadata import (
-    LogRecord,
-)
+from cluster.metadata import LogRecord
 from cluster.raft import METADATA_GROUP
 from tests.simulation.administrator import Administrator
 from tests.simulation.clients import PartitionClients

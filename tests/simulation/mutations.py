@@ -48,6 +48,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "no-dedup": Mutation(holes_state.no_dedup, rich.as_drawn),
     "gaps-allowed": Mutation(holes_state.gaps_allowed, rich.as_drawn),
     "no-fencing": Mutation(holes_state.no_fencing, rich.as_drawn),
+    "any-claim-commits": Mutation(holes_state.any_claim_commits, rich.as_drawn),
     "requests-not-remembered": Mutation(holes_state.requests_not_remembered, rich.as_drawn),
     "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, rich.as_drawn),
     "replaced-member-votes": Mutation(holes_state.replaced_member_votes, rich.replacing),

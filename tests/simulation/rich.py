@@ -24,7 +24,7 @@ def crashing(plan: Plan) -> Plan:
 
 
 def impatient(plan: Plan) -> Plan:
-    """The same with several partitions led by one node, whose clients write to the others from inside an answer."""
+    """Power is lost often; a node leads several partitions, whose clients write to the others from inside an answer."""
     changed = crashing(plan).varied(nodes=3, logs=(LogPlan(6, 3, 0),), impatience=1.0, slow_syncs=0.5, send_every_s=0.1)
     return changed.varied(producers=1)
 
@@ -42,7 +42,7 @@ def replacing(plan: Plan) -> Plan:
 
 
 def alone(plan: Plan) -> Plan:
-    """The same for partitions of one replica."""
+    """Power is lost often, and partitions have one replica."""
     return crashing(plan).varied(logs=(LogPlan(1, 1, 0),))
 
 
