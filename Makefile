@@ -8,6 +8,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON_BIN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+ANSIBLE_VENV ?= .venv-ansible
 
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
 RUN_DIR ?= var/run
@@ -21,12 +22,14 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench soak proto clean clean-venv
+.PHONY: help install run test lint bench bundle provision-test soak proto clean clean-venv
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
+	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
+	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
 	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
@@ -55,6 +58,19 @@ bench: $(INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
 
+bundle: $(INSTALLED)
+	@scripts/make-bundle.sh $(VENV) dist
+
+# Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
+provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
+	@scripts/system-packages.sh provision
+	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -q tests/ansible $(ARGS)
+
+$(ANSIBLE_VENV)/.installed: ansible/requirements.lock | $(INSTALLED)
+	$(PYTHON_BIN) -m venv $(ANSIBLE_VENV)
+	$(ANSIBLE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet -r ansible/requirements.lock
+	@touch $@
+
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
@@ -79,4 +95,4 @@ clean:
 	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './node_modules/*' -prune -exec rm -rf {} +
 
 clean-venv: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(ANSIBLE_VENV)

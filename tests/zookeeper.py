@@ -18,7 +18,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from tests.integration.cluster import _RUN_AND_DIE_WITH_PARENT, wait_until
+from tests.integration.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
 from tests.ports import free_ports
 
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -69,7 +69,7 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = ["-c", _RUN_AND_DIE_AS, *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
+        command = ["-c", EXEC_AND_DIE_WITH_PARENT, "java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
         wait_until(self.answers, "ZooKeeper to answer")
@@ -110,9 +110,6 @@ class ZooKeeper:
             client.close()
 
 
-_RUN_AND_DIE_AS = _RUN_AND_DIE_WITH_PARENT.replace(
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", "os.execvp('java', ['java', *sys.argv[1:]])"
-)
 
 
 class Tls:

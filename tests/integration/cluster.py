@@ -47,6 +47,12 @@ _RUN_AND_DIE_WITH_PARENT = (
 exec."""
 
 
+EXEC_AND_DIE_WITH_PARENT = _RUN_AND_DIE_WITH_PARENT.replace(
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""The same for any program."""
+
+
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> Any:
     """The first true value of `condition`."""
     deadline = time.monotonic() + within_s

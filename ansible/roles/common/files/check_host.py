@@ -1,0 +1,99 @@
+"""Whether this host has the addresses, free ports and space that it is to use. Reads only; prints JSON.
+
+One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
+"disks": [[variable, path, MiB]]}. A port that a process of `user` has is ours already.
+"""
+
+import errno
+import json
+import os
+import pwd
+import socket
+import sys
+from pathlib import Path
+
+
+def has_address(address):
+    """Whether it can be bound here; names are resolved."""
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        return f"it cannot be resolved: {error}"
+    for family, kind, _, _, where in found:
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.bind(where)
+            except OSError as error:
+                return f"this host has no such address ({error.strerror})"
+    return ""
+
+
+def holder(address, port, user):
+    """Who listens there: "" for nobody or a process of `user`."""
+    family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(where)
+            return ""
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return ""  # an address that is not here is told elsewhere
+    uid, command = listening(port)
+    try:
+        if uid is not None and uid == pwd.getpwnam(user).pw_uid:
+            return ""
+    except KeyError:
+        pass  # the user is not made yet, so nothing of it runs
+    return command or "another process"
+
+
+def listening(port):
+    """Owner and command line of a process that listens on the port."""
+    inodes = set()
+    owner = None
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+                owner = int(fields[7])
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
+                return owner, (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
+        except OSError:
+            continue
+    return owner, ""
+
+
+def free_mib(path):
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    system = os.statvfs(place)
+    return system.f_bavail * system.f_frsize >> 20
+
+
+def problems(wanted):
+    for variable, address in wanted["addresses"]:
+        wrong = has_address(address)
+        if wrong:
+            yield f"{variable}: {address}: {wrong}; write an address of this host"
+    for variable, address, port in wanted["ports"]:
+        if has_address(address) == "":
+            other = holder(address, int(port), wanted["user"])
+            if other:
+                taken = f"port {port} of {address} is in use by {other.strip()}"
+                yield f"{variable}: {taken}; stop that, or choose another port"
+    for variable, path, mib in wanted["disks"]:
+        free = free_mib(path)
+        if free < int(mib):
+            yield f"{variable}: {path} has {free} MiB free of {mib} asked for; free space, or choose another directory"
+
+
+print(json.dumps({"problems": list(problems(json.loads(sys.argv[1])))}))

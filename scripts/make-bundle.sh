@@ -1,0 +1,27 @@
+#!/bin/sh
+# Everything that a host needs besides its own Python, in one file: DIR/holdfast-bundle-VERSION.tar.gz
+#
+#   scripts/make-bundle.sh VENV DIR [SUFFIX]
+#
+# wheels/ holds Holdfast and what it depends on, in the versions of requirements.lock, built for the Python of VENV: the
+# hosts' Python has to be of the same version and architecture. SUFFIX is appended to the version ("+site.2"), to tell
+# builds of one's own apart. pip's configuration is the environment's.
+set -eu
+venv=$1
+out=$2
+suffix=${3:-}
+umask 022
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/source" "$work/bundle/wheels" "$out"
+git ls-files -z -- pyproject.toml README.md cluster node holdfast | xargs -0 cp --parents -t "$work/source"
+sed -i "s/^version = \"\(.*\)\"/version = \"\1$suffix\"/" "$work/source/pyproject.toml"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$work/source/pyproject.toml")
+
+"$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" \
+    --constraint requirements.lock "$work/source"
+printf '%s\n' "$version" >"$work/bundle/VERSION"
+(cd "$work/bundle/wheels" && sha256sum -- *.whl >../SHA256SUMS)
+tar --sort=name --owner=0 --group=0 --numeric-owner -C "$work/bundle" -czf "$out/holdfast-bundle-$version.tar.gz" .
+echo "$out/holdfast-bundle-$version.tar.gz"

@@ -1,0 +1,56 @@
+"""Hosts, a bundle and a control host, or the reason why there are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.hosts import Network, missing
+from tests.ansible.playbooks import ROOT, Control, ansible_directory
+
+
+def why_not() -> str:
+    if ansible_directory() is None:
+        return "Ansible is not at hand here: make provision-test brings it and runs this"
+    return missing()
+
+
+@pytest.fixture(scope="session")
+def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a bundle of this tree; the suffix tells versions apart."""
+    directory = tmp_path_factory.mktemp("dist")
+    made: dict[str, Path] = {}
+
+    def make(suffix: str = "") -> Path:
+        if suffix not in made:
+            done = subprocess.run(
+                ["scripts/make-bundle.sh", sys.prefix, str(directory), suffix],
+                cwd=ROOT, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            made[suffix] = Path(done.stdout.split()[-1])
+        return made[suffix]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Three bare hosts, up."""
+    if why_not():
+        pytest.skip(why_not())
+    network = Network(tmp_path_factory.mktemp("hosts"), 3)
+    try:
+        network.start()
+        yield network
+    finally:
+        network.close()
+
+
+@pytest.fixture
+def control(network: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Control:
+    return Control(network, tmp_path, make_bundle())

@@ -1,0 +1,22 @@
+"""What runs first on a test host: services that belong to it, then sshd, until the host is killed.
+
+    host_init.py NAME
+
+It is process 1 of its own process namespace, in a root of its own; whatever loses its parent is its child.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SUPERVISOR = Path("/usr/local/lib/holdfast/holdfast-supervise")
+
+subprocess.run(["hostname", sys.argv[1]], check=True)
+for name in ("sshd", "holdfast-supervise"):
+    Path("/run", name).mkdir(exist_ok=True)
+if SUPERVISOR.exists():
+    subprocess.run([str(SUPERVISOR), "start-all"], check=False)
+subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_config.test"])
+while True:
+    os.wait()

@@ -1,0 +1,111 @@
+"""A steady idempotent load on a log, and the judgement of it; run inside a client's namespace.
+
+    load.py SERVERS LOG PARTITIONS EVENTS_PER_SECOND
+
+Produces until standard input ends, then reads everything back. Prints two JSON lines: one when the first events are
+acknowledged, and at the end what was sent and acknowledged, the longest pause between acknowledgements, and what is
+lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+
+from holdfast.client import ConsumerClient, ConsumerOptions, HoldfastError, ProducerClient, ProducerOptions, Start
+
+PACE_S = 0.01
+BUFFER = 50_000
+
+
+class Load:
+    def __init__(self, servers: list[str], log: str, partitions: int, per_second: int) -> None:
+        self._servers, self._log, self._partitions = servers, log, partitions
+        self._per_tick = per_second * PACE_S / partitions
+        self.sent = [0] * partitions
+        self.acknowledged: list[set[int]] = [set() for _ in range(partitions)]
+        self.acks_s: list[float] = []
+        self.errors: list[str] = []
+        self._run = f"{time.time_ns():x}"
+
+    async def produce(self, ended: asyncio.Event) -> None:
+        options = ProducerOptions(idempotent=True, max_buffered_events=BUFFER, delivery_timeout_s=60.0)
+        async with ProducerClient(self._servers, self._log, options) as producer:
+            started_s, owed = time.monotonic(), 0
+            while not ended.is_set():
+                due = int((time.monotonic() - started_s) / PACE_S * self._per_tick)
+                for _ in range(max(0, due - owed)):
+                    for partition in range(self._partitions):
+                        await self._send(producer, partition)
+                owed = max(owed, due)
+                await asyncio.sleep(PACE_S)
+            await producer.flush()
+        self.took_s = time.monotonic() - started_s
+
+    async def _send(self, producer: ProducerClient, partition: int) -> None:
+        number = self.sent[partition]
+        self.sent[partition] += 1
+
+        def done(error: HoldfastError | None) -> None:
+            if error is not None:
+                self.errors.append(str(error))
+                return
+            self.acks_s.append(time.monotonic())
+            if len(self.acks_s) == 1:
+                print(json.dumps({"event": "running"}), flush=True)
+            self.acknowledged[partition].add(number)
+
+        await producer.send(f"{self._run}:{number}".encode(), partition=str(partition), done=done)
+
+    async def judge(self) -> dict[str, object]:
+        lost = doubled = disordered = strange = 0
+        for partition in range(self._partitions):
+            numbers = await self._stored(str(partition))
+            counts = Counter(numbers)
+            lost += len(self.acknowledged[partition] - counts.keys())
+            doubled += sum(count - 1 for count in counts.values())
+            disordered += sum(later <= earlier for earlier, later in pairwise(numbers))
+            strange += sum(number >= self.sent[partition] for number in counts)
+        pauses = [later - earlier for earlier, later in pairwise(self.acks_s)]
+        return {
+            "sent": sum(self.sent),
+            "acknowledged": sum(map(len, self.acknowledged)),
+            "per_second": round(sum(self.sent) / self.took_s),
+            "longest_pause_s": round(max(pauses), 3),
+            "lost": lost,
+            "doubled": doubled,
+            "disordered": disordered,
+            "strange": strange,
+            "errors": self.errors[:3],
+        }
+
+    async def _stored(self, partition: str) -> list[int]:
+        """The numbers of this run, in the order of the log."""
+        options = ConsumerOptions(until_end=True)
+        reading = ConsumerClient(
+            self._servers, self._log, start=Start.earliest(), partitions=[partition], options=options
+        )
+        found = []
+        async with reading as consumer:
+            async for event in consumer:
+                run, _, number = event.body.decode().partition(":")
+                if run == self._run:
+                    found.append(int(number))
+        return found
+
+
+async def main() -> None:
+    servers, log, partitions, per_second = sys.argv[1:]
+    load = Load(servers.split(","), log, int(partitions), int(per_second))
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
+    await load.produce(ended)
+    print(json.dumps(await load.judge()), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,150 @@
+"""Runs ansible-playbook from the control host, and reads what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.ansible.hosts import PYTHON, Network
+
+ROOT = Path(__file__).resolve().parents[2]
+COLLECTION = ROOT / "ansible"
+CLUSTER = "provisioned"
+SECRET = "node:a-secret-of-the-test"
+
+
+def ansible_directory() -> Path | None:
+    """The environment that `make provision-test` made."""
+    found = os.environ.get("HOLDFAST_ANSIBLE", "")
+    return Path(found) / "bin" if found else None
+
+
+def _toxiproxy() -> str:
+    """The program, as the repository's script finds or builds it; empty when it cannot be had."""
+    script = [str(ROOT / "scripts/toxiproxy.sh"), "--optional"]
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@dataclass
+class Outcome:
+    status: int
+    text: str
+
+    @property
+    def recap(self) -> dict[str, dict[str, int]]:
+        """Host -> ok, changed, unreachable, failed, ..."""
+        lines = re.findall(r"^(\S+)\s+: (ok=.*)$", self.text, re.MULTILINE)
+        return {host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", counts)} for host, counts in lines}
+
+    @property
+    def changed(self) -> int:
+        return sum(counts["changed"] for counts in self.recap.values())
+
+
+class Control:
+    """The control host: an inventory, a vault and the playbooks."""
+
+    def __init__(self, network: Network, directory: Path, bundle: Path) -> None:
+        self._network = network
+        self.directory = directory
+        self.inventory = directory / "hosts.json"
+        self._password = directory / "vault-password"
+        self._password.write_text("of-the-vault\n")
+        self._password.chmod(0o600)
+        self.hosts: dict[str, dict[str, Any]] = {}
+        for host in network.hosts:
+            self.hosts[host.name] = {
+                "ansible_host": host.inside,
+                "holdfast_node_id": host.number,
+                "zookeeper_id": host.number,
+                "holdfast_node_listeners": [
+                    {"name": name, "bind": f"{address}:5672", "advertise": f"{address}:5672"}
+                    for name, address in (("default", host.inside), ("outside", host.outside))
+                ],
+            }
+        self.variables: dict[str, Any] = {
+            "ansible_user": "root",
+            "ansible_python_interpreter": PYTHON,
+            "holdfast_node_python": PYTHON,
+            "holdfast_node_bundle": str(bundle),
+            "holdfast_node_cluster": CLUSTER,
+            "holdfast_node_discovery": "zookeeper",
+            "holdfast_node_logs": [{"name": "events", "partitions": 6, "replicas": len(network.hosts)}],
+            "holdfast_node_min_disk_mib": 64,
+            "zookeeper_min_disk_mib": 64,
+            "zookeeper_heap_mib": 96,
+            "common_apply_kernel": False,  # the kernel is this machine's, and not the test's
+            "reach_within_s": 10,
+        }
+        self.proxied = ""
+        if binary := _toxiproxy():
+            first = network.hosts[0]
+            self.proxied = f"{first.outside}:15672"
+            self.variables["toxiproxy_binary"] = binary
+            proxy = {"name": "amqp", "listen": self.proxied, "upstream": f"{first.outside}:5672"}
+            self.hosts[first.name]["toxiproxy_proxies"] = [proxy]
+        self._write_vault()
+
+    def _write_vault(self) -> None:
+        plain = self.directory / "group_vars" / "all" / "vault.yml"
+        plain.parent.mkdir(parents=True)
+        plain.write_text(json.dumps({"holdfast_node_zookeeper_auth": SECRET}))
+        done = self._run("ansible-vault", "encrypt", "--vault-password-file", str(self._password), str(plain))
+        assert done.status == 0, done.text
+        assert SECRET not in plain.read_text()
+
+    def write_inventory(self, hosts: dict[str, dict[str, Any]], variables: dict[str, Any], path: Path) -> None:
+        names = {name: {} for name in hosts}
+        proxies = {"hosts": {name: {} for name, own in hosts.items() if "toxiproxy_proxies" in own}}
+        groups = {"holdfast_nodes": {"hosts": names}, "zookeepers": {"hosts": names}, "toxiproxies": proxies}
+        path.write_text(json.dumps({"all": {"hosts": hosts, "vars": variables, "children": groups}}, indent=1))
+
+    def play(
+        self, name: str, *arguments: str, hosts: dict[str, dict[str, Any]] | None = None, **variables: Any
+    ) -> Outcome:
+        """Run a playbook; `hosts` and `variables` differ from the inventory's for this once."""
+        self.write_inventory(hosts or self.hosts, {**self.variables, **variables}, self.inventory)
+        return self._run(
+            "ansible-playbook", "-i", str(self.inventory), "--vault-password-file", str(self._password),
+            str(COLLECTION / "playbooks" / f"{name}.yml"), *arguments,
+        )  # fmt: skip
+
+    def start(self, name: str, **variables: Any) -> subprocess.Popen[str]:
+        """The same, in the background."""
+        self.write_inventory(self.hosts, {**self.variables, **variables}, self.inventory)
+        return subprocess.Popen(
+            self._command(
+                "ansible-playbook", "-i", str(self.inventory), "--vault-password-file", str(self._password),
+                str(COLLECTION / "playbooks" / f"{name}.yml"),
+            ),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment(), cwd=COLLECTION,
+        )  # fmt: skip
+
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        directory = ansible_directory()
+        assert directory is not None
+        return ["ip", "netns", "exec", self._network.control, str(directory / program), *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(COLLECTION / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.directory / "ansible-home"),
+            "ANSIBLE_PRIVATE_KEY_FILE": str(self._network.key),
+            "ANSIBLE_SSH_COMMON_ARGS": f"-o UserKnownHostsFile={self._network.known_hosts}",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.directory / "cp"),
+            "ANSIBLE_NOCOLOR": "1",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def _run(self, program: str, *arguments: str) -> Outcome:
+        done = subprocess.run(
+            self._command(program, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, env=self._environment(), cwd=COLLECTION, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return Outcome(done.returncode, done.stdout)

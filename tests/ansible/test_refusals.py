@@ -1,0 +1,129 @@
+"""What cannot work is refused before anything is changed, with the variable to mend."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.ansible.hosts import PYTHON, Host, Network
+from tests.ansible.playbooks import Control
+
+Hosts = dict[str, dict[str, Any]]
+
+
+def elsewhere(hosts: Hosts) -> None:
+    hosts["n2"]["ansible_host"] = "10.77.0.250"
+
+
+def unknown_name(hosts: Hosts) -> None:
+    hosts["n2"]["ansible_host"] = "no-such-host.invalid"
+
+
+def foreign_address(hosts: Hosts) -> None:
+    hosts["n3"]["holdfast_node_address"] = "10.77.0.251"
+
+
+def foreign_listener(hosts: Hosts) -> None:
+    hosts["n1"]["holdfast_node_listeners"][1]["bind"] = "10.79.0.1:5672"
+
+
+def one_id_twice(hosts: Hosts) -> None:
+    hosts["n3"]["holdfast_node_id"] = 1
+
+
+def no_id(hosts: Hosts) -> None:
+    del hosts["n3"]["holdfast_node_id"]
+
+
+def servers_alike(hosts: Hosts) -> None:
+    hosts["n2"]["zookeeper_id"] = 1
+
+
+def another_bundle(hosts: Hosts) -> None:
+    hosts["n2"]["holdfast_node_bundle"] = __file__
+
+
+def no_python(hosts: Hosts) -> None:
+    hosts["n2"]["holdfast_node_python"] = "/usr/bin/python2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "variables", "said"),
+    [
+        (elsewhere, {}, "ansible_host: n2 is not reached at 10.77.0.250"),
+        (unknown_name, {}, "ansible_host: n2 is not reached at no-such-host.invalid"),
+        (foreign_address, {}, "holdfast_node_address: 10.77.0.251: this host has no such address"),
+        (foreign_listener, {}, "holdfast_node_listeners: 10.79.0.1: this host has no such address"),
+        (one_id_twice, {}, "holdfast_node_id: must be set on every host"),
+        (no_id, {}, "holdfast_node_id: must be set on every host"),
+        (servers_alike, {}, "zookeeper_id: must be set on every host"),
+        (another_bundle, {}, "holdfast_node_bundle:"),
+        (no_python, {}, "holdfast_node_python: /usr/bin/python2 is no Python"),
+        (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
+        (None, {"holdfast_node_logs": [{"name": "x", "replicas": 4}]}, "holdfast_node_logs: x asks for 4 replicas"),
+        (
+            None,
+            {"holdfast_node_bundle": "/nowhere/bundle.tar.gz"},
+            "holdfast_node_bundle: /nowhere/bundle.tar.gz is no",
+        ),
+    ],
+)
+def test_it_is_refused(
+    network: Network, control: Control, spoil: Callable[[Hosts], None] | None, variables: dict[str, Any], said: str
+) -> None:
+    hosts = copy.deepcopy(control.hosts)
+    if spoil is not None:
+        spoil(hosts)
+    refused(network, control, said, hosts=hosts, **variables)
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_refused_with_who_has_it(network: Network, control: Control) -> None:
+    with listening(network.hosts[0], 5672):
+        text = refused(network, control, "holdfast_node_listeners: port 5672 of 10.77.0.1 is in use by")
+    assert "http.server" in text
+    with listening(network.hosts[1], 2181):
+        refused(network, control, "zookeeper_client_port: port 2181 of 10.77.0.2 is in use by")
+
+
+@pytest.mark.slow
+def test_mixed_versions_are_refused(network: Network, control: Control) -> None:
+    host = network.hosts[2]
+    assert (
+        host.ssh("mkdir -p /opt/holdfast && ln -s /opt/holdfast/releases/0.0.9 /opt/holdfast/current").returncode == 0
+    )
+    try:
+        refused(network, control, "holdfast_node_bundle: version")
+    finally:
+        host.ssh("rm -r /opt/holdfast")
+
+
+def refused(network: Network, control: Control, said: str, **more: Any) -> str:
+    before = [host.written() for host in network.hosts]
+    outcome = control.play("site", reach_within_s=5, **more)
+    text = " ".join(outcome.text.split())
+    assert outcome.status != 0, outcome.text
+    assert said in text, outcome.text
+    assert outcome.changed == 0, outcome.text
+    assert [host.written() for host in network.hosts] == before
+    return text
+
+
+@contextmanager
+def listening(host: Host, port: int) -> Iterator[None]:
+    """A stranger's server on the host."""
+    command = f"{PYTHON} -m http.server {port} --bind {host.inside}"
+    pid = host.ssh(f"{command} >/dev/null 2>&1 & echo $!").stdout.strip()
+    probe = f"{PYTHON} -c 'import socket; socket.create_connection((\"{host.inside}\", {port}), 5)'"
+    assert (
+        host.ssh(f"for i in 1 2 3 4 5 6 7 8 9; do {probe} 2>/dev/null && exit 0; sleep 1; done; exit 1").returncode == 0
+    )
+    try:
+        yield
+    finally:
+        host.ssh(f"kill {pid}")
