@@ -18,7 +18,7 @@ from tests.integration.plain import Heartbeat, read, send
 from tests.integration.stores import kept
 from tests.integration.test_catch_up import publish
 from tests.integration.test_failover import judge, start_producers
-from tests.integration.test_startup import EXIT_STORAGE, refused
+from tests.integration.test_startup import EXIT_STORAGE, flip, refused
 
 pytestmark = pytest.mark.cluster
 
@@ -153,6 +153,25 @@ def test_a_node_is_replaced_under_load_and_nothing_is_lost(own_cluster: Cluster,
     cluster.stop()
     for entry in described:
         assert kept(cluster, 3, entry["group"]) == kept(cluster, 2, entry["group"])
+
+
+def test_a_damaged_node_says_what_to_do_and_that_works(own_cluster: Cluster, log_name: str) -> None:
+    cluster = own_cluster
+    cluster.create(log_name, 1)
+    send(cluster.address(1), log_name, [b"%d " % number + bytes(3000) for number in range(200)], "0")
+    cluster.kill(3)
+    largest = max((cluster.nodes[3].data_dir / "journal").iterdir(), key=lambda path: path.stat().st_size)
+    flip(largest)
+    said = refused(cluster, 3, EXIT_STORAGE)
+    for word in ("damaged", str(largest), "move the directory away", "holdfast node readmit"):
+        assert word in said
+    cluster.nodes[3].data_dir.rename(cluster.nodes[3].data_dir.with_name("damaged"))
+    cluster.spawn(3)
+    readmit(cluster, 3)
+    wait_level(cluster, log_name)
+    cluster.kill(1)
+    send(cluster.address(3), log_name, ["with its vote"], "0")
+    assert len(read(cluster.address(2), log_name, 201, "0")) == 201
 
 
 def test_the_old_data_are_refused_after_the_replacement(own_cluster: Cluster, log_name: str) -> None:
