@@ -5,8 +5,8 @@
 * What was answered as certainly not stored is not there.
 * Exactly once: an event stands at one offset at most; of a producer's epoch the numbers are stored in order without a
   gap, and nothing of a lower epoch comes behind a higher one.
-* One owner: of a consumer group's claims only the last that was granted commits, its number is that of its entry, and
-  what an owner committed does not fall.
+* One owner: of a consumer group's claims only the last that was granted commits (also once it has ended), its number
+  is that of its entry, and what an owner committed does not fall.
 
 Every event of a schedule has bytes of its own, so it can be recognised wherever it turns up.
 """
@@ -19,7 +19,7 @@ from node.partition.api import Appended, StoredBatch
 from node.partition.batch import TAG_RECORD_BATCH, decode_head, decode_records
 from node.partition.commands import Command, decode
 from node.partition.machine import Accepted, Trimmed
-from node.partition.ownership import Claim, Commit, Done, End, EndClaim, Owned
+from node.partition.ownership import Claim, Commit, Done, Owned
 from node.partition.producers import SEQUENCES
 from tests.simulation.checker import GroupJudge, Violation
 
@@ -70,8 +70,6 @@ class PartitionJudge(GroupJudge):
             if command.claim != owner or result.position < self._positions.get(command.key, 0):
                 raise Violation(f"group {self.group_id}: {command} -> {result}, while claim {owner} is in force")
             self._positions[command.key] = result.position
-        elif isinstance(command, EndClaim) and command.claim == owner and command.how == End.CLOSED:
-            self._owners[command.key] = 0
 
     def _store(self, data: bytes, result: Accepted) -> None:
         records = decode_records(data)
