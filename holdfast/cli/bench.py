@@ -19,7 +19,6 @@ import click
 
 from holdfast.cli.errors import CliError
 from holdfast.cli.frame import Frame, command_frame, run
-from holdfast.client.admin import AdminClient
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import AdminError, HoldfastError
 from holdfast.client.options import ConsumerOptions, ProducerOptions
@@ -89,7 +88,7 @@ def bench(
 
 
 async def _bench(frame: Frame, load: Load, partitions: int | None) -> Measured:
-    async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+    async with frame.admin() as admin:
         if partitions is not None:
             await admin.create_log(load.log, partitions=partitions)
         try:
@@ -104,7 +103,7 @@ async def _bench(frame: Frame, load: Load, partitions: int | None) -> Measured:
 
 async def _run_load(frame: Frame, load: Load) -> Measured:
     measured = Measured()
-    options = ConsumerOptions(reconnect_timeout_s=frame.timeout_s)
+    options = ConsumerOptions(reconnect_timeout_s=frame.timeout_s, network=frame.network())
     async with ConsumerClient(frame.servers, load.log, start=Start.latest(), options=options) as consumer:
         reading = asyncio.create_task(_consume(frame, load, consumer, measured))
         try:

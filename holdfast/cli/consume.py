@@ -16,7 +16,6 @@ from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start import Start
 
@@ -62,7 +61,7 @@ def consume(
     if begin.startswith("offset:") and len(partitions) != 1:
         raise CliError("offsets belong to one partition", advice="give one --partition", exit_code=EXIT_USAGE)
     options = ConsumerOptions(
-        reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=NetworkOptions(follow_redirects=redirect)
+        reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=frame.network(follow_redirects=redirect)
     )
     consumer = {
         "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "options": options

@@ -24,6 +24,7 @@ import uvloop
 from holdfast.cli import errors, settings
 from holdfast.cli.errors import CliError
 from holdfast.cli.output import Output
+from holdfast.client.admin import AdminClient
 from holdfast.client.bootstrap import SCHEME, find_servers
 from holdfast.client.errors import (
     AdminError,
@@ -33,8 +34,13 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
+from holdfast.client.network import NetworkOptions
 
 T = TypeVar("T")
+
+# A person waits at the terminal: where nothing answers at all, the address is wrong or the cluster is down, and says so
+# soon. A cluster that is there gets --timeout-s for elections and the like.
+FIRST_CONTACT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,14 @@ class Frame:
     output: Output
     servers: list[str]
     timeout_s: float
+
+    def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
+        """How a command reaches the cluster."""
+        return NetworkOptions(follow_redirects=follow_redirects, first_contact_s=FIRST_CONTACT_S)
+
+    def admin(self, server: str | None = None) -> AdminClient:
+        """For administrative requests: to the cluster, or to that node of it."""
+        return AdminClient(server or self.servers, timeout_s=self.timeout_s, options=self.network())
 
 
 def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -116,7 +130,10 @@ def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Calla
                 f"(default: HOLDFAST_SERVER, settings, {settings.DEFAULT_SERVER}).",
             ),
             click.option(
-                "--timeout-s", type=click.FloatRange(min=0.1), default=None, help="Bound of each wait (default: 30)."
+                "--timeout-s",
+                type=click.FloatRange(min=0.1),
+                default=None,
+                help=f"Bound of each wait (default: 30; {FIRST_CONTACT_S:g} where no server answers at all).",
             ),
         ]
     return options

@@ -24,7 +24,7 @@ def group() -> None:
 
 def _with_admin(frame: Frame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
     async def whole() -> T:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await work(admin)
 
     return run(whole())

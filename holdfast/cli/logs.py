@@ -10,7 +10,6 @@ import click
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.cli.output import Output, bytes_text, duration_text
-from holdfast.client.admin import AdminClient
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?", re.ASCII)
 _DURATION_MS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -64,7 +63,7 @@ def create_log(
     """Create log NAME."""
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.create_log(
                 name,
                 partitions=partitions,
@@ -82,7 +81,7 @@ def list_logs(frame: Frame) -> None:
     """All logs."""
 
     async def work() -> list[dict[str, Any]]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.list_logs()
 
     logs = run(work())
@@ -110,7 +109,7 @@ def describe_log(frame: Frame, name: str) -> None:
     """Partitions of log NAME: leaders, replicas, how far they reach."""
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             description = await admin.describe_log(name)
             extents = {info.partition: info for info in await admin.log_info(name)}
             for entry in description["partitions"]:
@@ -148,7 +147,7 @@ def alter_log(
         )
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.alter_log(name, **changes)
 
     _show_log(frame.output, run(work()))
@@ -164,7 +163,7 @@ def delete_log(frame: Frame, name: str, yes: bool) -> None:
         click.confirm(f"Delete log {name} with all its events?", abort=True, err=True)
 
     async def work() -> None:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             await admin.delete_log(name)
 
     run(work())

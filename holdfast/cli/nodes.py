@@ -39,7 +39,7 @@ def list_nodes(frame: Frame) -> None:
     """All nodes, as the node asked sees them."""
 
     async def work() -> list[dict[str, Any]]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.list_nodes()
 
     nodes = run(work())
@@ -70,7 +70,7 @@ def describe_node(frame: Frame, node_id: int) -> None:
     """Node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.describe_node(node_id)
 
     found = run(work())
@@ -98,7 +98,7 @@ def readmit_node(frame: Frame, node_id: int, incarnation: int | None) -> None:
     """
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.readmit_node(node_id, incarnation=incarnation)
 
     done = run(work())
@@ -174,7 +174,7 @@ async def _judge(
     frame: Frame, nodes: int | None, expect_version: str | None, listener: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     try:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             registered = await admin.list_nodes()
     except HoldfastError as error:
         return [], [f"no node answers: {error}"]
@@ -213,11 +213,11 @@ async def _ask(entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
 
 
 async def _at_node(frame: Frame, node_id: int, listener: str, what: str) -> dict[str, Any]:
-    async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+    async with frame.admin() as admin:
         known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
     if node_id not in known:
         raise CliError(f"there is no node {node_id}; registered: {sorted(known)}", exit_code=EXIT_NOT_FOUND)
-    async with AdminClient([_address(known[node_id], listener)], timeout_s=frame.timeout_s) as admin:
+    async with frame.admin(_address(known[node_id], listener)) as admin:
         match what:
             case "drain":
                 return await admin.drain_node(node_id)

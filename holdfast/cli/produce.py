@@ -13,7 +13,6 @@ from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.cli.lines import KeyColumn, lines, open_input
 from holdfast.cli.output import ProgressBar
 from holdfast.client.errors import HoldfastError
-from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ProducerOptions
 from holdfast.client.producer import ProducerClient
 from holdfast.client.publishing import MAX_GROUP_ID, MAX_OWNER_LEVEL, MAX_SEQUENCE, PartitionPublishingOptions
@@ -100,7 +99,7 @@ def produce(
     options = ProducerOptions(
         route_by="node" if route_by == "node" else "client",
         delivery_timeout_s=frame.timeout_s,
-        network=NetworkOptions(follow_redirects=redirect),
+        network=frame.network(follow_redirects=redirect),
         idempotent=idempotent,
         partition_options={partition: own} if idempotent and partition is not None else {},
     )

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from holdfast.cli.frame import Frame, command_frame, run
-from holdfast.client.admin import AdminClient
 
 COLUMNS = ["partition", "producer group>", "owner level>", "last number>", "last offset>", "remembered>", "last active"]
 
@@ -26,7 +25,7 @@ def list_producers(frame: Frame, log: str, partition: str | None) -> None:
     """The idempotent producers of LOG, by partition."""
 
     async def work() -> list[dict[str, Any]]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.list_producers(log, partition=partition)
 
     producers = run(work())
@@ -43,7 +42,7 @@ def describe_producer(frame: Frame, log: str, partition: str, producer_group: in
     """What PARTITION of LOG remembers of the producer PRODUCER_GROUP."""
 
     async def work() -> dict[str, Any]:
-        async with AdminClient(frame.servers, timeout_s=frame.timeout_s) as admin:
+        async with frame.admin() as admin:
             return await admin.describe_producer(log, partition, producer_group)
 
     found = run(work())

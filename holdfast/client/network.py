@@ -70,6 +70,9 @@ class NetworkOptions:
     follow_redirects: bool = True  # False: ask for none, the entry node serves every partition as a gateway
     idle_timeout_s: float = 10.0  # a node silent for so long counts as gone (nodes send heartbeats when idle)
     container_id: str = ""  # how the node's log names this client; made up when empty
+    # Give up after so long when every server was tried and none was ever reached: probably the address is wrong, or
+    # the cluster is not up. None: as patient as with a cluster that was there before.
+    first_contact_s: float | None = None
 
 
 class Network:
@@ -85,6 +88,8 @@ class Network:
         self._places: dict[str, Address] = {}
         self._suspect_until: dict[Address, float] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._met = False  # a server has been reached once
+        self._untried = set(self._configured)
         self._closed = False
 
     # ---------------------------------------------------------------- links
@@ -170,11 +175,17 @@ class Network:
                 self._places.pop(what, None)
                 if not isinstance(error, NotFoundError):
                     self._suspect(address)
+                if self._hopeless(loop.time() - started_s):
+                    break
             except TimeoutError:
                 self._places.pop(what, None)
                 break
             await backoff.wait(max(0.0, deadline_s - loop.time()))
         raise owned or self._too_late(what, last)
+
+    def _hopeless(self, tried_s: float) -> bool:
+        bound_s = self.options.first_contact_s
+        return bound_s is not None and tried_s >= bound_s and not self._met and not self._untried
 
     @staticmethod
     def _too_late(what: str, last: HoldfastError | None) -> HoldfastError:
@@ -226,13 +237,18 @@ class Network:
 
     async def _open(self, address: Address) -> Connection:
         capabilities = (wire.EVENT_STREAMS_CAPABILITY, wire.LINK_REDIRECT_CAPABILITY)
-        return await Connection.open(
-            address,
-            container_id=self.options.container_id,
-            desired_capabilities=capabilities if self.options.follow_redirects else (),
-            idle_timeout_s=self.options.idle_timeout_s,
-            bound_s=CONNECT_BOUND_S,
-        )
+        try:
+            connection = await Connection.open(
+                address,
+                container_id=self.options.container_id,
+                desired_capabilities=capabilities if self.options.follow_redirects else (),
+                idle_timeout_s=self.options.idle_timeout_s,
+                bound_s=CONNECT_BOUND_S,
+            )
+        finally:
+            self._untried.discard(address)
+        self._met = True
+        return connection
 
     async def close(self) -> None:
         """Close every connection; bounded, never raises for a peer's misbehaviour. Idempotent."""

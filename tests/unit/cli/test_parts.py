@@ -9,12 +9,13 @@ import json
 import os
 import re
 import socket
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import ports, settings
+from holdfast.cli import frame, ports, settings
 from holdfast.cli.app import main
 from holdfast.cli.bench import percentiles
 from holdfast.cli.consume import parse_start, parse_time_ms
@@ -83,6 +84,16 @@ def test_an_unreachable_server_is_told_with_its_own_exit_status() -> None:
     assert result.exit_code == 4
     assert "cannot be reached" in result.output
     assert "what to do" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["log", "list"], ["consume", "trades"], ["produce", "trades"]])
+def test_nobody_listens_is_told_before_the_timeout(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame, "FIRST_CONTACT_S", 0.1)
+    started_s = time.monotonic()
+    result = CliRunner().invoke(main, [*arguments, "--server", f"127.0.0.1:{refused_port()}"])
+    assert result.exit_code == 4
+    assert "cannot be reached" in result.output
+    assert time.monotonic() - started_s < 20, "the timeout is 30 s"
 
 
 def test_errors_are_json_when_asked_for() -> None:

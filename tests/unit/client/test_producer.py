@@ -255,6 +255,40 @@ async def test_nobody_listens() -> None:
     assert caught.value.retriable
 
 
+async def test_a_first_contact_that_fails_everywhere_is_given_up_long_before_the_timeout(node: TinyNode) -> None:
+    """Each server has been asked by then: one that answers, last in the list, is found however short the bound is."""
+    unused = await TinyNode(TinyLog()).start()
+    await unused.crash()
+    options = ProducerOptions(delivery_timeout_s=60, network=NetworkOptions(first_contact_s=0.0))
+    async with asyncio.timeout(10):
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            async with ProducerClient(unused.address, "trades", options):
+                pass
+        async with ProducerClient([unused.address, node.address], "trades", options) as producer:
+            await producer.send_and_confirm(b"event", partition="0")
+
+
+async def test_who_was_reached_once_is_waited_for(node: TinyNode) -> None:
+    turned_away = asyncio.Semaphore(0)
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        turned_away.release()
+        writer.close()
+
+    options = ProducerOptions(delivery_timeout_s=60, network=NetworkOptions(first_contact_s=0.0))
+    async with asyncio.timeout(10), ProducerClient(node.address, "trades", options) as producer:
+        await producer.send_and_confirm(b"before", partition="0")
+        port = node.port
+        await node.crash()
+        nobody = await asyncio.start_server(hang_up, "127.0.0.1", port)
+        delivery = await producer.send(b"after", partition="0")
+        for _ in range(3):
+            await turned_away.acquire()
+        nobody.close()
+        await node.start(port)
+        await delivery
+
+
 async def test_a_port_that_speaks_something_else() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
