@@ -2,7 +2,8 @@
 itself (`rebuild`), up to the moment at which that takes the place of its log.
 
 The rule: whoever is fetched from gives only what it has applied, and only while it leads; whoever fetches changes
-nothing but the staging until everything is there. A leader that cannot commit anything yet gives a snapshot too: those
+nothing but the staging until everything is there; and what a log holds beyond the snapshot, if the two agree, stays: it
+may have been counted on. A leader that cannot commit anything yet gives a snapshot too: those
 who lack what is trimmed may be the very ones that it needs for its majority.
 """
 
@@ -70,6 +71,14 @@ class CatchUp:
         if core.state == LEADER or index <= journal.commit:
             rebuild.stop()
             return None
+        if index <= journal.last and journal.term_at(index) == staging.term_at(index):
+            # The log agrees up to here, and what follows may have been acknowledged: it must not be forgotten.
+            core.commit_to(index)
+            rebuild.stop()
+            return None
+        if staging.last_term > core.term:
+            # The path of snapshots was open while that of messages was not: the term was never heard of here.
+            core.follow_term(staging.last_term)
         journal.replace(staging.base, staging.last_index, staging.starts, index)
         journal.put_checkpoint(index, state)
         self._machine.restore(index, state)

@@ -27,6 +27,7 @@ from pysyncobj.transport import Transport
 from cluster.raft.interfaces import NodeId
 from cluster.raft.journal import Journal
 from cluster.raft.lazy import LazySlice
+from cluster.raft.names import FOLLOWER
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.outcomes import InvariantBroken
 
@@ -167,6 +168,18 @@ class Core(SyncObj):
         """A snapshot was installed: everything up to here is committed and applied."""
         self._SyncObj__raftCommitIndex = index
         self._SyncObj__raftLastApplied = index
+
+    def commit_to(self, index: int) -> None:
+        """The log agrees with what is known to be committed up to here."""
+        self._log.setRaftCommitIndex(index)
+        self._SyncObj__raftCommitIndex = index
+
+    def follow_term(self, term: int) -> None:
+        """A greater term than ours was heard of, and not yet who leads it."""
+        assert term > self.term, (term, self.term)
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
 
     def vote_for(self, member: Member) -> None:
         """In the present term, in which it leads: nobody else can have this vote."""

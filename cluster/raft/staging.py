@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from cluster.raft.interfaces import Batch, Disk, GroupId
@@ -56,6 +57,11 @@ class Staging:
     @property
     def last_term(self) -> int:
         return self.starts[-1][1] if self.starts else self.base[1]
+
+    def term_at(self, index: int) -> int:
+        """Of an entry that is staged, or of the base."""
+        position = bisect_right(self.starts, index, key=lambda start: start[0])
+        return self.starts[position - 1][1] if position else self.base[1]
 
     def begin(self, base_index: int, base_term: int) -> None:
         """Forget what was staged; entries behind the base come next."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cluster.raft import FetchReply, RaftOptions, Unknown, erase_group
+from cluster.raft import FetchReply, RaftMessage, RaftOptions, Unknown, erase_group
 from tests.simulation.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, Stage
 
@@ -237,6 +239,69 @@ def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
     assert stage.machines[1].applied == stage.machines[2].applied
     stage.until(lambda: len(outcomes) == 80)
     assert {type(outcome) for outcome in outcomes} == {Unknown}, "what a snapshot jumped over is not known"
+
+
+def test_what_a_log_holds_beyond_the_snapshot_is_not_forgotten() -> None:
+    """Node 3 has acknowledged more than the leader has committed, and does not know that any of it is committed. A
+    leader that takes it for one that is behind must not make it forget what may be counted on."""
+    stage = Stage(options=replace(SMALL, quorum_check_s=60.0))
+    stage.elect(1)
+    stage.run(0.05)
+    known = stage.group(3).commit_index
+    stage.hold(1, 3)
+    stage.hold(3, 1)
+    stage.propose(1, *words(ENTRIES))
+    stage.run(1.0)
+    for node in (1, 2):
+        stage.group(node).trim(stage.group(node).applied_index - 20)
+    stage.run(0.05)
+    stage.stop(2)
+    outcomes = stage.propose(1, *words(10, start=500))
+    stage.run(0.05)
+    leader, member = stage.group(1), stage.group(3)
+    assert known < leader.first_index - 1 < leader.applied_index < leader.last_index
+    for message in stage.held[1, 3]:
+        if message.append.entry_terms:
+            message.append.commit_index = known
+            stage.inject(1, 3, message)
+    stage.run(0.01)
+    assert (member.last_index, member.commit_index) == (leader.last_index, known)
+    behind = RaftMessage(group=GROUP, version=1, term=leader.term)
+    behind.append.sequence = 1
+    behind.append.retained_from = leader.first_index
+    stage.inject(1, 3, behind)
+    stage.until(lambda: member.status()["catching_up"] is not None)
+    stage.until(lambda: member.status()["catching_up"] is None)
+    assert member.last_index == leader.last_index
+    stage.until(lambda: member.applied_index == leader.applied_index)
+    stage.held[1, 3].clear()
+    stage.release_link(3, 1)
+    stage.until(lambda: len(outcomes) == 10)
+    stage.stop(1)
+    stage.start(2)
+    stage.elect(3)
+    stage.until(lambda: stage.group(3).ready)
+    assert stage.machines[3].applied == [word.encode() for word in words(ENTRIES) + words(10, start=500)]
+
+
+def test_a_snapshot_of_a_term_that_was_not_heard_of_yet() -> None:
+    """Messages of the leader do not arrive, pieces of its snapshot do: they may be of a later term."""
+    stage = left_behind(keep=40)
+    stage.start(3)
+    stage.until(lambda: (stage.group(3).status()["catching_up"] or {}).get("phase") == "entries")
+    stage.hold(1, 3)
+    stage.hold(2, 3)
+    old_term = stage.group(3).term
+    stage.elect(2)
+    stage.elect(1)
+    stage.until(lambda: stage.group(3).status()["catching_up"] is None, seconds=20.0)
+    assert stage.group(3).term == stage.group(1).term > old_term
+    stage.release_link(1, 3)
+    stage.release_link(2, 3)
+    stage.until(lambda: is_whole(stage))
+    stage.stop(3)
+    stage.start(3)
+    stage.until(lambda: is_whole(stage))
 
 
 def test_the_snapshot_takes_the_place_of_the_log_in_one_batch() -> None:
