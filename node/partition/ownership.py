@@ -88,7 +88,7 @@ class EndClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Everything below `position` is done. An owner's never goes back; without a claim (an operator's) it is set as it
-    is, NOTHING included, and only while nobody is active."""
+    is, NOTHING included, only while nobody is active, and the last owner can neither commit nor continue after it."""
 
     key: str
     claim: int
@@ -264,6 +264,7 @@ class Ownership:
                     return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some")
                 row = self._rows[command.key] = Group(command.key)
             row.position = command.position
+            row.claim, row.identity = 0, ""  # what the last owner still sends must not undo it, nor may it go on
         row.position_ms = row.touched_ms = clock_ms
         if not row.active and not row.is_terminus:
             if row.position == NOTHING:

@@ -182,6 +182,16 @@ def test_an_operator_sets_and_forgets_positions_only_while_nobody_reads(table: T
     assert denied(table(Delete("g"))) == "unknown-group"
 
 
+def test_the_last_owner_does_not_undo_what_an_operator_set(table: Table) -> None:
+    owned = table.claim("a")
+    table(Commit("g", owned.claim, 50))
+    table.end(owned, End.LOST)
+    assert table(Commit("g", 0, 10)) == Done(10)
+    assert denied(table(Commit("g", owned.claim, 60))) == "not-owner"
+    back = table.claim("a")
+    assert (back.position, back.continued) == (10, False)
+
+
 def test_a_group_without_position_is_forgotten_after_a_week_one_with_a_position_never(table: Table) -> None:
     table.end(table.claim("a", 5), End.LOST)
     table.end(table.claim("a", 5, "kept"), End.LOST, "kept")
