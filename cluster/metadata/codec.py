@@ -78,6 +78,7 @@ def encode_checkpoint(state: State) -> bytes:
                 incarnation=node.incarnation,
                 readmissions=node.readmissions,
                 lost_below_group=node.lost_below_group,
+                former_incarnations=node.former_incarnations,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -113,6 +114,7 @@ def decode_checkpoint(data: bytes) -> State:
                 node.incarnation,
                 node.readmissions,
                 node.lost_below_group,
+                tuple(node.former_incarnations),
             )
             for node in checkpoint.nodes
         },

@@ -111,20 +111,22 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     READMISSIONS_FIELD_NUMBER: _ClassVar[int]
     LOST_BELOW_GROUP_FIELD_NUMBER: _ClassVar[int]
+    FORMER_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
     incarnation: int
     readmissions: int
     lost_below_group: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ...) -> None: ...
+    former_incarnations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")

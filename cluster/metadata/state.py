@@ -153,11 +153,19 @@ def _readmit_node(state: State, command: pb.ReadmitNode) -> CommandResult:
         raise CommandRejected("invalid-argument", "incarnation: must name the node's new data directory")
     if known.incarnation == command.incarnation:
         return Ok()  # done before
+    if command.incarnation in known.former_incarnations:
+        raise CommandRejected(
+            "not-allowed",
+            f"incarnation {command.incarnation:016x} is of data that node {command.node} had before it was readmitted: "
+            "they have forgotten what it promised since, without a sign of it. Start it with an empty data_dir, and "
+            "readmit that one",
+        )
     state.nodes[command.node] = replace(
         known,
         incarnation=command.incarnation,
         readmissions=known.readmissions + 1,
         lost_below_group=state.next_group,
+        former_incarnations=known.former_incarnations + ((known.incarnation,) if known.incarnation else ()),
     )
     return Ok()
 

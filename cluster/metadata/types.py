@@ -33,6 +33,7 @@ class NodeRecord:
     incarnation: int = 0  # of its data directory; 0: not told
     readmissions: int = 0  # times that it came back with an empty one
     lost_below_group: int = 0  # of groups below this one it may have lost what it knew
+    former_incarnations: tuple[int, ...] = ()  # of directories that were given up for others
 
 
 @dataclass(frozen=True, slots=True)

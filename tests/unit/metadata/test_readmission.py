@@ -52,6 +52,22 @@ def test_readmitted_it_may_have_lost_what_it_knew_of_every_group_until_then() ->
     assert isinstance(cluster.do(register_node(3, "h:3", {}, 103)), Rejected), "its old data are not welcome any more"
 
 
+def test_data_that_were_given_up_are_never_let_in_again() -> None:
+    """A disk that comes back after another took its place does not know what the node promised meanwhile, and does not
+    look empty either."""
+    cluster = Cluster()
+    cluster.do(readmit_node(3, 999))
+    refused = cluster.do(readmit_node(3, 103))
+    assert isinstance(refused, Rejected)
+    assert refused.code == "not-allowed"
+    assert "empty data_dir" in refused.message
+    assert cluster.view.incarnation(3) == 999
+    cluster.machine.restore(9, cluster.machine.checkpoint())
+    cluster.do(readmit_node(3, 1000))
+    assert {type(cluster.do(readmit_node(3, old))) for old in (103, 999)} == {Rejected}
+    assert cluster.view.incarnation(3) == 1000
+
+
 def test_readmitting_twice_is_readmitting_once() -> None:
     cluster = Cluster()
     cluster.do(readmit_node(3, 999))
