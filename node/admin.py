@@ -185,6 +185,10 @@ class Administration:
 
     async def _readmit(self, args: Mapping[str, Any]) -> dict[str, Any]:
         number = _number(args)
+        if number not in self._view.nodes:
+            raise AdminError(
+                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
+            )
         incarnation = args.get("incarnation") or self._network.stranger(number)
         if incarnation is None:
             raise AdminError(

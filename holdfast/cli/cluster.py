@@ -14,7 +14,7 @@ import click
 from holdfast.cli import ports
 from holdfast.cli.errors import EXIT_NOT_FOUND, EXIT_TIMEOUT, CliError
 from holdfast.cli.frame import Frame, command_frame, run, terminate_like_interrupt
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, counted
 from holdfast.cli.processes import ClusterPlan, LocalCluster, NodePlan
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
@@ -257,8 +257,9 @@ def status(frame: Frame, directory: Path) -> None:
     if status_map is not None and not frame.output.as_json:
         frame.output.say(
             f"leader of the metadata group: node {metadata_leader(status_map) or '(none now)'}; "
-            f"{status_map.get('logs', 0)} logs with {status_map.get('partitions', 0)} partitions, "
-            f"{status_map.get('partitions_without_leader', 0)} of them without a leader"
+            f"{counted(status_map.get('logs', 0), 'log')} with "
+            f"{counted(status_map.get('partitions', 0), 'partition')}, "
+            f"{status_map.get('partitions_without_leader', 0)} without a leader"
         )
     if not all(row["answers"] for row in rows):
         raise CliError("not every node answers", advice=f"start it: holdfast cluster start-node N --dir {directory}")

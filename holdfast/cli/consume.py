@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
+from holdfast.cli.output import counted
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
@@ -60,6 +61,12 @@ def consume(
     start = parse_start(begin)
     if begin.startswith("offset:") and len(partitions) != 1:
         raise CliError("offsets belong to one partition", advice="give one --partition", exit_code=EXIT_USAGE)
+    if epoch is not None and (group is None or not partitions):
+        raise CliError(
+            "an epoch is a claim on a partition, for a group",
+            advice="give --group and --partition with it",
+            exit_code=EXIT_USAGE,
+        )
     options = ConsumerOptions(
         reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=frame.network(follow_redirects=redirect)
     )
@@ -89,7 +96,7 @@ def consume(
         run(work())
     finally:
         if sys.stderr.isatty() and sys.stdout is not None:
-            frame.output.note(f"{count:,} events in {time.monotonic() - started_s:.1f} s")
+            frame.output.note(f"{counted(count, 'event')} in {time.monotonic() - started_s:.1f} s")
 
 
 def parse_start(text: str) -> Start:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -40,7 +41,8 @@ T = TypeVar("T")
 
 # A person waits at the terminal: where nothing answers at all, the address is wrong or the cluster is down, and says so
 # soon. A cluster that is there gets --timeout-s for elections and the like.
-FIRST_CONTACT_S = 4.0
+FIRST_CONTACT_S = 3.0
+ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a pause, and servers may be several
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,11 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
 def _found(servers: list[str], timeout_s: float) -> list[str]:
     """Addresses as they are; `zk://...` is looked up."""
     url = next((server for server in servers if server.startswith(SCHEME)), None)
+    if url is None:
+        return servers
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # its complaints of each attempt; ours says it once
     # A URL holds commas, at which lists of servers are cut: put it together again.
-    return servers if url is None else run(find_servers(",".join(servers), timeout_s=timeout_s))
+    return run(find_servers(",".join(servers), timeout_s=min(timeout_s, ZOOKEEPER_S)))
 
 
 def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:

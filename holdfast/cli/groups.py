@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.client.admin import AdminClient
 
@@ -67,11 +68,18 @@ def commit_group(frame: Frame, log: str, name: str, partition: str, offset: str)
 @group.command("reset")
 @click.argument("log")
 @click.argument("name", metavar="GROUP")
-@click.option("--to", required=True, metavar="earliest|latest|none|OFFSET", help="Where to go on; none: forget it.")
+@click.option(
+    "--to",
+    required=True,
+    metavar="earliest|latest|none|OFFSET",
+    help="Where to go on; OFFSET: behind that event of --partition; none: forget the position.",
+)
 @click.option("--partition", default=None, help="Only in this partition.")
 @command_frame()
 def reset_group(frame: Frame, log: str, name: str, to: str, partition: str | None) -> None:
     """Set GROUP elsewhere in LOG; only while nobody reads for it."""
+    if to not in ("earliest", "latest", "none") and partition is None:
+        raise CliError("offsets belong to one partition", advice="give --partition", exit_code=EXIT_USAGE)
     place = f"@{to}" if to in ("earliest", "latest") else to
     _show(frame, log, _with_admin(frame, lambda admin: admin.reset_group(log, name, place, partition=partition)))
 

@@ -17,6 +17,7 @@ import click
 from holdfast.cli.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.cli.logs import cell, progress_text
+from holdfast.cli.output import counted
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 
@@ -76,6 +77,7 @@ def describe_node(frame: Frame, node_id: int) -> None:
     found = run(work())
     frame.output.result(found)
     replicas = found.pop("catching_up", None)
+    found.pop("node", None)  # in the heading
     frame.output.table("", ["node", str(node_id)], ([key.replace("_", " "), cell(found[key])] for key in found))
     if replicas is None:
         frame.output.say("it does not answer: how its replicas are is not known")
@@ -132,7 +134,7 @@ def drain(frame: Frame, node_id: int, listener: str) -> None:
     _show(frame, status)
     if status.get("leads"):
         raise CliError(
-            f"node {node_id} still leads {status['leads']} group(s)",
+            f"node {node_id} still leads {counted(status['leads'], 'group')}",
             advice="bring the other nodes up and in sync (`holdfast node health`), or `holdfast node resume` this one",
         )
 
@@ -167,7 +169,10 @@ def health(frame: Frame, nodes: int | None, expect_version: str | None, wait_s: 
     keys = [column.rstrip(">") for column in columns]
     frame.output.table("", columns, ([cell(status.get(key)) for key in keys] for status in statuses))
     if problems:
-        raise CliError("the cluster is not healthy: " + "; ".join(problems))
+        raise CliError(
+            "the cluster is not healthy: " + "; ".join(problems),
+            advice="start or mend what is named; with --wait-s N it is asked again, until all is well",
+        )
 
 
 async def _judge(
@@ -216,7 +221,9 @@ async def _at_node(frame: Frame, node_id: int, listener: str, what: str) -> dict
     async with frame.admin() as admin:
         known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
     if node_id not in known:
-        raise CliError(f"there is no node {node_id}; registered: {sorted(known)}", exit_code=EXIT_NOT_FOUND)
+        raise CliError(
+            f"there is no node {node_id}; registered: {', '.join(map(str, sorted(known)))}", exit_code=EXIT_NOT_FOUND
+        )
     async with frame.admin(_address(known[node_id], listener)) as admin:
         match what:
             case "drain":
@@ -240,4 +247,5 @@ def _address(entry: dict[str, Any], listener: str) -> str:
 
 def _show(frame: Frame, status: dict[str, Any]) -> None:
     frame.output.result(status)
-    frame.output.table("", ["", "value"], ([key.replace("_", " "), cell(value)] for key, value in status.items()))
+    rows = ([key.replace("_", " "), cell(value)] for key, value in status.items() if key != "node")
+    frame.output.table("", ["node", str(status["node"])], rows)

@@ -129,6 +129,11 @@ class ProgressBar:
             self._progress.stop()
 
 
+def counted(count: int, what: str) -> str:
+    """1 -> '1 log', 1234 -> '1,234 logs'."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def bytes_text(count: float) -> str:
     """1536 -> '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.errors import EXIT_USAGE, CliError
 from holdfast.cli.frame import Frame, command_frame, run
 from holdfast.cli.lines import KeyColumn, lines, open_input
-from holdfast.cli.output import ProgressBar
+from holdfast.cli.output import ProgressBar, counted
 from holdfast.client.errors import HoldfastError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.producer import ProducerClient
@@ -113,7 +113,8 @@ def produce(
     if not frame.output.as_json:
         copies = f", {result['resent']:,} sent again after a failure" if result["resent"] else ""
         frame.output.say(
-            f"{result['events']:,} events confirmed in {took_s:.2f} s ({result['events_per_second']:,}/s{copies})"
+            f"{counted(result['events'], 'event')} confirmed in {took_s:.2f} s "
+            f"({result['events_per_second']:,}/s{copies})"
         )
         if idempotent:
             frame.output.say(_to_go_on(result))
@@ -135,8 +136,8 @@ async def _publish(frame: Frame, log: str, source: Source, options: ProducerOpti
                 frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
             raise
         stats = producer.stats
-        counted = {"events": stats.accepted, "resent": stats.resent + stats.released, "links_opened": stats.attached}
-        return counted | await _state(producer, source.partition)
+        told = {"events": stats.accepted, "resent": stats.resent + stats.released, "links_opened": stats.attached}
+        return told | await _state(producer, source.partition)
 
 
 async def _state(producer: ProducerClient, partition: str | None) -> dict[str, Any]:
@@ -174,7 +175,7 @@ async def _publish_lines(frame: Frame, log: str, source: Source, producer: Produ
                     key = column.key_of(line) if column is not None else source.key
                 except CliError as error:
                     await producer.flush()
-                    before = f"the {producer.stats.accepted:,} events before it are in the log"
+                    before = f"{counted(producer.stats.accepted, 'event')} before it stand in the log"
                     advice = "correct that line or --key-column, and publish again from there"
                     raise CliError(f"{error}; {before}", advice=advice) from error
                 await producer.send(line, key=key, partition=source.partition)

@@ -91,7 +91,10 @@ def _find(place: _Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
         ) from None
     except (KazooTimeoutError, KazooException, OSError) as error:
         why = str(error) or type(error).__name__
-        raise UnreachableError(f"ZooKeeper at {place.hosts} does not answer: {why}") from error
+        raise UnreachableError(
+            f"ZooKeeper at {place.hosts} does not answer: {why}",
+            advice="check the address and that a majority of its servers is up; or give --server host:port of a node",
+        ) from error
     finally:
         client.stop()
         client.close()
@@ -122,4 +125,7 @@ def _at_least_one(found: list[str], others: set[str], place: _Place) -> list[str
     if others:
         known = ", ".join(sorted(others))
         raise ConfigurationError(f"no node of {place.path} has a listener {place.listener!r}", advice=f"use {known}")
-    raise UnreachableError(f"no node of {place.path} is registered in ZooKeeper now")
+    raise UnreachableError(
+        f"no node of {place.path} is registered in ZooKeeper now",
+        advice="start the cluster's nodes, or see in their logs why they do not register; then try again",
+    )

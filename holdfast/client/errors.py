@@ -192,7 +192,7 @@ class AdminError(HoldfastError):
 
 ADMIN_ADVICE = {
     "invalid-argument": "correct the request",
-    "not-found": "see what exists: `holdfast log list`, `holdfast node list`",
+    "not-found": "see what exists: `holdfast log list`, `node list`, and of a log `group list`, `producer list`",
     "already-exists": "use the one that exists, or choose another name",
     "not-enough-nodes": "ask for fewer replicas, or add nodes",
     "unavailable": "nothing was changed; try again when a majority of the nodes is up",

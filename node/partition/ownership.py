@@ -249,7 +249,8 @@ class Ownership:
 
     def _commit(self, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
         if not (0 if command.claim else NOTHING) <= command.position <= next_offset:
-            detail = f"a position lies between 0 and {next_offset}, not at {command.position}"
+            told, end = f"{command.position - 1:016x}", f"{next_offset:016x}"
+            detail = f"no event of this partition has the offset {told}; the next one gets {end}"
             return Denied("out-of-range", detail)
         row = self._rows.get(command.key)
         if command.claim:

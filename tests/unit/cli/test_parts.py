@@ -21,7 +21,7 @@ from holdfast.cli.bench import percentiles
 from holdfast.cli.consume import parse_start, parse_time_ms
 from holdfast.cli.errors import CliError
 from holdfast.cli.lines import KeyColumn, lines, open_input
-from holdfast.cli.output import bytes_text, duration_text
+from holdfast.cli.output import bytes_text, counted, duration_text
 from holdfast.client.start import Start
 
 
@@ -96,6 +96,17 @@ def test_nobody_listens_is_told_before_the_timeout(arguments: list[str], monkeyp
     assert time.monotonic() - started_s < 20, "the timeout is 30 s"
 
 
+def test_zookeeper_that_is_not_there_is_one_error_without_the_librarys_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(frame, "ZOOKEEPER_S", 1.0)
+    result = CliRunner().invoke(main, ["log", "list", "--server", f"zk://127.0.0.1:{refused_port()}/holdfast/prod"])
+    assert result.exit_code == 4
+    assert "does not answer" in result.output
+    assert "majority of its servers" in result.output
+    assert "socket connection error" not in result.output + capfd.readouterr().err
+
+
 def test_errors_are_json_when_asked_for() -> None:
     server = f"127.0.0.1:{refused_port()}"
     result = CliRunner().invoke(main, ["node", "list", "--server", server, "--timeout-s", "0.2", "--json"])
@@ -114,6 +125,9 @@ def test_errors_are_json_when_asked_for() -> None:
         ["log", "create", "trades", "--retention", "soon"],
         ["consume", "trades", "--from", "nowhere"],
         ["consume", "trades", "--from", "offset:00"],
+        ["consume", "trades", "--group", "audit", "--epoch", "1"],
+        ["consume", "trades", "--partition", "0", "--epoch", "1"],
+        ["group", "reset", "trades", "audit", "--to", "0000000000000005"],
         ["produce", "trades", "--key", "a", "--key-column", "b"],
         ["cluster", "up", "--nodes", "9"],
     ],
@@ -222,6 +236,7 @@ def test_places_to_start_from() -> None:
 
 def test_quantities_for_people() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
+    assert [counted(n, "event") for n in (0, 1, 1234)] == ["0 events", "1 event", "1,234 events"]
     assert [duration_text(n) for n in (None, 7 * 86_400_000, 90_000, 1500)] == ["for ever", "7 d", "90 s", "1500 ms"]
 
 
