@@ -40,6 +40,10 @@ log = logging.getLogger("holdfast.node")
 REGISTER_RETRY_S = 1.0
 """A node that nobody can register (no majority) asks again so often; it serves what it can meanwhile."""
 
+VOTE_WAIT_S = 2.0
+VOTE_LOOK_S = 0.02
+"""A vote that is given back at all is given back in a few rounds of heartbeats; see `_await_vote`."""
+
 DRAIN_AT_STOP_S = 1.5
 """A transfer takes some round trips; what has not moved by now is left to an election."""
 
@@ -105,6 +109,9 @@ class Node:
         registered = asyncio.create_task(self._register(), name="register")
         self._tasks.append(registered)
         await _first_of(registered, self._fatal)
+        voting = asyncio.create_task(self._await_vote(), name="vote")
+        self._tasks.append(voting)
+        await _first_of(voting, self._fatal)
 
     def ready_line(self) -> str:
         addresses = [str(section.advertised) for section in self.config.listener]
@@ -342,6 +349,14 @@ class Node:
     def _metadata_role_changed(self, group: Group) -> None:
         self._coordinator.leader_changed()
         self._replicas.role_changed(group)
+
+    async def _await_vote(self) -> None:
+        """A cluster that has just begun bears the loss of a node only when the others vote, and the last one to hear of
+        all is given its vote a moment later. A node that gets it back only when others return serves meanwhile."""
+        for _ in range(round(VOTE_WAIT_S / VOTE_LOOK_S)):
+            if self._metadata.has_vote(self.node_id):
+                return
+            await asyncio.sleep(VOTE_LOOK_S)
 
     async def _register(self) -> None:
         """Make this node's addresses known, once they differ from what the cluster has."""
