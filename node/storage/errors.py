@@ -20,7 +20,7 @@ class StorageDamaged(StorageError):
     def __init__(self, path: Path | str, found: str) -> None:
         super().__init__(
             f"the data in {path} is damaged: {found}. Retrying does not help, and deleting single files loses data. "
-            "Restore the whole directory, or replace the node: move the directory away, start the node with an empty "
+            "Replace the node (never by an older copy): move the directory away, start the node with an empty "
             "one, and let it in with `holdfast node readmit`. The other nodes go on meanwhile"
         )
         self.path = str(path)

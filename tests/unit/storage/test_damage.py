@@ -56,7 +56,7 @@ def test_unharmed_it_opens(store: Path) -> None:
 def test_damage_to_any_file_is_refused_with_advice(store: Path, file: str, harm: Harm) -> None:
     harm(newest(store / file.split("/")[0], file.split("/")[1]))
     for _ in range(2):  # an attempt to open must not heal it by forgetting
-        with pytest.raises(StorageDamaged, match=r"is damaged: .*Restore the whole directory") as caught:
+        with pytest.raises(StorageDamaged, match=r"is damaged: .*Replace the node") as caught:
             RocksDisk(store, WHO, SMALL)
         assert str(store) in str(caught.value)
 
