@@ -39,7 +39,8 @@ def test_an_operator_lists_commits_resets_and_deletes(cluster: Cluster, log_name
     assert asked(cluster, "group", "reset", log_name, "audit", "--to", "earliest", "--partition", "1")["lag"] == 3
     for table in (("list", log_name), ("describe", log_name, "audit")):
         assert "lag" in holdfast(cluster, "group", *table)
-    holdfast(cluster, "group", "reset", log_name, "audit", "--to", "noon", status=1)
+    holdfast(cluster, "group", "reset", log_name, "audit", "--to", "noon", status=2)
+    holdfast(cluster, "group", "reset", log_name, "audit", "--to", "noon", "--partition", "1", status=1)
     reading = ("consume", log_name, "--group", "audit", "--from", "earliest")
     assert holdfast(cluster, *reading, "--max", "2").split() == ["a", "b"]
     assert asked(cluster, "group", "describe", log_name, "audit")["lag"] == 1

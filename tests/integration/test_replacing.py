@@ -280,7 +280,7 @@ def test_a_cluster_begins_when_all_its_nodes_have_met(make_cluster: Callable[...
 
 
 def test_reading_what_a_node_that_was_never_seen_could_not_say(cluster: Cluster) -> None:
-    for number, word in ((2, "other data"), (9, "other data")):
+    for number, word in ((2, "other data"), (9, "node 9 is not registered")):
         with pytest.raises(AdminError, match=word):
             cluster.call(lambda admin, number=number: admin.readmit_node(number))
     with pytest.raises(AdminError, match="never registered"):
