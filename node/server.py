@@ -153,18 +153,32 @@ class Node:
     # -- composition
 
     def _compose(self) -> None:
-        config = self.config
-        members = tuple(sorted(self._voters))
-        identity = NodeIdentity(config.cluster.name, self.node_id, members)
-        self._disk = RocksDisk(Path(config.node.data_dir), identity)
+        """From the disk upwards: what comes later is given what came before, or is attached to it."""
         self._changes = Changes()
+        clock = _Monotonic()
+        self._compose_raft(clock)
+        self._compose_network()
+        self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
+        self._replicas.on_input = self._loop.wake
+        self._replicas.on_failed = self._failed
+        self._drain = Drain(self.node_id, self._host, self._network, self._changes)
+        self._compose_monitoring()
+        self._compose_listeners(clock)
+        self._view.on_change(self._changes.ring)
+        self._changes.subscribe(self._replicas.reconcile)
+        self._changes.subscribe(self._network.registrations_changed)
+        self._changes.ring()
+
+    def _compose_raft(self, clock: _Monotonic) -> None:
+        """The disk, the groups on it, and what the metadata group says of them."""
+        config, members = self.config, tuple(sorted(self._voters))
+        self._disk = RocksDisk(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
             trim_wait_s=config.storage.retention_waits_s,
             fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )
-        clock = _Monotonic()
         self._host = Host(
             self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
         )
@@ -186,11 +200,14 @@ class Node:
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
         )
-        peers = frozenset(members) - {self.node_id}
-        self._founding = Founding(self._metadata, peers)
+        self._founding = Founding(self._metadata, frozenset(members) - {self.node_id})
+
+    def _compose_network(self) -> None:
+        """The way to the other nodes, and what they are told and may ask for."""
+        name, members = self.config.cluster.name, tuple(sorted(self._voters))
         self._network = PeerNetwork(
             self.node_id,
-            config.cluster.name,
+            name,
             self._voters[self.node_id],
             self._voters,
             on_messages=self._host.deliver,
@@ -201,9 +218,9 @@ class Node:
             admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._changes.ring(),
             who=Who(
-                config.cluster.name,
+                name,
                 self.node_id,
-                peers,
+                frozenset(members) - {self.node_id},
                 self._disk.identity.incarnation,
                 members,
                 self._view.incarnation,
@@ -215,11 +232,9 @@ class Node:
         self._host.on_fetch = self._fetch
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed
-        self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
-        self._replicas.on_input = self._loop.wake
-        self._replicas.on_failed = self._failed
-        self._drain = Drain(self.node_id, self._host, self._network, self._changes)
-        self._compose_monitoring()
+
+    def _compose_listeners(self, clock: _Monotonic) -> None:
+        """Where clients come in."""
         administration = Administration(
             self.node_id,
             self._metadata,
@@ -232,13 +247,9 @@ class Node:
             self._health,
             self._replicas.states,
         )
-        for section in config.listener:
+        for section in self.config.listener:
             self._listeners.append(self._listener(section, administration))
         self._replicas.on_assign = Assigner(self._listeners[0].broker, clock.monotonic).assign
-        self._view.on_change(self._changes.ring)
-        self._changes.subscribe(self._replicas.reconcile)
-        self._changes.subscribe(self._network.registrations_changed)
-        self._changes.ring()
 
     def _compose_monitoring(self) -> None:
         parts = NodeParts(
