@@ -19,7 +19,7 @@ def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callab
 @pytest.fixture
 async def node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[SingleNode]:
     """One node with a log `trades` of one partition and a log `wide` of four. No test may have met a bug."""
-    single = await SingleNode(tmp_path / "data").start()
+    single = await SingleNode(tmp_path / "data", group_full="refuse").start()
     await single.create("trades", 1)
     await single.create("wide", 4)
     yield single

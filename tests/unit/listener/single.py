@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.raft import Host, RaftOptions
+from node.assignment import Assigner
 from node.gateway import RemotePartition
 from node.listener import AdminError, AmqpAddress, Listener, ListenerConfig, LogView
 from node.loop import TurnLoop
@@ -45,6 +46,7 @@ class SingleNode:
         self.remotes: dict[tuple[str, str], PartitionHandle] = {}
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
         self.listener = Listener(self, self.config)
+        self._assigner = Assigner(self, time.monotonic)
         self.errors: list[BaseException] = []
         self._dirty: dict[PartitionReplica, None] = {}
         self._subscribers: list[Callable[[], None]] = []
@@ -88,6 +90,7 @@ class SingleNode:
         ready = asyncio.Event()
         replica.on_role_change = lambda r: ready.set() if r.is_leader else None
         replica.bind(self.host.open_group(self._groups, [1], replica))
+        replica.owning.on_assign = self._assigner.assign
         self.turns.wake()
         async with asyncio.timeout(5):
             await ready.wait()
