@@ -2,9 +2,9 @@
 
 The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still
 (L5), raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a
-majority first; nobody grants while it hears a leader, or without a memory (`readmission`); a term that is over is
-answered, or a member with a higher term could never come back (L4); only the leader's own order (`TimeoutNow`)
-overrides loyalty.
+majority first; nobody grants while it hears a leader, or without a memory (`readmission` has the one exception); a term
+that is over is answered, or a member with a higher term could never come back (L4); only the leader's own order
+(`TimeoutNow`) overrides loyalty.
 
 A broken connection to the leader's node is evidence, not proof: it shortens the wait before asking, and the
 question itself is harmless. Pre-votes change nothing on the disk of anyone.
@@ -24,7 +24,8 @@ from cluster.raft.journal import Journal
 from cluster.raft.messages import Stamp
 from cluster.raft.names import CANDIDATE, FOLLOWER, LEADER
 from cluster.raft.options import RaftOptions
-from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
+from cluster.raft.readmission import may_grant
 
 CAMPAIGN_RETRY_FACTORS = (2.0, 4.0)
 """With a leader known to be gone, a lost election is repeated after this many times `suspicion_max_s`."""
@@ -140,6 +141,15 @@ class Election:
 
     # ---- answering
 
+    @property
+    def may_grant(self) -> bool:
+        return may_grant(len(self._peers), mute=self._journal.mute)
+
+    def judged_by(self, request: VoteRequest) -> tuple[int, int]:
+        """(term, index) of the candidate's last entry. What a mute member has beyond it was never committed."""
+        last, own = (request.last_term, request.last_index), (self._journal.last_term, self._journal.last)
+        return max(last, own) if self._journal.mute else last
+
     def is_loyal(self, now: float) -> bool:
         """This member leads, or heard the leader within the shortest time after which anyone may doubt it."""
         return self.core.state == LEADER or now - self._heard_at < self._options.election_min_s
@@ -151,7 +161,7 @@ class Election:
             return
         own = (self._journal.last_term, self._journal.last)
         just_voted = now - self._voted_at < self._options.suspicion_max_s
-        if self._journal.mute or self.is_loyal(now) or just_voted or (request.last_term, request.last_index) < own:
+        if not self.may_grant or self.is_loyal(now) or just_voted or self.judged_by(request) < own:
             return
         self._emit(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
 

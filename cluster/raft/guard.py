@@ -14,7 +14,8 @@ handlers within the conditions under which it is right:
 * elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
   L4, never one alone);
 * commands are never forwarded to another member (A12, A13);
-* a member without a memory grants no vote, and is not believed to remember (`readmission`).
+* a member without a memory grants no vote (but to the only other member), and is not believed to remember
+  (`readmission`).
 
 Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
 
@@ -305,8 +306,7 @@ class Guard(Transport):
 
     def release_for(self, node: NodeId) -> tuple[int, int] | None:
         core = self.core
-        own_term_committed = core.commit_index >= (core.noop_index or 0)
-        return self.readmission.release(node, core.commit_index, own_term_committed=own_term_committed)
+        return self.readmission.release(node, core.commit_index, core.noop_index or 0)
 
     def _on_vote_request(self, member: Member, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
@@ -316,16 +316,17 @@ class Guard(Transport):
         if message.term < core.term:
             self._emit(member.id, self._stamp.stale_term(core.term))
             return
-        if self._journal.mute or (self._election.is_loyal(now) and not request.transfer):
+        if not self._election.may_grant or (self._election.is_loyal(now) and not request.transfer):
             return
         voted_before = (self._journal.term, self._journal.vote)
+        last_term, last_index = self._election.judged_by(request)
         self._deliver(
             member,
             {
                 "type": "request_vote",
                 "term": message.term,
-                "last_log_index": request.last_index,
-                "last_log_term": request.last_term,
+                "last_log_index": last_index,
+                "last_log_term": last_term,
             },
         )
         if (self._journal.term, self._journal.vote) == (message.term, member.id):

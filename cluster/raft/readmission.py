@@ -12,9 +12,29 @@ an entry that was committed with the old one's help lies at or below the leader'
 entry of T. So: the member has everything up to that index, in the leader's own words, and from then on votes in terms
 above T only: it counts as having voted for the leader in T. Then its vote is back, on disk, before it says so.
 
+Of *two* members this would never end: without the mute one's vote nobody leads again, and without its count nobody
+commits in his term. But every quorum of two includes the other member, and that one has its memory. So there a mute
+member gives its vote, and its pre-vote, to the other, and asks nothing:
+
+* no term gets a second leader: whoever leads has the vote of the member with a memory, which gives one in a term. What
+  the mute one voted before it lost its disk cannot count without that vote, in that term, given to itself; then the
+  other is in that term at least, and campaigns in greater ones only;
+* no committed entry is missing at the leader: it was on both disks, synced, before it counted, so it is on the disk
+  that is left. For the same reason the mute one compares no logs: what it has beyond the other's was never committed.
+  It may have more, since a leader may send before its own sync and lose power, and must not wait for itself then;
+* it is released when it has all that the leader had when it was elected, and what that committed since: everything that
+  was ever committed with the help of the lost disk lies there. No vote of the lost disk is waited for, by the first
+  point; and it counts as having voted in the leader's term, as everywhere.
+
+A mute member never campaigns, is not counted, and confirms nothing, in groups of two either. If both members are mute
+neither asks the other, so nobody is elected: nothing of what they had is left, and to begin anew would hide that. A
+request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
+
 A member draws a mark when it is opened; an answer or a release with another mark belongs to another life of it. Answers
 to appends sent before it was seen mute are of an earlier life too, and do not count.
 
+Rejected: votes of mute members in larger groups, if only for who has all that they have. Two of three, one of them
+mute, may be a quorum without the member that holds what was committed, or that gave the other vote of a term.
 Rejected: a majority of the others instead of all. With five members a candidate that was not asked may hold the old
 vote. Rejected: letting it vote once it has caught up. That mends forgotten entries, not forgotten votes.
 """
@@ -25,6 +45,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from cluster.raft.interfaces import NodeId
+
+
+def may_grant(others: int, *, mute: bool) -> bool:
+    """Whether a member of a group with so many others may give its vote away."""
+    return not mute or others == 1
 
 
 @dataclass(slots=True)
@@ -64,11 +89,13 @@ class Readmission:
         self._mute[node] = _Mute(mark, next_sequence, set(self._peers - {node}))
         return True
 
-    def release(self, node: NodeId, commit_index: int, *, own_term_committed: bool) -> tuple[int, int] | None:
-        """(index, mark) for the member: from this index on it may vote."""
+    def release(self, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
+        """(index, mark) for the member: from this index on it may vote. `own_from`: the leader's first entry of its
+        own term, behind all that it had when it was elected."""
         mute = self._mute.get(node)
-        if mute is None or mute.missing or not own_term_committed:
+        of_two = len(self._peers) == 1
+        if mute is None or mute.missing or (commit_index < own_from and not of_two):
             return None
         if not mute.index:
-            mute.index = commit_index
+            mute.index = max(commit_index, own_from)
         return mute.index, mute.mark

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from cluster.raft import Discarded, Group, NodeId, RaftMessage, RaftOptions, StateDamaged
+from cluster.raft import Discarded, Group, NodeId, RaftMessage, RaftOptions, StateDamaged, election
 from cluster.raft.core import Member
 from cluster.raft.election import Election
 from cluster.raft.guard import Guard
@@ -16,7 +16,7 @@ from cluster.raft.handover import Handover
 from cluster.raft.journal import Journal
 from cluster.raft.progress import Progress
 from cluster.raft.proposals import Proposals
-from cluster.raft.raft_pb2 import AppendEntries
+from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.readmission import Readmission
 from cluster.raft.reads import ReadDone
 
@@ -244,4 +244,41 @@ def checkpoint_not_verified() -> Iterator[None]:
 def votes_while_mute() -> Iterator[None]:
     """A member that lost its memory counts at once."""
     with mock.patch.object(Readmission, "is_mute", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
+def mute_votes_in_any_group() -> Iterator[None]:
+    """A member that lost its memory votes for others also where there are more than two."""
+    with mock.patch.object(election, "may_grant", return_value=True):
+        yield
+
+
+@contextlib.contextmanager
+def mute_of_two_grants_nothing() -> Iterator[None]:
+    """A member that lost its memory votes for nobody, also where there is only one other."""
+    with mock.patch.object(election, "may_grant", lambda others, *, mute: not mute):
+        yield
+
+
+@contextlib.contextmanager
+def mute_of_two_compares_logs() -> Iterator[None]:
+    """A member that lost its memory refuses a candidate that has less than it has been sent since."""
+
+    def judged_by(self: Election, request: VoteRequest) -> tuple[int, int]:
+        return request.last_term, request.last_index
+
+    with mock.patch.object(Election, "judged_by", judged_by):
+        yield
+
+
+@contextlib.contextmanager
+def of_two_released_too_soon() -> Iterator[None]:
+    """Of two, the vote comes back with what the leader *knows* to be committed, before its own term has begun."""
+    release = Readmission.release
+
+    def too_soon(readmission: Readmission, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
+        return release(readmission, node, commit_index, min(commit_index, own_from))
+
+    with mock.patch.object(Readmission, "release", too_soon):
         yield

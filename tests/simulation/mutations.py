@@ -52,6 +52,8 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "requests-not-remembered": Mutation(holes_state.requests_not_remembered, rich.as_drawn),
     "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, rich.as_drawn),
     "replaced-member-votes": Mutation(holes_state.replaced_member_votes, rich.replacing),
+    "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, rich.replacing),
+    "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, rich.replacing_of_two),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, rich.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, rich.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, rich.replacing),
@@ -88,4 +90,9 @@ BY_SCRIPTS: dict[str, ScriptMutation] = {
     "every-reset-counts": ScriptMutation(holes_raft.every_reset_counts, "late-rejection"),
     "success-moves-back": ScriptMutation(holes_raft.success_moves_back, "success-repeats-nothing"),
     "votes-while-mute": ScriptMutation(holes_raft.votes_while_mute, "wiped-member"),
+    "mute-of-two-grants-nothing": ScriptMutation(holes_raft.mute_of_two_grants_nothing, "wiped-member-of-two"),
+    "mute-of-two-compares-logs": ScriptMutation(
+        holes_raft.mute_of_two_compares_logs, "wiped-member-of-two-with-more-than-the-other"
+    ),
+    "of-two-released-too-soon": ScriptMutation(holes_raft.of_two_released_too_soon, "wiped-members-of-two-in-turn"),
 }

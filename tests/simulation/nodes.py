@@ -209,10 +209,10 @@ class SimNode:
             self.schedule.count("readmitted")
 
     def _votes(self) -> bool:
-        return all(self.counts(group) for group in self.host.groups.values() if len(group.members) > 2)
+        return all(self.counts(group) for group in self.host.groups.values())
 
     def counts(self, group: Group) -> bool:
-        """As a voter. Of two members, one without a memory waits for ever, and a group of one needs nobody's leave."""
+        """As a voter. A group of one needs nobody's leave."""
         return len(group.members) == 1 or group.has_vote(self.id)
 
     def must_refuse(self) -> None:

@@ -41,6 +41,11 @@ def replacing(plan: Plan) -> Plan:
     return plan.varied(weights=weights, logs=(LogPlan(1, 3, 600),), options=options, upkeep_every_s=0.3)
 
 
+def replacing_of_two(plan: Plan) -> Plan:
+    """The same, and partitions have two replicas."""
+    return replacing(plan).varied(logs=(LogPlan(2, 2, 600),))
+
+
 def alone(plan: Plan) -> Plan:
     """Power is lost often, and partitions have one replica."""
     return crashing(plan).varied(logs=(LogPlan(1, 1, 0),))

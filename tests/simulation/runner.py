@@ -33,6 +33,7 @@ KINDS: dict[str, Kind] = {
     "crashing": Kind(rich.crashing),
     "on-files": Kind(rich.on_files),
     "replacing": Kind(rich.replacing),
+    "replacing-of-two": Kind(rich.replacing_of_two),
     "impatient": Kind(rich.impatient),
     "bare-library": Kind(rich.bare, rich.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(rich.bare_fifo, rich.library_random, RawNode, RawLoad),
