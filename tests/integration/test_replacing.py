@@ -33,8 +33,8 @@ def empty(cluster: Cluster, node: int) -> None:
 
 
 def holdfast(cluster: Cluster, *arguments: str) -> dict[str, Any]:
-    """The command line, as an operator uses it."""
-    server = cluster.address(cluster.running[0])
+    """The command line, as an operator uses it. Not asked of the node that it is about."""
+    server = cluster.address(next(node for node in cluster.running if str(node) not in arguments))
     command = [sys.executable, "-m", "holdfast.cli", *arguments, "--server", server, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,7 +43,7 @@ def holdfast(cluster: Cluster, *arguments: str) -> dict[str, Any]:
 
 def readmit(cluster: Cluster, node: int) -> None:
     """Once another node has refused it."""
-    asked = cluster.running[0]
+    asked = cluster.other_than(node)
     wait_until(lambda: f"node readmit {node}" in cluster.log(asked), "the refusal of the node without its data")
     assert holdfast(cluster, "node", "readmit", str(node))["node"] == node
     cluster.wait_ready(node)
