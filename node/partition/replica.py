@@ -315,9 +315,9 @@ class PartitionReplica:
 
     def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> LocalReader:
         """That this node believes it leads is enough. Only what is committed is read, and none of it is passed over, so
-        a leader that has not applied everything yet, or was deposed, delivers late and never wrongly: a reader behind
-        the place to begin at waits there. What must not be old is asked of `info` before, which a majority confirms:
-        where `@latest` is, and how far a drain goes. An owner's reader needs the claims of earlier leaders (`ready`)."""
+        a leader that has not applied everything yet, or was deposed, delivers late and never wrongly: a reader that is
+        to begin beyond its end waits there. What must not be old is asked of `info` before, which a majority confirms:
+        where `@latest` is, and how far a drain goes. An owner's reader needs the claims of earlier leaders."""
         after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
         reader = LocalReader(self, self.seek(start), after_ms, wake)
         if self._closed is not None:
