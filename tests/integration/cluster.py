@@ -117,6 +117,7 @@ class Cluster:
             data_dir = self.settings.data_dirs.get(number, home / "data")
             self.nodes[number] = NodeFiles(number, home, f"127.0.0.1:{next(ports)}", amqp, data_dir)
         self._handed_out: dict[str, Mapping[int, str]] = {}
+        self._dialled: Mapping[tuple[int, int], str] = {}
         self._write_configs()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="admin-of-" + self.name, daemon=True)
@@ -130,6 +131,12 @@ class Cluster:
         """Clients of this listener are told these addresses of the nodes. Before the nodes start."""
         assert not self.running, "a node reads its configuration when it starts"
         self._handed_out[listener] = addresses
+        self._write_configs()
+
+    def dial(self, addresses: Mapping[tuple[int, int], str]) -> None:
+        """The first node of a pair reaches the second at this address. Before the nodes start."""
+        assert not self.running, "a node reads its configuration when it starts"
+        self._dialled = addresses
         self._write_configs()
 
     def _toml(self, node: NodeFiles) -> str:
@@ -150,7 +157,8 @@ class Cluster:
     def _found_by(self, node: NodeFiles) -> list[str]:
         named = f"[cluster]\nname = {json.dumps(self.name)}"
         if not self.settings.zookeeper:
-            peers = ", ".join(f'{{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.nodes.values())
+            reached = {peer.id: self._dialled.get((node.id, peer.id), peer.rpc) for peer in self.nodes.values()}
+            peers = ", ".join(f'{{ id = {peer}, address = "{address}" }}' for peer, address in reached.items())
             return [f"{named}\npeers = [{peers}]"]
         section = f'hosts = ["{self.settings.zookeeper}"]\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0'
         return [
