@@ -40,6 +40,7 @@ from holdfast.client.info import PartitionInfo
 from holdfast.client.lane import ProducerStats
 from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ConsumerOptions, ProducerOptions
+from holdfast.client.ownership import ZooKeeperOwnership
 from holdfast.client.producer import ProducerClient
 from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 from holdfast.client.start import Start
@@ -84,6 +85,7 @@ __all__ = [
     "UnreachableError",
     "UnsupportedError",
     "ZooKeeperLogin",
+    "ZooKeeperOwnership",
     "encode_event",
     "find_servers",
 ]

@@ -15,32 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from holdfast.client.errors import ConfigurationError, UnreachableError
+from holdfast.client.zookeeper import SCHEME, Place, ZooKeeperLogin, end_client, make_client, parse_url
 
-SCHEME = "zk://"
+__all__ = ["SCHEME", "ZooKeeperLogin", "find_servers"]
+
 FORM = "write zk://host:port,host:port/ROOT/CLUSTER, optionally with ?listener=NAME"
 KNOWN_OPTIONS = {"listener"}
-
-
-@dataclass(frozen=True)
-class ZooKeeperLogin:
-    """How to reach a ZooKeeper that asks who is there."""
-
-    auth: str = ""  # user:password
-    ca_file: str = ""  # given: TLS
-    cert_file: str = ""
-    key_file: str = ""
-
-
-@dataclass(frozen=True)
-class _Place:
-    hosts: str
-    path: str
-    listener: str
 
 
 async def find_servers(url: str, *, timeout_s: float = 10.0, login: ZooKeeperLogin | None = None) -> list[str]:
@@ -48,38 +33,26 @@ async def find_servers(url: str, *, timeout_s: float = 10.0, login: ZooKeeperLog
 
     Raises ConfigurationError (the URL, or no such cluster) or UnreachableError (worth another try).
     """
-    place = _parse(url)
+    place = parse_url(url, known_options=KNOWN_OPTIONS, what="no cluster in ZooKeeper", form=FORM)
+    if timeout_s <= 0:
+        raise ConfigurationError(f"timeout_s must be more than 0, not {timeout_s}")
     return await asyncio.to_thread(_find, place, timeout_s, login or ZooKeeperLogin())
 
 
-def _parse(url: str) -> _Place:
-    parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    options = parse_qs(parts.query)
-    if not url.startswith(SCHEME) or not parts.netloc or path.count("/") < 1 or set(options) - KNOWN_OPTIONS:
-        raise ConfigurationError(f"{url!r} names no cluster in ZooKeeper", advice=FORM)
-    return _Place(parts.netloc, path, options.get("listener", ["default"])[0])
-
-
-def _find(place: _Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
+def _find(place: Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
+    client = make_client(place.hosts, login, timeout_s)
     # Imported here: most clients never need it, and it takes a quarter of the time in which they start.
-    from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
     from kazoo.handlers.threading import KazooTimeoutError
 
-    client = KazooClient(
-        place.hosts,
-        timeout=timeout_s,
-        auth_data=[("digest", login.auth)] if login.auth else None,
-        use_ssl=bool(login.ca_file),
-        ca=login.ca_file or None,
-        certfile=login.cert_file or None,
-        keyfile=login.key_file or None,
-        check_hostname=bool(login.ca_file),
-    )
+    deadline_s = time.monotonic() + timeout_s
+
+    def left_s() -> float:
+        return max(0.0, deadline_s - time.monotonic())
+
     try:
         client.start(timeout=timeout_s)
-        return _addresses(client, place, timeout_s)
+        return _addresses(client, place, left_s)
     except NoNodeError:
         raise ConfigurationError(
             f"ZooKeeper at {place.hosts} knows no cluster {place.path}", advice="correct the path; " + FORM
@@ -96,35 +69,35 @@ def _find(place: _Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
             advice="check the address and that a majority of its servers is up; or give --server host:port of a node",
         ) from error
     finally:
-        client.stop()
-        client.close()
+        end_client(client)
 
 
-def _addresses(client: Any, place: _Place, timeout_s: float) -> list[str]:
+def _addresses(client: Any, place: Place, left_s: Callable[[], float]) -> list[str]:
     from kazoo.exceptions import NoNodeError
 
     found: list[str] = []
+    wanted = place.options.get("listener", "default")
     others: set[str] = set()
-    for name in client.get_children_async(f"{place.path}/nodes").get(timeout=timeout_s):
+    for name in client.get_children_async(f"{place.path}/nodes").get(timeout=left_s()):
         try:
-            data, _ = client.get_async(f"{place.path}/nodes/{name}").get(timeout=timeout_s)
+            data, _ = client.get_async(f"{place.path}/nodes/{name}").get(timeout=left_s())
             listeners = json.loads(data)["listeners"]
         except NoNodeError:
             continue  # it has just gone
         except (ValueError, KeyError, TypeError):
             continue  # not written by a node
         others |= set(listeners)
-        if place.listener in listeners:
-            found.append(str(listeners[place.listener]))
-    return _at_least_one(found, others, place)
+        if wanted in listeners:
+            found.append(str(listeners[wanted]))
+    return _at_least_one(found, others, place, wanted)
 
 
-def _at_least_one(found: list[str], others: set[str], place: _Place) -> list[str]:
+def _at_least_one(found: list[str], others: set[str], place: Place, wanted: str) -> list[str]:
     if found:
         return found
     if others:
         known = ", ".join(sorted(others))
-        raise ConfigurationError(f"no node of {place.path} has a listener {place.listener!r}", advice=f"use {known}")
+        raise ConfigurationError(f"no node of {place.path} has a listener {wanted!r}", advice=f"use {known}")
     raise UnreachableError(
         f"no node of {place.path} is registered in ZooKeeper now",
         advice="start the cluster's nodes, or see in their logs why they do not register; then try again",

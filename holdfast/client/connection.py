@@ -164,15 +164,17 @@ class Connection(asyncio.Protocol):
         dynamic: bool = False,
         name: str | None = None,
         properties: Mapping[str, Any] | None = None,
+        for_good: bool = True,
     ) -> Receiver:
         """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
-        a member of a group says of itself."""
+        a member of a group says of itself. `for_good`: see `ClientLink`."""
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
         said = {**_partition_property(partition), **(properties or {})}
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
         receiver = Receiver(self, link, owner, _name(address, partition))
+        receiver.for_good = for_good
         await self._attached(receiver, bound_s)
         granted = getattr(link.remote_source, "filter", None) or {}
         if wanted and not granted:

@@ -21,8 +21,10 @@ from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastErro
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.groups import Callback, Members, container_id
 from holdfast.client.info import read_complete_info, read_info
+from holdfast.client.leased import LeasedMembers
 from holdfast.client.network import Network
 from holdfast.client.options import ConsumerOptions
+from holdfast.client.ownership import ZooKeeperOwnership
 from holdfast.client.reader import PartitionReader
 from holdfast.client.start import Start
 
@@ -46,6 +48,7 @@ class ConsumerClient:
         epoch: int | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
+        ownership: ZooKeeperOwnership | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         """`start`: one for all partitions, or one for each by name. Without it: only what comes from now on.
@@ -53,11 +56,13 @@ class ConsumerClient:
         `group`: read in its name, from where it stands; `start` counts where it stands nowhere yet. Without
         `partitions` the nodes share them out among the members; with them, each is claimed, with `epoch` if one is
         given. The callbacks hear of each partition: before its first event, and when it is not ours any more.
+        `ownership`: the members share the partitions out among themselves through ZooKeeper instead.
         """
         self.log = log
         self.options = options or ConsumerOptions()
         self.options.check()
         _check_group(group, epoch, partitions, start, self.options, on_assigned or on_revoked)
+        _check_ownership(ownership, group, partitions)
         if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
             named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
             self.options = replace(self.options, network=named)
@@ -69,11 +74,17 @@ class ConsumerClient:
         self._something = asyncio.Event()
         self._error: HoldfastError | None = None
         self._closed = False
+        self.in_hands: PartitionReader | None = None  # whose events the program works on
         self._members: Members | None = None
-        if group is not None:
+        if group is not None and ownership is not None:
+            self._members = LeasedMembers(
+                self, self._network, group, self._start, on_assigned, on_revoked, ownership
+            )
+        elif group is not None:
             self._members = Members(
                 self, self._network, group, epoch, partitions, self._start, on_assigned, on_revoked
             )
+        if self._members is not None:
             self._readers = self._members.readers
 
     # ---------------------------------------------------------------- life
@@ -140,6 +151,11 @@ class ConsumerClient:
         """The partitions that are read, each with the number of its claim (0 without a group)."""
         return {reader.partition: getattr(reader, "claim", 0) for reader in self._reading}
 
+    @property
+    def epochs(self) -> dict[str, int]:
+        """The partitions that are read for the group, each with the epoch of its claim."""
+        return {reader.partition: getattr(reader, "epoch", 0) for reader in self._reading}
+
     async def commit(self, event: ReceivedEvent | None = None) -> dict[str, str]:
         """Let the group go on behind this event; without one, behind all that was handed out. Where it stands then, by
         partition. Raises OwnershipLostError when another member has the partition by now."""
@@ -203,15 +219,10 @@ class ConsumerClient:
         """The next events, all of one partition. `[]`: the timeout passed, or the end was reached (see `at_end`)."""
         if max_events < 1:
             raise ConfigurationError(f"max_events must be at least 1, not {max_events}")
+        self._came_for_more()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._arrived and not self.at_end:
-                    if self._error is not None:
-                        raise self._error
-                    if self._closed:
-                        raise ClosedError("the consumer was closed")
-                    self._something.clear()
-                    await self._something.wait()
+                await self._until_something()
         except TimeoutError:
             return []
         if not self._arrived:
@@ -221,7 +232,27 @@ class ConsumerClient:
             self._arrived.appendleft((reader, events[max_events:]))
             events = events[:max_events]
         reader.take(events)
+        self.in_hands = reader
         return events
+
+    async def _until_something(self) -> None:
+        """Until there are events that may be handed out, or the end is reached."""
+        while True:
+            while not self._arrived and not self.at_end:
+                if self._error is not None:
+                    raise self._error
+                if self._closed:
+                    raise ClosedError("the consumer was closed")
+                self._something.clear()
+                await self._something.wait()
+            if self._members is None or not self._members.in_doubt:
+                return
+            await self._members.prove()
+
+    def _came_for_more(self) -> None:
+        self.in_hands = None  # who asks for more is done with what it was given
+        if self._members is not None:
+            self._members.progressed()
 
     @property
     def at_end(self) -> bool:
@@ -285,3 +316,18 @@ def _check_group(
         raise ConfigurationError("a group's members do not know their partitions beforehand: one start for all")
     if options.until_end:
         raise ConfigurationError("a group reads on: until_end is for consumers of their own")
+
+
+def _check_ownership(
+    ownership: ZooKeeperOwnership | None, group: str | None, partitions: Sequence[str] | None
+) -> None:
+    if ownership is None:
+        return
+    if not isinstance(ownership, ZooKeeperOwnership):
+        raise ConfigurationError(f"ownership is a ZooKeeperOwnership, not {ownership!r}")
+    if group is None or partitions is not None:
+        raise ConfigurationError(
+            "with ownership the members of a group share all partitions out",
+            advice="give group=, and neither partitions= nor epoch=",
+        )
+    ownership.check()

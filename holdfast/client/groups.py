@@ -58,11 +58,13 @@ def container_id() -> str:
 class GroupReader(PartitionReader):
     """One link of a member, and the partition that it has, if any."""
 
+    for_good = True  # the end of its link may return the epoch to 0
+
     def __init__(self, members: Members, name: str, wanted: str | None, start: Start) -> None:
         nowhere = PartitionInfo(wanted or "", None, None, None, True, {})
         super().__init__(members.consumer, members.network, nowhere, start)
         self.name = name
-        self.claim = 0
+        self.claim = self.epoch = 0
         self.committed: str | None = None
         self.owns = False  # a link is open
         self.closing = False  # the program is being told that the partition is gone
@@ -83,7 +85,7 @@ class GroupReader(PartitionReader):
                 self._receiver = await self._attached(hint)
                 await self._take_over(self._receiver)
             except HoldfastError as error:
-                self._consumer.fail(error)
+                await self._failed(error)
                 return
             self.links_opened += 1
             self.grant()
@@ -94,6 +96,14 @@ class GroupReader(PartitionReader):
             if self.taken is not None:
                 backoff.reset()
             await backoff.wait()
+
+    async def _failed(self, error: HoldfastError) -> None:
+        """There is no link, and none will come."""
+        self._consumer.fail(error)
+
+    def _said(self) -> dict[str, Any]:
+        """What the node is told of us at the attach."""
+        return self._members.properties()
 
     # ---------------------------------------------------------------- getting a partition
 
@@ -110,7 +120,6 @@ class GroupReader(PartitionReader):
             attaching.cancel()
 
     async def _attach(self, hint: HoldfastError | None) -> Receiver:
-        said = self._members.properties()
         timeout_s = self._consumer.options.reconnect_timeout_s
         while True:
             try:
@@ -122,8 +131,9 @@ class GroupReader(PartitionReader):
                     deadline_s=asyncio.get_running_loop().time() + timeout_s,
                     hint=hint,
                     name=self.name,
-                    properties=said,
+                    properties=self._said(),
                     attach_bound_s=timeout_s,
+                    for_good=self.for_good,
                 )
             except TimeoutExpiredError:
                 if self._wanted is not None:
@@ -144,6 +154,7 @@ class GroupReader(PartitionReader):
             self.committed = None if position is None else str(position)
             self._begin = self._fallback if position is None else Start.after(str(position))
             self._read = DeliveryReader(self.partition)
+        self.epoch = int(told.get(wire.LINK_EPOCH) or 0)
         self.claim, self._doubt, self._skip, self._buffered = int(claim), None, self.taken, 0
         self.owns = True
         if not continued:
@@ -162,6 +173,11 @@ class GroupReader(PartitionReader):
         super().on_transfers(payloads[fresh:])
 
     # ---------------------------------------------------------------- losing it
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """At once, not when our task has its turn: nothing of it is handed out any more."""
+        self._consumer.drop(self)
+        super().on_closed(error)
 
     async def _lost(self, why: HoldfastError | None) -> bool:
         """True: this link is not needed any more."""
@@ -211,6 +227,17 @@ class Members:
         self._names = 0
 
     @property
+    def in_doubt(self) -> bool:
+        """What was received may not be handed out before `prove` has asked whose it is."""
+        return False
+
+    async def prove(self) -> None:
+        """See `in_doubt`."""
+
+    def progressed(self) -> None:
+        """The program came for more, or has committed something."""
+
+    @property
     def owning(self) -> list[GroupReader]:
         return [reader for reader in self._own if reader.has_partition]
 
@@ -238,14 +265,14 @@ class Members:
     async def assigned(self, reader: GroupReader) -> None:
         if self._partitions is None and not any(not one.has_partition for one in self._own):
             self._add(None)
-        await _tell(self._on_assigned, reader.partition)
+        await tell(self._on_assigned, reader.partition)
 
     async def revoked(self, reader: GroupReader, partition: str) -> None:
         """While the callback runs the partition can still be committed, unless its next owner was faster."""
         if not self._leaving:
             reader.closing = True
             try:
-                await _tell(self._on_revoked, partition)
+                await tell(self._on_revoked, partition)
             finally:
                 reader.closing = False
 
@@ -262,7 +289,7 @@ class Members:
             return
         self._leaving = True
         for reader in self.owning:
-            await _tell(self._on_revoked, reader.partition)
+            await tell(self._on_revoked, reader.partition)
 
     # ---------------------------------------------------------------- positions
 
@@ -301,9 +328,10 @@ class Members:
             raise
         if reader.claim == claim and reader.partition == partition:
             reader.committed = offset
+            self.progressed()
 
 
-async def _tell(callback: Callback | None, partition: str) -> None:
+async def tell(callback: Callback | None, partition: str) -> None:
     if callback is not None:
         done = callback(partition)
         if inspect.isawaitable(done):

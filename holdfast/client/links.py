@@ -52,6 +52,7 @@ class ClientLink:
     def __init__(self, connection: LinkHost, link: Any, owner: Any, what: str) -> None:
         self._connection, self.link, self.owner, self.what = connection, link, owner, what
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.for_good = True  # closing it says that nobody comes back; False: a group's epoch outlives it
 
     @property
     def address(self) -> str | None:
@@ -64,7 +65,10 @@ class ClientLink:
 
     def abandon(self) -> None:
         self._connection.forget(self.link)
-        self.link.close()
+        if self.for_good:
+            self.link.close()
+        else:
+            self.link.detach()
         self._connection.flush_soon()
 
     def ended(self, error: HoldfastError) -> None:

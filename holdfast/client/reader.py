@@ -30,6 +30,7 @@ class Reading(Protocol):
 
     log: str
     options: ConsumerOptions
+    in_hands: PartitionReader | None  # whose events the program works on
 
     def deliver(self, reader: PartitionReader, events: list[ReceivedEvent]) -> None: ...
     def drop(self, reader: PartitionReader) -> None: ...

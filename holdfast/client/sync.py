@@ -29,6 +29,7 @@ from holdfast.client.info import PartitionInfo
 from holdfast.client.lane import ProducerStats
 from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ConsumerOptions, ProducerOptions
+from holdfast.client.ownership import ZooKeeperOwnership
 from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
 from holdfast.client.start import Start
 
@@ -232,6 +233,7 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
         epoch: int | None = None,
         on_assigned: Callable[[str], None] | None = None,
         on_revoked: Callable[[str], None] | None = None,
+        ownership: ZooKeeperOwnership | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         super().__init__(
@@ -244,6 +246,7 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
                 epoch=epoch,
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
+                ownership=ownership,
                 options=options,
             ),
             f"consumer of {log}",
@@ -278,6 +281,10 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
     @property
     def assignment(self) -> dict[str, int]:
         return self._client.assignment
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        return self._client.epochs
 
     def commit(self, event: ReceivedEvent | None = None) -> dict[str, str]:
         return self._run(lambda client: client.commit(event))
