@@ -1,24 +1,26 @@
 """One member of a group, as a process that a test may kill: reads, commits, and writes down what it saw.
 
 Each fact is one line, written in one piece before anything else happens, so that what was seen is known of a process
-that was killed right afterwards.
+that was killed right afterwards. It leaves the group on SIGTERM.
+
+    python -m tests.integration.group_member [--ownership zk://... --session-s S] [--work-s S]
+        HISTORY WHO LOG GROUP SERVER...
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import ctypes
 import json
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from holdfast.client import ConsumerClient, ConsumerOptions, OwnershipLostError, Start
+from holdfast.client import ConsumerClient, ConsumerOptions, OwnershipLostError, Start, ZooKeeperOwnership
 
 PR_SET_PDEATHSIG = 1
 
@@ -33,13 +35,28 @@ class Notes:
         os.write(self._file, json.dumps(fact).encode() + b"\n")
 
 
-async def read(servers: list[str], log: str, group: str, notes: Notes) -> None:
+async def read(given: argparse.Namespace, notes: Notes) -> None:
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     options = ConsumerOptions(prefetch=200, reconnect_timeout_s=60.0)
-    consumer = ConsumerClient(servers, log, group=group, start=Start.earliest(), options=options)
+    ownership = None
+    if given.ownership:
+        ownership = ZooKeeperOwnership(given.ownership, session_timeout_s=given.session_s, settle_s=0.3)
+
+    def assigned(partition: str) -> None:
+        notes.write("assigned", partition=partition, epoch=consumer.epochs[partition])
+
+    def revoked(partition: str) -> None:
+        notes.write("revoked", partition=partition)
+
+    consumer = ConsumerClient(
+        given.servers, given.log, group=given.group, start=Start.earliest(),
+        on_assigned=assigned, on_revoked=revoked, ownership=ownership, options=options,
+    )  # fmt: skip
     claims: dict[str, int] = {}
     async with consumer:
         notes.write("ready")
-        while True:
+        while not stopping.is_set():
             events = await consumer.receive(max_events=100, timeout_s=1.0)
             if not events:
                 continue
@@ -48,10 +65,12 @@ async def read(servers: list[str], log: str, group: str, notes: Notes) -> None:
             offsets = [int(event.offset, 16) for event in events]
             for first, last in _runs(offsets):
                 notes.write("got", partition=partition, claim=claims[partition], first=first, last=last)
-            await asyncio.sleep(random.uniform(0.0, 0.02))  # the work
-            with suppress(OwnershipLostError):
+            await asyncio.sleep(random.uniform(0.0, given.work_s))  # the work
+            try:
                 for name, offset in (await consumer.commit(events[-1])).items():
                     notes.write("committed", partition=name, claim=claims[name], last=int(offset, 16))
+            except OwnershipLostError:
+                notes.write("refused", partition=partition, claim=claims[partition])
 
 
 def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
@@ -67,5 +86,12 @@ def _runs(offsets: list[int]) -> Iterator[tuple[int, int]]:
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    path, who, log, group, *servers = sys.argv[1:]
-    asyncio.run(read(servers, log, group, Notes(path, who)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ownership", default="")
+    parser.add_argument("--session-s", type=float, default=2.0)
+    parser.add_argument("--work-s", type=float, default=0.02)
+    for name in ("path", "who", "log", "group"):
+        parser.add_argument(name)
+    parser.add_argument("servers", nargs="+")
+    given = parser.parse_args()
+    asyncio.run(read(given, Notes(given.path, given.who)))

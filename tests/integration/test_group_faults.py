@@ -29,13 +29,14 @@ PARTITIONS = 10
 MEMBERS = 12
 EVENTS_A_TICK, TICK_S = 40, 0.05
 GROUP = "workers"
+LEAVE_WITHIN_S = 30.0
 
 
 class Publisher:
     """Adds events to all partitions until it is told to stop."""
 
-    def __init__(self, servers: list[str], log: str) -> None:
-        self._servers, self._log = servers, log
+    def __init__(self, servers: list[str], log: str, partitions: int = PARTITIONS) -> None:
+        self._servers, self._log, self._partitions = servers, log, partitions
         self._stop = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="publisher", daemon=True)
@@ -48,7 +49,7 @@ class Publisher:
                 while not self._stop.wait(TICK_S):
                     for _ in range(EVENTS_A_TICK):
                         turn += 1
-                        producer.send(b"x" * 100, partition=str(turn % PARTITIONS))
+                        producer.send(b"x" * 100, partition=str(turn % self._partitions))
                     try:
                         producer.flush()
                     except HoldfastError as error:  # what is there counts, not what was wanted
@@ -66,28 +67,34 @@ class Publisher:
 
 
 class Group:
-    """Twelve processes; one that is killed has a successor with another name."""
+    """Processes; one that is killed has a successor with another name. `more`: their options."""
 
-    def __init__(self, servers: list[str], log: str, directory: Path) -> None:
-        self._servers, self._log, self._directory = servers, log, directory
+    def __init__(self, servers: list[str], log: str, directory: Path, *more: str) -> None:
+        self._servers, self._log, self._directory, self._more = servers, log, directory, more
         self.path = directory / "history"
         self.path.touch()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.lives = 0
 
-    def add(self) -> None:
+    def add(self) -> str:
         self.lives += 1
         who = f"m{self.lives}"
-        program = [sys.executable, "-m", "tests.integration.group_member", str(self.path), who, self._log, GROUP]
+        program = [sys.executable, "-m", "tests.integration.group_member", *self._more]
+        given = [str(self.path), who, self._log, GROUP, *self._servers]
         with (self._directory / f"{who}.log").open("wb") as log:
-            self.running[who] = subprocess.Popen(
-                [*program, *self._servers], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+            self.running[who] = subprocess.Popen([*program, *given], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return who
 
     def kill(self, who: str) -> None:
         process = self.running.pop(who)
         process.kill()
         process.wait()
+
+    def dismiss(self, who: str) -> None:
+        """It is asked to leave."""
+        process = self.running.pop(who)
+        process.terminate()
+        assert process.wait(LEAVE_WITHIN_S) == 0, (self._directory / f"{who}.log").read_text()
 
     def end(self) -> None:
         for who in list(self.running):
@@ -111,8 +118,8 @@ class Group:
 def group(tmp_path: Path) -> object:
     made: list[Group] = []
 
-    def make(servers: list[str], log: str) -> Group:
-        made.append(Group(servers, log, tmp_path))
+    def make(servers: list[str], log: str, *more: str) -> Group:
+        made.append(Group(servers, log, tmp_path, *more))
         return made[-1]
 
     yield make

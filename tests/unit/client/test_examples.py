@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import client
 from tests.unit.client.real_cluster import Nodes
+from tests.zookeeper import ZooKeeper, missing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,13 +76,27 @@ async def test_members_of_a_group_share_the_work(nodes: Nodes) -> None:
     assert "ann has got partition" in said
 
 
+@pytest.mark.skipif(bool(missing()), reason=missing())
+async def test_members_share_the_work_through_zookeeper(nodes: Nodes, tmp_path: Path) -> None:
+    zookeeper = ZooKeeper(tmp_path / "zookeeper")
+    try:
+        await asyncio.to_thread(zookeeper.start)
+        said = await run(nodes, "ownership.py", "--zookeeper", zookeeper.address)
+    finally:
+        zookeeper.kill()
+    assert "1000 jobs were read; the group is 0 behind" in said
+    assert said.count("ann gives up partition") == 4
+    assert "bob has got partition 0 with epoch 2" in said or "bob has got partition 0 with epoch 3" in said
+
+
 async def test_the_reference_names_everything_that_publishing_needs() -> None:
     reference = (EXAMPLES.parent / "docs" / "client.md").read_text()
     documented = (
         client.ProducerClient, client.EventBatch, client.DeliveryResult, client.ProducerOptions,
         client.PartitionPublishingOptions, client.PartitionPublishingProperties, client.NetworkOptions,
+        client.ZooKeeperOwnership,
     )  # fmt: skip
-    inside = {"check", "lock", "unlock", "published", "contents", "try_add", "numbered"}  # between our own classes
+    inside = {"check", "place", "lock", "unlock", "published", "contents", "try_add", "numbered"}  # our own
     for kind in documented:
         assert kind.__name__ in reference
         fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []

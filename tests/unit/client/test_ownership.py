@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from holdfast.client import AdminClient, ZooKeeperOwnership
+from holdfast.client import ZooKeeperOwnership
 from tests.unit.client.members import Member, filled, share
 from tests.unit.client.real_cluster import Nodes
 from tests.unit.listener.peer import eventually
