@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.discovery import Member
-from cluster.metadata import Coordinator, MetadataMachine, MetadataView, Rejected, register_node
+from cluster.metadata import KEPT_ENTRIES, Coordinator, MetadataMachine, MetadataView, Rejected, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, Group, Host, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
 from node.admin import Administration
@@ -184,7 +184,7 @@ class Node:
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)
-        self._metadata = self._host.open_group(METADATA_GROUP, members, machine, mute=True)
+        self._metadata = self._host.open_group(METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES)
         self._coordinator = Coordinator(
             self._metadata,
             self.node_id,

@@ -14,7 +14,7 @@ from cluster.metadata.commands import (
     register_node,
 )
 from cluster.metadata.coordinator import Coordinator, NotConfirmed
-from cluster.metadata.machine import MetadataMachine, encode_command
+from cluster.metadata.machine import KEPT_ENTRIES, MetadataMachine, encode_command
 from cluster.metadata.types import (
     CommandResult,
     ListenerAddress,
@@ -27,6 +27,7 @@ from cluster.metadata.types import (
 from cluster.metadata.view import MetadataView, describe
 
 __all__ = [
+    "KEPT_ENTRIES",
     "CommandResult",
     "Coordinator",
     "InvalidRequest",

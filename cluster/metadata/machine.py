@@ -16,6 +16,10 @@ from cluster.metadata.state import State
 from cluster.metadata.types import CommandResult, Ok, Rejected
 from cluster.raft import ENTRY_REGULAR, Batch
 
+KEPT_ENTRIES = 1000
+"""Of the log, at least, and twice as many at most while all nodes are there. Whoever was away for longer than so many
+changes is given the state instead, which is smaller than they are."""
+
 
 def encode_command(command: pb.Command) -> bytes:
     """As an entry of the group's log."""

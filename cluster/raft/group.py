@@ -44,6 +44,7 @@ from cluster.raft.reads import ReadDone, Reads
 from cluster.raft.rebuild import FetchBudget
 from cluster.raft.replication import Replication
 from cluster.raft.status import describe
+from cluster.raft.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Group:
         disk: Disk,
         budget: FetchBudget,
         draws: random.Random,
+        keep_entries: int | None,
     ) -> None:
         self.group_id = group_id
         self.members = tuple(sorted(members))
@@ -89,11 +91,7 @@ class Group:
         self._host = host
         self._options = options
         self._proposals = Proposals(self.name)
-        self._trim_to = 0
         self._led_term = 0
-        self._trim_asked = False
-        self._applied_entries = 0
-        self._applied_bytes = 0
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
         self.scheduled_at = inf
         self.closed = False
@@ -101,8 +99,8 @@ class Group:
             group_id, self.name, version, journal, machine, options, disk, budget, host.batch, draws
         )
         self._reads = Reads(self.name, len(members) - 1)
-        self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1)
-        self._restore()
+        self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
+        self._upkeep.restore()
 
     def _build_core(
         self,
@@ -112,6 +110,7 @@ class Group:
         randomness: random.Random,
         preferred: NodeId | None,
         mark: int,
+        keep_entries: int | None,
     ) -> None:
         journal, options = self._journal, self._options
         by_id = {node: Member(node) for node in self.members}
@@ -126,16 +125,12 @@ class Group:
         self._guard.core = self._election.core = self._core
         self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, append_emit)
         self._handover = Handover(self._core, journal, peers, options, preferred, self.has_vote)
+        self._upkeep = Upkeep(
+            journal, self._core, self._machine, self._guard, self._catch_up.exports, peers, options, keep_entries
+        )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
         self._election.first_wait(self._host.now, eager=eager, new=journal.term == 0)
-
-    def _restore(self) -> None:
-        """L1: the library would apply the whole log again; continue behind the checkpoint instead."""
-        index, state = self._journal.load_checkpoint()
-        self._machine.restore(index, state)
-        self._core.applied_index = index
-        self._checkpoint_index = index
 
     # ---- what others ask
 
@@ -197,18 +192,7 @@ class Group:
 
     def safe_trim_index(self) -> int:
         """Up to where every member that counts on it, as far as this node knows, can do without the log."""
-        if not self.is_leader:
-            return self.applied_index
-        for node in self._peers:
-            self._catch_up.exports.joined(node, self.match_index(node))
-        pinned = self._catch_up.exports.pinned_index(self._host.now)
-        held = [self.match_index(node) for node in self._peers if self._waits_for(node)]
-        return min([self.applied_index, *held] if pinned is None else [self.applied_index, pinned, *held])
-
-    def _waits_for(self, node: NodeId) -> bool:
-        """It was heard of not long ago, and takes what it lacks from the log. Others come back by a snapshot."""
-        silent_s = self._host.now - self._core.last_response[self._peers[node]]
-        return silent_s < self._options.trim_wait_s and not self._guard.progress[node].behind
+        return self._upkeep.safe_trim_index(self._host.now)
 
     def status(self) -> dict[str, Any]:
         return describe(self)
@@ -253,8 +237,7 @@ class Group:
     def _install(self) -> None:
         index = self._catch_up.install(self._core)
         if index is not None:
-            self._checkpoint_index = index
-            self._applied_entries = self._applied_bytes = 0
+            self._upkeep.installed(index)
             self._proposals.jumped_over(index)
 
     # ---- proposals
@@ -333,8 +316,7 @@ class Group:
             result = self._apply_one(index, term, data, batch) if data[0] == 0 else None
             core.applied_index = index
             bytes_left -= len(data)
-            self._applied_entries += 1
-            self._applied_bytes += len(data)
+            self._upkeep.applied(len(data))
             self._proposals.applied(index, term, result)
         if index < commit:
             self._host.mark_dirty(self)
@@ -370,29 +352,9 @@ class Group:
             self._host.fetch(*request)
         if now >= self._proposals.give_up_at:
             self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
-        self._maintain()
+        self._upkeep.run(now)
         self._journal.flush()
         self._notify()
-
-    def _maintain(self) -> None:
-        """Checkpoint and trim, outside of apply."""
-        options, journal = self._options, self._journal
-        trim_to = min(self._trim_to, self.safe_trim_index()) if self._trim_to > journal.base_index else 0
-        trims = trim_to > journal.base_index
-        due = self._applied_entries >= options.checkpoint_entries or self._applied_bytes >= options.checkpoint_bytes
-        if not (trims or due or self._trim_asked):
-            return
-        self._checkpoint()
-        if trims:
-            journal.trim(trim_to, self._core.applied_index)
-            self._trim_to = 0
-
-    def _checkpoint(self) -> None:
-        applied = self._core.applied_index
-        self._journal.put_checkpoint(applied, self._machine.checkpoint())
-        self._checkpoint_index = applied
-        self._trim_asked = False
-        self._applied_entries = self._applied_bytes = 0
 
     def _notify(self) -> None:
         role = (self._core.state, self._core.term, self.leader, self.ready)
@@ -448,8 +410,7 @@ class Group:
         """Ask to forget entries <= index. Done at the end of the tick, as far as it is applied here and (leader)
         held by every member. A checkpoint is in the same batch even if the entries must wait: what the machine
         forgot in that batch must not be missing from an older state."""
-        self._trim_to = max(self._trim_to, index)
-        self._trim_asked = True
+        self._upkeep.ask(index)
         self._host.mark_dirty(self)
 
     def transfer(self, node: NodeId) -> None:
@@ -469,6 +430,5 @@ class Group:
         if erase:
             self._journal.erase()
         else:
-            if self._core.applied_index > self._checkpoint_index:
-                self._checkpoint()
+            self._upkeep.close()
             self._journal.flush()

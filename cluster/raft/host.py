@@ -117,12 +117,15 @@ class Host:
         version: int = 1,
         preferred: NodeId | None = None,
         mute: bool = False,
+        keep_entries: int | None = None,
     ) -> Group:
         """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
 
         `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
         not count until the group's leader says that nothing of what it forgot matters (`readmission`). The member's
         earlier life must be over: nothing sent by it may be *asked for* any more when this one speaks.
+
+        `keep_entries`: the state is all that matters of applied entries; so many of the newest stay (`upkeep`).
         """
         if group_id in self._groups:
             raise ValueError(f"Raft group {group_id} is open already")
@@ -134,7 +137,7 @@ class Host:
         group = Group(
             group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
             random.Random(self._random.getrandbits(64)), version, preferred,
-            self._disk, self._budget, random.Random(self._random.getrandbits(64)),
+            self._disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
         )  # fmt: skip
         self._groups[group_id] = group
         for node in sorted(self._up):

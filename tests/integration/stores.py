@@ -53,3 +53,12 @@ def keys_of(cluster: Cluster, node_id: int, group: int) -> int:
             prefix = kind + group.to_bytes(8, "big")
             count += sum(1 for _ in disk.scan(prefix, prefix + b"\xff" * 9))
         return count
+
+
+def span(cluster: Cluster, node_id: int, group: int) -> tuple[int, int]:
+    """The first and the last entry of the group's log on this node."""
+    with open_store(cluster, cluster.nodes[node_id]) as disk:
+        prefix = b"e" + entries_stored_under(group, disk).to_bytes(8, "big")
+        ends = [next(disk.scan(prefix, prefix + b"\xff" * 9, reverse=reverse))[0] for reverse in (False, True)]
+        first, last = (int.from_bytes(key[-8:], "big") for key in ends)
+        return first, last

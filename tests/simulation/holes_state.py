@@ -12,6 +12,7 @@ from unittest import mock
 import msgspec
 from google.protobuf.message import DecodeError
 
+from cluster.metadata import MetadataMachine
 from cluster.metadata.state import State
 from cluster.raft import FetchReply, Group, rebuild
 from cluster.raft.host import Host
@@ -160,6 +161,19 @@ def snapshot_without_state() -> Iterator[None]:
             restore(replica, index, data)
 
     with mock.patch.object(PartitionReplica, "restore", only_at_start):
+        yield
+
+
+@contextlib.contextmanager
+def metadata_snapshot_without_state() -> Iterator[None]:
+    """The same of the metadata: who was away goes on from the nodes and logs that it knew."""
+    restore = MetadataMachine.restore
+
+    def only_at_start(machine: MetadataMachine, index: int, data: bytes | None) -> None:
+        if not machine.revision:
+            restore(machine, index, data)
+
+    with mock.patch.object(MetadataMachine, "restore", only_at_start):
         yield
 
 

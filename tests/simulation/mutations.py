@@ -54,6 +54,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "replaced-member-votes": Mutation(holes_state.replaced_member_votes, rich.replacing),
     "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, rich.replacing),
     "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, rich.replacing_of_two),
+    "metadata-snapshot-without-state": Mutation(holes_state.metadata_snapshot_without_state, rich.forgetting_metadata),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, rich.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, rich.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, rich.replacing),

@@ -139,7 +139,9 @@ class SimNode:
         self.view = MetadataView(machine)
         self.host.on_fetch = self._fetch
         wiped = self.incarnation > 1000 * self.id
-        self.metadata = self.host.open_group(METADATA_GROUP, schedule.node_ids, machine, mute=wiped)
+        self.metadata = self.host.open_group(
+            METADATA_GROUP, schedule.node_ids, machine, mute=wiped, keep_entries=schedule.plan.keep_metadata
+        )
         bell: Any = Bell(self)
         disk: Any = self.disk
         self.replicas = Replicas(
@@ -335,7 +337,7 @@ class SimNode:
             if reply.body and schedule.randomness.random() < SPOILED_PIECES:
                 at = schedule.randomness.randrange(len(reply.body))
                 reply.body = reply.body[:at] + bytes([reply.body[at] ^ 1]) + reply.body[at + 1 :]
-            schedule.count("piece")
+            schedule.count("piece" if request.group != METADATA_GROUP else "piece of metadata")
             schedule.carry(peer, self.id, lambda node: node.host.deliver_fetched(peer, reply))
 
         schedule.trace(f"{self.id} -> {peer}: fetch {request}".replace("\n", " "))

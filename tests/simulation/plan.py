@@ -51,6 +51,7 @@ class Plan:
     skew_ms: int
     core_first: bool
     rest: Rest
+    keep_metadata: int  # entries
     options: RaftOptions
 
     def varied(self, **changes: Any) -> Plan:
@@ -86,6 +87,7 @@ def draw(randomness: random.Random) -> Plan:
         core_first=randomness.random() < 0.5,
         rest=choice(("dead", "isolated", "deaf", "mute")),
         options=_options(randomness, "replicated" if replicated else "fsync"),
+        keep_metadata=choice((1, 4, 1000)),
     )
 
 

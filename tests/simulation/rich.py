@@ -41,6 +41,11 @@ def replacing(plan: Plan) -> Plan:
     return plan.varied(weights=weights, logs=(LogPlan(1, 3, 600),), options=options, upkeep_every_s=0.3)
 
 
+def forgetting_metadata(plan: Plan) -> Plan:
+    """Disks are replaced, and of the metadata's log next to nothing is kept."""
+    return replacing(plan).varied(keep_metadata=1, admin_every_s=0.7)
+
+
 def replacing_of_two(plan: Plan) -> Plan:
     """The same, and partitions have two replicas."""
     return replacing(plan).varied(logs=(LogPlan(2, 2, 600),))

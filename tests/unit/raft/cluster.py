@@ -60,7 +60,14 @@ class ListMachine:
 
 
 class Stage:
-    def __init__(self, nodes: int = 3, *, options: RaftOptions | None = None, machine: Any = ListMachine) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        options: RaftOptions | None = None,
+        machine: Any = ListMachine,
+        keep_entries: int | None = None,
+    ) -> None:
         self.clock = HandClock()
         self.options = options or RaftOptions()
         self.ids = list(range(1, nodes + 1))
@@ -75,6 +82,7 @@ class Stage:
         self.on_piece: Callable[[FetchReply], FetchReply | None] = lambda reply: reply  # spoils or loses one
         self._fetching: list[tuple[int, int, FetchRequest]] = []
         self._machine = machine
+        self._keep_entries = keep_entries
         self._arriving: list[tuple[int, int, RaftMessage]] = []
         for node in self.ids:
             self.start(node)
@@ -86,7 +94,9 @@ class Stage:
         host.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
         self.hosts[node] = host
         self.machines[node] = self._machine()
-        group = host.open_group(GROUP, self.ids, self.machines[node], preferred=preferred, mute=mute)
+        group = host.open_group(
+            GROUP, self.ids, self.machines[node], preferred=preferred, mute=mute, keep_entries=self._keep_entries
+        )
         group.on_role_change = lambda g: self.roles[node].append((g.is_leader, g.leader))
         for peer in self.ids:
             if peer != node:

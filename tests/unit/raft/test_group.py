@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftOptions
+from cluster.raft.journal import Journal
 from tests.simulation.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
 
@@ -217,6 +219,64 @@ def test_a_trimmed_log_survives_restart_and_still_replicates() -> None:
     assert {tuple(machine.applied) for machine in stage.machines.values()} == {
         tuple(b"%d" % n for n in range(20)) + (b"after",)
     }
+
+
+def lengths(stage: Stage) -> list[int]:
+    return [stage.group(node).last_index - stage.group(node).first_index + 1 for node in stage.ids]
+
+
+def test_a_group_whose_state_is_all_that_matters_keeps_its_newest_entries() -> None:
+    keep = 20
+    stage = led_by_one(keep_entries=keep)
+    longest = 0
+    for number in range(30):
+        stage.propose(1, *[f"{number}.{n}" for n in range(7)])
+        stage.run(0.05)
+        longest = max(longest, *lengths(stage))
+    assert longest <= 2 * keep + 7
+    assert min(lengths(stage)) >= keep
+    for node in stage.ids:
+        stage.stop(node)
+    for node in stage.ids:
+        stage.start(node)
+    stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready)
+    stage.run(0.1)
+    assert {len(machine.applied) for machine in stage.machines.values()} == {210}
+
+
+def test_it_waits_for_a_member_that_was_silent_for_a_moment_and_gives_others_the_state() -> None:
+    keep = 5
+    stage = led_by_one(keep_entries=keep, options=RaftOptions(trim_wait_s=1.0))
+    stage.isolate(3)
+    for number in range(60):
+        stage.propose(1, f"{number}")
+        stage.run(0.01)
+    assert stage.group(1).first_index <= stage.group(1).match_index(3) + 1
+    stage.run(1.0)
+    stage.propose(1, "and now")
+    stage.run(0.1)
+    assert lengths(stage)[0] <= 2 * keep
+    assert stage.group(1).first_index > stage.group(3).last_index + 1
+    stage.heal()
+    stage.until(lambda: len(stage.machines[3].applied) == 61)
+
+
+def test_what_it_keeps_is_not_written_out_with_every_entry() -> None:
+    """A checkpoint is the whole state: it is worth writing when many entries can go."""
+    keep, entries = 10, 100
+    stage = led_by_one(keep_entries=keep)
+    written = []
+    put = Journal.put_checkpoint
+
+    def noted(journal: Journal, index: int, state: bytes) -> None:
+        written.append(index)
+        put(journal, index, state)
+
+    with mock.patch.object(Journal, "put_checkpoint", noted):
+        for number in range(entries):
+            stage.propose(1, f"{number}")
+            stage.run(0.01)
+    assert len(stage.ids) * (entries // keep - 2) <= len(written) <= len(stage.ids) * (entries // keep)
 
 
 def test_trim_inside_apply_is_done_after_it() -> None:

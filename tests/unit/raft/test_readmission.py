@@ -162,3 +162,47 @@ def test_a_member_with_a_memory_is_never_opened_mute() -> None:
     stage.stop(3)
     stage.start(3, mute=True)
     assert stage.group(3).has_vote(3)
+
+
+def test_of_two_the_one_without_a_memory_elects_the_other() -> None:
+    stage = led_by_one(2)
+    outcomes = stage.propose(1, "a", "b")
+    stage.run(0.05)
+    assert [type(outcome) for outcome in outcomes] == [Committed] * 2
+    stage.wipe(1)  # it led, and node 2 may not have heard that all of it is committed
+    stage.until(lambda: stage.leader == 2, seconds=3.0)
+    stage.until(lambda: stage.group(1).has_vote(1))
+    assert stage.machines[1].applied == [b"a", b"b"]
+    outcomes = stage.propose(2, "c")
+    stage.run(0.1)
+    assert [type(outcome) for outcome in outcomes] == [Committed]
+    stage.wipe(2)  # what the first one got back is as good as what it had
+    stage.until(lambda: stage.leader == 1, seconds=3.0)
+    stage.until(lambda: stage.group(2).has_vote(2))
+    assert stage.machines[2].applied == [b"a", b"b", b"c"]
+
+
+def test_of_two_without_a_memory_nobody_leads() -> None:
+    stage = led_by_one(2)
+    stage.propose(1, "a")
+    stage.run(0.05)
+    stage.wipe(1)
+    stage.wipe(2)
+    stage.run(10.0)
+    assert stage.leader is None
+    assert not stage.group(1).has_vote(1)
+    assert not stage.group(2).has_vote(2)
+
+
+def test_of_four_without_a_memory_none_votes() -> None:
+    """Three of four are a majority, also without the member that has what was committed: the exception is for two."""
+    stage = led_by_one(4)
+    stage.cut = {(1, 4), (4, 1)}
+    outcomes = stage.propose(1, "a")
+    stage.run(0.05)
+    assert [type(outcome) for outcome in outcomes] == [Committed], "by nodes 1, 2 and 3"
+    stage.isolate(1)
+    stage.wipe(2)
+    stage.wipe(3)
+    stage.run(10.0)
+    assert not stage.group(4).is_leader
