@@ -6,7 +6,7 @@ the control host, and `outside`, for clients, who reach nothing else.
 
     control ---- inside 10.77.0.0/24 ---- n1, n2, n3 ---- outside 10.78.0.0/24 ---- client
 
-The rule: everything lives in namespaces with the test's own names; the machine's own network is not touched.
+The rule: the machine's own network is not touched, and nothing outlives the test, however it ends (`spaces`).
 """
 
 from __future__ import annotations
@@ -14,43 +14,38 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.integration.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
+from tests.ansible.spaces import PYTHON, Space, Switch, run
+from tests.integration.cluster import wait_until
 
 INSIDE, OUTSIDE = "10.77.0", "10.78.0"
 CONTROL = 100
 SSHD = "/usr/sbin/sshd"
-PYTHON = str(Path(sys.executable).resolve())
+BULKY = ("opt", "root", "usr", "var/lib")
+"""What is deleted of a host's disk when the test ends; the rest, logs and configuration above all, is small and stays as
+long as pytest keeps it."""
 
 
 def missing() -> str:
     """Why there can be no hosts here; empty when there can."""
     if os.geteuid() != 0:
         return "hosts are network namespaces: that needs root"
-    for program in (SSHD, "ip", "ssh", "ssh-keygen", "unshare", "logrotate"):
+    for program in (SSHD, "ip", "ssh", "ssh-keygen", "unshare", "nsenter", "logrotate"):
         if shutil.which(program) is None:
             return f"there is no {program}: scripts/system-packages.sh provision installs it"
     return ""
-
-
-def run(*command: str, quiet: bool = False) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert quiet or done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
-    return done.stdout
 
 
 class Host:
     def __init__(self, network: Network, number: int) -> None:
         self.number = number
         self.name = f"n{number}"
-        self.namespace = network.namespace(self.name)
         self.inside, self.outside = f"{INSIDE}.{number}", f"{OUTSIDE}.{number}"
         self.directory = network.directory / self.name
         self.changes = self.directory / "changes"
         self._network = network
-        self._process: subprocess.Popen[bytes] | None = None
+        self.space: Space | None = None
         for part in (self.changes, self.directory / "work", self.directory / "root"):
             part.mkdir(parents=True)
         self._prepare()
@@ -78,7 +73,7 @@ class Host:
         layers = f"lowerdir=/,upperdir={self.changes},workdir={self.directory / 'work'}"
         boot = f"""
             set -e
-            mount --make-rprivate /
+            read -r _
             mount -t overlay overlay -o {layers} {root}
             mount -t proc proc {root}/proc
             mount --rbind /dev {root}/dev
@@ -89,25 +84,27 @@ class Host:
             exec chroot {root} {PYTHON} /host_init.py {self.name}
         """
         with (self.directory / "console").open("ab") as console:
-            self._process = subprocess.Popen(
-                [PYTHON, "-c", EXEC_AND_DIE_WITH_PARENT, "ip", "netns", "exec", self.namespace,
-                 "unshare", "--mount", "--pid", "--fork", "--uts", "--kill-child=KILL", "sh", "-c", boot],
-                stdin=subprocess.DEVNULL, stdout=console, stderr=console,
-            )  # fmt: skip
+            self.space = Space(boot, console)
+        self._network.plug(self.space, self.name, self.inside, self.outside)
+        self.space.release()
         wait_until(self._answers, f"sshd of {self.name}")
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.directory / "console").read_text()
+        assert self.space is not None
+        assert self.space.alive, (self.directory / "console").read_text()
         code = f"import socket; socket.create_connection(({self.inside!r}, 22), 1).close()"
         return self._network.in_control(PYTHON, "-c", code).returncode == 0
 
     def kill(self) -> None:
         """As by pulling its plug: every process is gone at once. Its disk stays."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.space is not None:
+            self.space.end()
+            self.space = None
+
+    def discard(self) -> None:
+        """Most of its disk."""
+        for part in BULKY:
+            shutil.rmtree(self.changes / part, ignore_errors=True)
 
     def ssh(self, command: str) -> subprocess.CompletedProcess[str]:
         return self._network.in_control("ssh", *self._network.ssh_options, f"root@{self.inside}", command)
@@ -122,64 +119,41 @@ class Host:
 class Network:
     def __init__(self, directory: Path, count: int) -> None:
         self.directory = directory
-        self._prefix = f"hf{os.getpid()}x{abs(hash(str(directory))) % 1000}-"
-        self._namespaces: list[str] = []
         self.key = directory / "key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         self.known_hosts = directory / "known_hosts"
-        switch = self.namespace("switch")
-        for bridge in ("inside", "outside"):
-            run("ip", "-n", switch, "link", "add", bridge, "type", "bridge")
-            run("ip", "-n", switch, "link", "set", bridge, "up")
-        self.control, self.client = self.namespace("control"), self.namespace("client")
-        self._plug(self.control, "inside", f"{INSIDE}.{CONTROL}")
-        self._plug(self.client, "outside", f"{OUTSIDE}.{CONTROL}")
         self.hosts = [Host(self, number) for number in range(1, count + 1)]
-        for host in self.hosts:
-            self._plug(host.namespace, "inside", host.inside)
-            self._plug(host.namespace, "outside", host.outside)
         self.known_hosts.write_text("".join(f"{host.host_key}\n" for host in self.hosts))
+        self._switch = Switch(["inside", "outside"])
+        self.control, self.client = Space(), Space()
+        self.plug(self.control, "control", inside=f"{INSIDE}.{CONTROL}")
+        self.plug(self.client, "client", outside=f"{OUTSIDE}.{CONTROL}")
+        for space in (self.control, self.client):
+            space.release()
 
-    def namespace(self, name: str) -> str:
-        full = self._prefix + name
-        if full not in self._namespaces:
-            run("ip", "netns", "add", full)
-            self._namespaces.append(full)
-            run("ip", "-n", full, "link", "set", "lo", "up")
-        return full
-
-    def _plug(self, namespace: str, bridge: str, address: str) -> None:
-        switch, port = self.namespace("switch"), f"{bridge[:2]}{namespace.removeprefix(self._prefix)}"
-        run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", bridge, "netns", namespace)
-        run("ip", "-n", switch, "link", "set", port, "master", bridge, "up")
-        run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", bridge)
-        run("ip", "-n", namespace, "link", "set", bridge, "up")
+    def plug(self, space: Space, name: str, inside: str = "", outside: str = "") -> None:
+        for segment, address in (("inside", inside), ("outside", outside)):
+            if address:
+                self._switch.plug(space, f"{name}-{segment[:3]}", segment, address)
 
     @property
     def ssh_options(self) -> list[str]:
         return ["-i", str(self.key), "-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "BatchMode=yes"]
 
     def in_control(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return self._inside(self.control, command, more)
+        return self.control.run(*command, **more)
 
     def in_client(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return self._inside(self.client, command, more)
-
-    def _inside(
-        self, namespace: str, command: tuple[str, ...], more: dict[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ip", "netns", "exec", namespace, *command], capture_output=True, text=True, check=False,
-            env={**os.environ, **more},
-        )  # fmt: skip
+        return self.client.run(*command, **more)
 
     def start(self) -> None:
         for host in self.hosts:
             host.start()
 
     def close(self) -> None:
-        """Whatever state it is in: gone afterwards."""
-        for host in getattr(self, "hosts", []):
+        for host in self.hosts:
             host.kill()
-        for name in self._namespaces:
-            run("ip", "netns", "del", name, quiet=True)
+        for held in (self.control, self.client, self._switch):
+            held.end()
+        for host in self.hosts:
+            host.discard()

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.hosts import PYTHON, Network
+from tests.ansible.hosts import Network
+from tests.ansible.spaces import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = ROOT / "ansible"
@@ -34,6 +36,7 @@ def _toxiproxy() -> str:
 class Outcome:
     status: int
     text: str
+    took_s: float = 0.0
 
     @property
     def recap(self) -> dict[str, dict[str, int]]:
@@ -114,21 +117,10 @@ class Control:
             str(COLLECTION / "playbooks" / f"{name}.yml"), *arguments,
         )  # fmt: skip
 
-    def start(self, name: str, **variables: Any) -> subprocess.Popen[str]:
-        """The same, in the background."""
-        self.write_inventory(self.hosts, {**self.variables, **variables}, self.inventory)
-        return subprocess.Popen(
-            self._command(
-                "ansible-playbook", "-i", str(self.inventory), "--vault-password-file", str(self._password),
-                str(COLLECTION / "playbooks" / f"{name}.yml"),
-            ),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment(), cwd=COLLECTION,
-        )  # fmt: skip
-
     def _command(self, program: str, *arguments: str) -> list[str]:
         directory = ansible_directory()
         assert directory is not None
-        return ["ip", "netns", "exec", self._network.control, str(directory / program), *arguments]
+        return self._network.control.command(str(directory / program), *arguments)
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -143,8 +135,12 @@ class Control:
         }
 
     def _run(self, program: str, *arguments: str) -> Outcome:
+        began_s = time.monotonic()
         done = subprocess.run(
             self._command(program, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False, env=self._environment(), cwd=COLLECTION, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        return Outcome(done.returncode, done.stdout)
+        outcome = Outcome(done.returncode, done.stdout, time.monotonic() - began_s)
+        with (self.directory / "plays.log").open("a") as log:
+            log.write(f"===== {program} {' '.join(arguments)}: {outcome.took_s:.1f} s\n{outcome.text}\n")
+        return outcome

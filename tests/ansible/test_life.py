@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.ansible.hosts import OUTSIDE, PYTHON, Host, Network
+from tests.ansible.hosts import OUTSIDE, Host, Network
 from tests.ansible.playbooks import CLUSTER, ROOT, Control, Outcome
+from tests.ansible.spaces import PYTHON
 from tests.integration.cluster import wait_until
 
 LOG, PARTITIONS = "events", 6
@@ -112,8 +113,9 @@ def another_version_is_refused_by_site(control: Control, bundle: Path) -> None:
 def upgrade_under_load(control: Control, network: Network, bundle: Path, measured: Callable[[str], None]) -> None:
     servers = ",".join(f"{host.outside}:5672" for host in network.hosts)
     load = subprocess.Popen(
-        ["ip", "netns", "exec", network.client, PYTHON_OF_TESTS, "-m", "tests.ansible.load", servers, LOG,
-         str(PARTITIONS), str(PER_SECOND)],
+        network.client.command(
+            PYTHON_OF_TESTS, "-m", "tests.ansible.load", servers, LOG, str(PARTITIONS), str(PER_SECOND)
+        ),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     try:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.ansible.hosts import PYTHON, Host, Network
+from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
+from tests.ansible.spaces import PYTHON
 
 Hosts = dict[str, dict[str, Any]]
 
