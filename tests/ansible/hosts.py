@@ -23,8 +23,8 @@ INSIDE, OUTSIDE = "10.77.0", "10.78.0"
 CONTROL = 100
 SSHD = "/usr/sbin/sshd"
 BULKY = ("opt", "root", "usr", "var/lib")
-"""What is deleted of a host's disk when the test ends; the rest, logs and configuration above all, is small and stays as
-long as pytest keeps it."""
+"""What is deleted of a host's disk when the test ends; the rest, logs and configuration above all, is small and stays
+as long as pytest keeps it."""
 
 
 def missing() -> str:
