@@ -4,8 +4,8 @@
 #   scripts/make-bundle.sh VENV DIR [SUFFIX]
 #
 # wheels/ holds Holdfast and what it depends on, in the versions of requirements.lock, built for the Python of VENV: the
-# hosts' Python has to be of the same version and architecture. SUFFIX is appended to the version ("+site.2"), to tell
-# builds of one's own apart. pip's configuration is the environment's.
+# hosts' Python has to be of the same version and architecture, which the file PYTHON tells. SUFFIX is appended to the
+# version ("+site.2"), to tell builds of one's own apart. pip's configuration is the environment's.
 set -eu
 venv=$1
 out=$2
@@ -22,6 +22,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$work/source/pyproject.toml")
 "$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" \
     --constraint requirements.lock "$work/source"
 printf '%s\n' "$version" >"$work/bundle/VERSION"
+"$venv/bin/python" -c 'import platform, sys; print("%d.%d" % sys.version_info[:2], platform.machine())' >"$work/bundle/PYTHON"
 (cd "$work/bundle/wheels" && sha256sum -- *.whl >../SHA256SUMS)
 tar --sort=name --owner=0 --group=0 --numeric-owner -C "$work/bundle" -czf "$out/holdfast-bundle-$version.tar.gz" .
 echo "$out/holdfast-bundle-$version.tar.gz"

@@ -1,7 +1,9 @@
-"""Whether this host has the addresses, free ports and space that it is to use. Reads only; prints JSON.
+"""Whether this host has the addresses, free ports, space and Python that it is to use. Reads only; prints JSON.
 
 One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
-"disks": [[variable, path, MiB]]}. A port that a process of `user` has is ours already.
+"disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]], "links": [path]}. A port that
+a process of `user` has is ours already. Where the links point to is told, "" for none. All in one call, since a call by
+Ansible takes longer than everything in here.
 """
 
 import errno
@@ -9,6 +11,7 @@ import json
 import os
 import pwd
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -94,6 +97,34 @@ def problems(wanted):
         free = free_mib(path)
         if free < int(mib):
             yield f"{variable}: {path} has {free} MiB free of {mib} asked for; free space, or choose another directory"
+    for variable, program, asked_for in wanted.get("pythons", []):
+        found = python(program)
+        if not found:
+            yield (
+                f"{variable}: {program} is no Python 3.11 or newer with venv here; install python3 and python3-venv, "
+                "or name another"
+            )
+        elif asked_for not in ("", found):
+            yield f"{variable}: {program} is Python {found}, but the bundle is for {asked_for}; name or install that one"
 
 
-print(json.dumps({"problems": list(problems(json.loads(sys.argv[1])))}))
+def python(program):
+    """Version and machine of a Python that can make environments, "" for anything else."""
+    code = "import platform, sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], platform.machine())"
+    code += "; sys.exit(sys.version_info < (3, 11))"
+    try:
+        done = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def target(link):
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+wanted = json.loads(sys.argv[1])
+print(json.dumps({"problems": list(problems(wanted)), "links": [target(link) for link in wanted.get("links", [])]}))
