@@ -105,7 +105,7 @@ def problems(wanted):
                 "or name another"
             )
         elif asked_for not in ("", found):
-            yield f"{variable}: {program} is Python {found}, but the bundle is for {asked_for}; name or install that one"
+            yield f"{variable}: {program} is Python {found}, but what is installed is for {asked_for}; name that one"
 
 
 def python(program):

@@ -2,9 +2,9 @@
 
     look.py RELEASE APPLIED ADDRESSES
 
-"complete": the release is installed. "applied": what the node was last started with, {} when nobody knows. "at": where it
-is reached now, {"monitoring": host:port, "listener": host:port}: as it was started, or else ADDRESSES, JSON, which the
-inventory says. "alive": a node answers there, be it ready or not.
+"complete": the release is installed. "applied": what the node was last started with, {} when nobody knows. "at": where
+it is reached now, {"monitoring": host:port, "listener": host:port}: as it was started, or else ADDRESSES, JSON, which
+the inventory says. "alive": a node answers there, be it ready or not.
 """
 
 import json
