@@ -22,14 +22,16 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench bundle provision-test soak proto clean clean-venv
+.PHONY: help install run test lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
+	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
+	@echo "make spark-client-test   Ansible makes a host for Spark jobs and runs one there (needs root and a Java of 17 or newer)"
 	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
@@ -61,10 +63,18 @@ bench: $(INSTALLED)
 bundle: $(INSTALLED)
 	@scripts/make-bundle.sh $(VENV) dist
 
+spark-bundle: $(INSTALLED)
+	@scripts/make-bundle.sh --with spark $(VENV) dist
+
 # Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
 provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh provision
 	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -q tests/ansible $(ARGS)
+
+# Apart, because of what it takes: a bundle of 500 MiB and a host with 1.5 GiB on its disk.
+spark-client-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
+	@scripts/system-packages.sh provision
+	HOLDFAST_SPARK_CLIENT=1 HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -q tests/ansible/test_spark_client.py $(ARGS)
 
 $(ANSIBLE_VENV)/.installed: ansible/requirements.lock | $(INSTALLED)
 	$(PYTHON_BIN) -m venv $(ANSIBLE_VENV)

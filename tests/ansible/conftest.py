@@ -20,20 +20,21 @@ def why_not() -> str:
 
 
 @pytest.fixture(scope="session")
-def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Builds a bundle of this tree; the suffix tells versions apart."""
+def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Builds a bundle of this tree, each once; the suffix tells versions apart."""
     directory = tmp_path_factory.mktemp("dist")
-    made: dict[str, Path] = {}
+    made: dict[tuple[str, ...], Path] = {}
 
-    def make(suffix: str = "") -> Path:
-        if suffix not in made:
+    def make(suffix: str = "", *options: str) -> Path:
+        key = suffix, *options
+        if key not in made:
             done = subprocess.run(
-                ["scripts/make-bundle.sh", sys.prefix, str(directory), suffix],
+                ["scripts/make-bundle.sh", *options, sys.prefix, str(directory), suffix],
                 cwd=ROOT, capture_output=True, text=True, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
-            made[suffix] = Path(done.stdout.split()[-1])
-        return made[suffix]
+            made[key] = Path(done.stdout.split()[-1])
+        return made[key]
 
     return make
 

@@ -60,6 +60,8 @@ class Control:
         self._password.write_text("of-the-vault\n")
         self._password.chmod(0o600)
         self.hosts: dict[str, dict[str, Any]] = {}
+        names = [host.name for host in network.hosts]
+        self.groups = {"holdfast_nodes": names, "zookeepers": names, "toxiproxies": names[:1], "spark_clients": []}
         for host in network.hosts:
             self.hosts[host.name] = {
                 "ansible_host": host.inside,
@@ -85,7 +87,9 @@ class Control:
             "reach_within_s": 10,
         }
         self.proxied = ""
-        if binary := _toxiproxy():
+        if not (binary := _toxiproxy()):
+            self.groups["toxiproxies"] = []
+        else:
             first = network.hosts[0]
             self.proxied = f"{first.outside}:15672"
             self.variables["toxiproxy_binary"] = binary
@@ -102,9 +106,7 @@ class Control:
         assert SECRET not in plain.read_text()
 
     def write_inventory(self, hosts: dict[str, dict[str, Any]], variables: dict[str, Any], path: Path) -> None:
-        names = {name: {} for name in hosts}
-        proxies = {"hosts": {name: {} for name, own in hosts.items() if "toxiproxy_proxies" in own}}
-        groups = {"holdfast_nodes": {"hosts": names}, "zookeepers": {"hosts": names}, "toxiproxies": proxies}
+        groups = {group: {"hosts": {name: {} for name in names}} for group, names in self.groups.items()}
         path.write_text(json.dumps({"all": {"hosts": hosts, "vars": variables, "children": groups}}, indent=1))
 
     def play(

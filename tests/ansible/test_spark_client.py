@@ -1,0 +1,58 @@
+"""A host for Spark jobs beside a cluster of one node. Heavy, and so asked for: `make spark-client-test`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.hosts import Network
+from tests.ansible.playbooks import Control
+from tests.ansible.test_life import done
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("HOLDFAST_SPARK_CLIENT"),
+    reason="asked for with HOLDFAST_SPARK_CLIENT=1, by make spark-client-test",
+)
+
+SMALL_JOB = "/etc/holdfast/spark/small_job.py"
+PLACES = "/opt/holdfast-spark /etc/holdfast/spark /var/lib/holdfast-spark /usr/local/bin/holdfast-spark"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_spark_jobs_run_on_a_client_and_reach_the_cluster(
+    network: Network, control: Control, make_bundle: Callable[..., Path]
+) -> None:
+    node, client, *_ = network.hosts
+    control.groups = {"holdfast_nodes": [node.name], "spark_clients": [client.name]}
+    control.variables |= {
+        "holdfast_node_discovery": "static",
+        "holdfast_node_logs": [{"name": "events", "partitions": 2, "replicas": 1}],
+        "spark_client_bundle": str(make_bundle("", "--with", "spark")),
+        "spark_client_python": control.variables["holdfast_node_python"],
+    }
+    without_spark = control.play("site", spark_client_bundle=control.variables["holdfast_node_bundle"])
+    assert "spark_client_bundle: " in without_spark.text, without_spark.text
+    assert without_spark.changed == 0
+    done(control.play("site", "--check", "--diff"))
+    done(control.play("site"))
+    again = done(control.play("site"))
+    assert again.changed == 0, again.text
+
+    job = client.ssh(f"cd /tmp && runuser -u nobody -- holdfast-spark spark-submit {SMALL_JOB}")
+    assert job.returncode == 0, job.stderr
+    assert json.loads(job.stdout.splitlines()[-1])["rows"] == 1000
+    listed = client.ssh("holdfast-spark holdfast log list --json")
+    assert [log["name"] for log in json.loads(listed.stdout)["logs"]] == ["events"], listed.stderr
+
+    control.variables["spark_client_settings"] = {"spark.sql.shuffle.partitions": 4}
+    changed = done(control.play("site"))
+    assert changed.recap[client.name]["changed"] == 2, "the settings, and the note that a job ran with them"
+    assert changed.recap[node.name]["changed"] == 0
+
+    done(control.play("teardown", teardown_confirmed=control.variables["holdfast_node_cluster"]))
+    assert client.ssh(f"ls -d {PLACES}").stdout == ""
