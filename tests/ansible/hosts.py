@@ -50,11 +50,16 @@ class Host:
             part.mkdir(parents=True)
         self._prepare()
 
-    def _prepare(self) -> None:
+    def _prepare(self, key: dict[str, bytes] | None = None) -> None:
         """What is on a host before anybody provisions it: its key, who may enter, and who may read its Python."""
         ssh = self.changes / "etc" / "ssh"
         ssh.mkdir(parents=True)
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / "host_key"))
+        if key is None:
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / "host_key"))
+        else:
+            for name, content in key.items():
+                (ssh / name).write_bytes(content)
+            (ssh / "host_key").chmod(0o600)
         (ssh / "authorized_keys.test").write_text(self._network.key.with_suffix(".pub").read_text())
         (ssh / "sshd_config.test").write_text(
             f"ListenAddress {self.inside}\nHostKey /etc/ssh/host_key\nPermitRootLogin prohibit-password\n"
@@ -100,6 +105,17 @@ class Host:
         if self.space is not None:
             self.space.end()
             self.space = None
+
+    def rebuild(self) -> None:
+        """A new disk, with the same key: every change is lost."""
+        assert self.space is None, "kill it first"
+        key = {name: (self.changes / "etc/ssh" / name).read_bytes() for name in ("host_key", "host_key.pub")}
+        shutil.rmtree(self.changes)
+        shutil.rmtree(self.directory / "work")
+        for part in (self.changes, self.directory / "work"):
+            part.mkdir()
+        self._prepare(key)
+        self.start()
 
     def discard(self) -> None:
         """Most of its disk."""

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,17 @@ def test_the_life_of_a_cluster(
     done(control.play("site"))
     twice = done(control.play("site"))
     assert twice.changed == 0, twice.text
+    check_mode_tells_what_would_change_on_a_cluster(control, network)
     done(control.play("verify"))
     a_stranger_in_another_network_uses_every_node(network)
     a_client_passes_through_the_proxy(control, network)
     registrations_are_protected(network)
+    a_changed_variable_restarts_the_nodes_one_by_one(control, network)
     another_version_is_refused_by_site(control, make_bundle(SUFFIX))
     upgrade_under_load(control, network, make_bundle(SUFFIX), measured)
     control.variables["holdfast_node_bundle"] = str(make_bundle(SUFFIX))
     a_host_is_killed_and_brought_back(control, network)
+    a_host_is_rebuilt_without_its_data(control, network)
     logs_rotate(network.hosts[0])
     teardown(control, network)
 
@@ -58,6 +62,50 @@ def check_mode_changes_nothing_on_bare_hosts(control: Control, network: Network)
     before = [host.written() for host in network.hosts]
     done(control.play("site", "--check"))
     assert [host.written() for host in network.hosts] == before
+
+
+def check_mode_tells_what_would_change_on_a_cluster(control: Control, network: Network) -> None:
+    assert done(control.play("site", "--check", "--diff")).changed == 0
+    before = [(host.written(), running(host)) for host in network.hosts]
+    told = done(control.play("site", "--check", "--diff", holdfast_node_min_free_mib=128))
+    assert all(counts["changed"] == 1 for counts in told.recap.values()), told.text
+    assert told.text.count(f"-min_free_bytes = {256 << 20}\n+min_free_bytes = {128 << 20}") == len(network.hosts)
+    assert [(host.written(), running(host)) for host in network.hosts] == before
+
+
+def running(host: Host) -> str:
+    """Nodes and ZooKeeper servers, with their numbers: others after a restart."""
+    return host.ssh("ps -e -o pid=,args= | grep -E -e '-m node|QuorumPeerMain' | grep -v grep").stdout
+
+
+def a_changed_variable_restarts_the_nodes_one_by_one(control: Control, network: Network) -> None:
+    """Also when the run that wrote it was broken off before any restart, and although the nodes are then not where the
+    inventory says."""
+    listeners = [f"{host.inside}:5672" for host in network.hosts]
+    control.variables |= {"holdfast_node_monitoring_port": 9102, "zookeeper_heap_mib": 100}
+    before = [running(host) for host in network.hosts]
+    done(control.play("site", "--tags", "configure"))
+    assert [running(host) for host in network.hosts] == before
+    watch = subprocess.Popen(
+        network.control.command(PYTHON_OF_TESTS, "-m", "tests.ansible.watch", *listeners),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline()) == {"event": "watching"}
+        done(control.play("site"))
+        told, _ = watch.communicate(timeout=60)
+    finally:
+        watch.kill()
+        watch.wait()
+    away: dict[str, list[list[float]]] = json.loads(told)
+    assert [len(away[listener]) for listener in listeners] == [1, 1, 1], away
+    times = [away[listener][0] for listener in listeners]
+    assert all(back < next_gone for (_, back), (next_gone, _) in pairwise(times)), away
+    for host, was in zip(network.hosts, before, strict=True):
+        now = running(host)
+        assert not {line.split()[0] for line in was.splitlines()} & {line.split()[0] for line in now.splitlines()}
+        assert "-Xmx100m" in now
 
 
 def a_stranger_in_another_network_uses_every_node(network: Network) -> None:
@@ -151,6 +199,29 @@ def a_host_is_killed_and_brought_back(control: Control, network: Network) -> Non
     again = done(control.play("site"))
     assert again.changed == 0, again.text
     done(control.play("verify"))
+
+
+def a_host_is_rebuilt_without_its_data(control: Control, network: Network) -> None:
+    """The steps of docs/operations.md, `Rebuilding a host`."""
+    victim, witness = network.hosts[2], network.hosts[0]
+    at = f"--server {witness.inside}:5672"
+    victim.kill()
+    victim.rebuild()
+    done(control.play("site", "--limit", victim.name, "--skip-tags", "health"))
+    command = f"holdfast node readmit {victim.number}"
+    wait_until(lambda: command in witness.ssh("cat /var/log/holdfast/node.log").stdout, "the refusal of the empty node")
+    readmitted = witness.ssh(f"{command} {at}")
+    assert readmitted.returncode == 0, readmitted.stderr
+    waited = witness.ssh(f"holdfast node health --nodes {len(network.hosts)} --wait-s 120 {at}")
+    assert waited.returncode == 0, waited.stdout + waited.stderr
+    wait_until(lambda: with_vote(witness), "every replica's vote", 120)
+    assert done(control.play("site")).changed == 0
+    done(control.play("verify"))
+
+
+def with_vote(host: Host) -> bool:
+    nodes = json.loads(host.ssh(f"holdfast node list --json --server {host.inside}:5672").stdout)["nodes"]
+    return all(node["without_vote"] == 0 for node in nodes)
 
 
 def health(host: Host) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,14 @@ def no_python(hosts: Hosts) -> None:
     hosts["n2"]["holdfast_node_python"] = "/usr/bin/python2"
 
 
+def foreign_server_address(hosts: Hosts) -> None:
+    hosts["n2"]["zookeeper_address"] = "10.77.0.252"
+
+
+def another_listener(hosts: Hosts) -> None:
+    hosts["n2"]["holdfast_node_listeners"] = hosts["n2"]["holdfast_node_listeners"][:1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "variables", "said"),
@@ -65,6 +75,17 @@ def no_python(hosts: Hosts) -> None:
         (servers_alike, {}, "zookeeper_id: must be set on every host"),
         (another_bundle, {}, "holdfast_node_bundle:"),
         (no_python, {}, "holdfast_node_python: /usr/bin/python2 is no Python"),
+        (foreign_server_address, {}, "zookeeper_address: 10.77.0.252: this host has no such address"),
+        (another_listener, {}, "holdfast_node_listeners: must have the same names on every node"),
+        (
+            None,
+            {"holdfast_node_durability": "often"},
+            "value of holdfast_node_durability must be one of: fsync, replicated",
+        ),
+        (None, {"zookeeper_client_port": "many"}, "argument 'zookeeper_client_port' is of type"),
+        (None, {"common_supervisor": "upstart"}, "value of common_supervisor must be one of: auto, systemd, plain"),
+        (None, {"zookeeper_min_disk_mib": 10**9}, "zookeeper_min_disk_mib: /var/lib/holdfast-zookeeper has"),
+        (None, {"holdfast_node_zookeeper_group": "nobody"}, "holdfast_node_discovery: zookeeper, but group nobody"),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
         (None, {"holdfast_node_logs": [{"name": "x", "replicas": 4}]}, "holdfast_node_logs: x asks for 4 replicas"),
         (
@@ -90,6 +111,17 @@ def test_a_port_in_use_is_refused_with_who_has_it(network: Network, control: Con
     assert "http.server" in text
     with listening(network.hosts[1], 2181):
         refused(network, control, "zookeeper_client_port: port 2181 of 10.77.0.2 is in use by")
+
+
+@pytest.mark.slow
+def test_a_bundle_for_another_python_is_refused(network: Network, control: Control, tmp_path: Path) -> None:
+    (tmp_path / "PYTHON").write_text("3.99 pdp11\n")
+    bundle = tmp_path / "holdfast-bundle-1.2.3.tar.gz"
+    with tarfile.open(bundle, "w:gz") as archive:
+        archive.add(tmp_path / "PYTHON", "./PYTHON")
+    refused(network, control, "but what is installed is for 3.99 pdp11", holdfast_node_bundle=str(bundle))
+    bundle.write_bytes(bundle.read_bytes()[:20])  # a copy that was broken off
+    refused(network, control, f"holdfast_node_bundle: {bundle} is no bundle", holdfast_node_bundle=str(bundle))
 
 
 @pytest.mark.slow
