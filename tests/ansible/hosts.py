@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.ansible.spaces import PYTHON, Space, Switch, run
@@ -73,23 +74,31 @@ class Host:
         kind, key, *_ = (self.changes / "etc/ssh/host_key.pub").read_text().split()
         return f"{self.inside} {kind} {key}"
 
-    def start(self) -> None:
+    def mounts(self) -> str:
         root = self.directory / "root"
         layers = f"lowerdir=/,upperdir={self.changes},workdir={self.directory / 'work'}"
-        boot = f"""
-            set -e
-            read -r _
+        return f"""
             mount -t overlay overlay -o {layers} {root}
             mount -t proc proc {root}/proc
-            mount --rbind /dev {root}/dev
             mount -t tmpfs tmpfs {root}/run
             mount -t tmpfs tmpfs {root}/tmp
             chmod 1777 {root}/tmp
             chmod o+x {root}/root
+        """
+
+    def boot(self) -> str:
+        root = self.directory / "root"
+        return f"""
+            set -e
+            read -r _
+            {self.mounts()}
+            mount --rbind /dev {root}/dev
             exec chroot {root} {PYTHON} /host_init.py {self.name}
         """
+
+    def start(self) -> None:
         with (self.directory / "console").open("ab") as console:
-            self.space = Space(boot, console)
+            self.space = Space(self.boot(), console)
         self._network.plug(self.space, self.name, self.inside, self.outside)
         self.space.release()
         wait_until(self._answers, f"sshd of {self.name}")
@@ -133,12 +142,12 @@ class Host:
 
 
 class Network:
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, kind: Callable[[Network, int], Host] = Host) -> None:
         self.directory = directory
         self.key = directory / "key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         self.known_hosts = directory / "known_hosts"
-        self.hosts = [Host(self, number) for number in range(1, count + 1)]
+        self.hosts = [kind(self, number) for number in range(1, count + 1)]
         self.known_hosts.write_text("".join(f"{host.host_key}\n" for host in self.hosts))
         self._switch = Switch(["inside", "outside"])
         self.control, self.client = Space(), Space()
