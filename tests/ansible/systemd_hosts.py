@@ -1,6 +1,6 @@
 """Hosts whose first process is systemd, as on a real machine; see `hosts` for the rest.
 
-systemd wants a /dev and a tree of control groups that it may change. The rule: it changes nothing of this machine's: its
+systemd wants a /dev and a tree of control groups that it may change. The rule: it changes nothing of this machine: its
 /dev is its own, /proc/sys is read only, and its control groups are below one that is named after the host and removed
 afterwards. Processes, mounts and networks end with the test however it ends; an empty group that an interrupted test
 left is removed by the next.
