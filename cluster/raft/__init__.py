@@ -15,7 +15,7 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
-from cluster.raft.journal import entries_stored_under, erase_group, stored_groups
+from cluster.raft.layout import entries_stored_under, erase_group, stored_groups
 from cluster.raft.messages import OutgoingMessage
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.outcomes import (

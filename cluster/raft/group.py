@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
+from cluster.raft.applying import Applying
 from cluster.raft.catch_up import CatchUp
 from cluster.raft.core import Core, Member
 from cluster.raft.election import Election
@@ -32,8 +33,6 @@ from cluster.raft.messages import OutgoingMessage, Stamp
 from cluster.raft.names import FOLLOWER, LEADER
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.outcomes import (
-    ApplyFailed,
-    InvariantBroken,
     NotLeader,
     Outcome,
     Overloaded,
@@ -127,6 +126,9 @@ class Group:
         self._handover = Handover(self._core, journal, peers, options, preferred, self.has_vote)
         self._upkeep = Upkeep(
             journal, self._core, self._machine, self._guard, self._catch_up.exports, peers, options, keep_entries
+        )
+        self._applying = Applying(
+            self.name, journal, self._core, self._machine, self._proposals, self._upkeep, options, self._host.batch
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
@@ -300,35 +302,13 @@ class Group:
 
     def apply_committed(self) -> None:
         """Apply in order, at most one slice; the host ticks again while there is more."""
-        core, journal = self._core, self._journal
-        commit = core.commit_index
-        index = core.applied_index
-        if index >= commit:
+        core = self._core
+        if core.applied_index >= core.commit_index:
             return
         if core.state == LEADER:
             self._replication.commit_moved(self._host.now)
-        batch = self._host.batch()
-        bytes_left = self._options.apply_bytes_per_tick
-        end = min(commit, index + self._options.apply_entries_per_tick)
-        while index < end and bytes_left > 0:
-            index += 1
-            term, data = journal.term_at(index), journal.data_at(index)
-            result = self._apply_one(index, term, data, batch) if data[0] == 0 else None
-            core.applied_index = index
-            bytes_left -= len(data)
-            self._upkeep.applied(len(data))
-            self._proposals.applied(index, term, result)
-        if index < commit:
+        if self._applying.run():
             self._host.mark_dirty(self)
-
-    def _apply_one(self, index: int, term: int, data: bytes, batch: Batch) -> object:
-        try:
-            return self._machine.apply(index, term, data, batch)
-        except (MemoryError, OSError) as error:
-            raise InvariantBroken(f"{self.name}: entry {index} cannot be applied on this node: {error}") from error
-        except Exception as error:  # L2: a defect common to all replicas; stopping them all forever helps nobody
-            log.exception("%s: apply of entry %d (term %d) failed, recorded as a rejection", self.name, index, term)
-            return ApplyFailed(f"{type(error).__name__}: {error}")
 
     # ---- the host's calls
 

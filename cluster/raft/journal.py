@@ -12,8 +12,7 @@ bytes and the term of any index is a binary search in memory. `first` is always 
 and term of the entry before it, which appends need as "previous". A new group has base (1, 0), which is
 pysyncobj's first no-op.
 
-Keys, each `kind + group as u64 big endian`: `e` + index (entries), `t` + index (term starts), `h` (hard
-state), `c` (checkpoint), `s` (a snapshot under way, see `staging`).
+Where all that lies in the store: `layout`.
 
 A snapshot replaces the whole log in one batch although its entries may be gigabytes: they were written before, into
 the other of two *spaces* of the group's entries (the highest bit of the group number in their keys), and the hard
@@ -30,51 +29,26 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from cluster.raft.interfaces import Batch, Disk, GroupId
+from cluster.raft.layout import (
+    FLAG_MUTE,
+    FLAG_OTHER_SPACE,
+    HARD,
+    LAYOUT,
+    OTHER_SPACE,
+    erase_group,
+    group_prefix,
+    group_range,
+)
 from cluster.raft.lazy import LazyEntry, LazySlice
 from cluster.raft.names import NO_OP
 from cluster.raft.outcomes import StateDamaged
 from cluster.raft.tail import TailCache
 
 _U64 = struct.Struct(">Q")
-_HARD = struct.Struct(">BBQQQQQQ")  # layout, flags, term, vote (0 = none), commit, base index, base term, last index
 _CHECK = struct.Struct(">I")
-_LAYOUT = 2
-_MUTE, _OTHER_SPACE = 1, 2
-OTHER_SPACE = 1 << 63
 
 BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
-
-
-def group_prefix(kind: bytes, group: GroupId) -> bytes:
-    """The first nine bytes of every key a group owns."""
-    return kind + _U64.pack(group)
-
-
-def group_range(kind: bytes, group: GroupId) -> tuple[bytes, bytes]:
-    """Bounds of all keys of one kind of a group."""
-    prefix = group_prefix(kind, group)
-    return prefix, prefix + b"\xff" * 9
-
-
-def stored_groups(disk: Disk) -> list[GroupId]:
-    """Groups of which this package has stored something."""
-    return [_U64.unpack(key[1:])[0] for key, _ in disk.scan(b"h", b"h" + b"\xff" * 9)]
-
-
-def entries_stored_under(group: GroupId, disk: Disk) -> GroupId:
-    """The group number in the keys of the group's entries: a snapshot changes it."""
-    hard = disk.get(group_prefix(b"h", group))
-    return group | OTHER_SPACE if hard is not None and hard[1] & _OTHER_SPACE else group
-
-
-def erase_group(group: GroupId, batch: Batch) -> None:
-    """Remove every trace that this package wrote of a group that is not open."""
-    for kind in (b"e", b"t"):
-        batch.delete_range(*group_range(kind, group))
-    batch.delete_range(*group_range(b"e", group | OTHER_SPACE))
-    for kind in (b"h", b"c", b"s"):
-        batch.delete(group_prefix(kind, group))
 
 
 class Journal:
@@ -132,14 +106,14 @@ class Journal:
                 raise self._damaged("there are entries but no hard state")
             self.is_new = True
             return
-        body = hard[: _HARD.size]
+        body = hard[: HARD.size]
         if hard != body + _CHECK.pack(zlib.crc32(body)):
             raise self._damaged("the hard state (term, vote) does not match its checksum")
-        if hard[0] != _LAYOUT:
-            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {_LAYOUT}")
-        _, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = _HARD.unpack(body)
-        self.mute = bool(flags & _MUTE)
-        self._space = OTHER_SPACE if flags & _OTHER_SPACE else 0
+        if hard[0] != LAYOUT:
+            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {LAYOUT}")
+        _, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = HARD.unpack(body)
+        self.mute = bool(flags & FLAG_MUTE)
+        self._space = OTHER_SPACE if flags & FLAG_OTHER_SPACE else 0
         for key, value in self._disk.scan(*group_range(b"t", self._group)):
             self._starts.append(_U64.unpack(key[-8:])[0])
             self._start_terms.append(_U64.unpack(value)[0])
@@ -293,9 +267,9 @@ class Journal:
         if not self._hard_changed:
             return
         assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
-        flags = (_MUTE if self.mute else 0) | (_OTHER_SPACE if self._space else 0)
-        body = _HARD.pack(
-            _LAYOUT, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
+        flags = (FLAG_MUTE if self.mute else 0) | (FLAG_OTHER_SPACE if self._space else 0)
+        body = HARD.pack(
+            LAYOUT, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
         )  # fmt: skip
         self._batch().put(self._hard_key, body + _CHECK.pack(zlib.crc32(body)))
         self._hard_changed = False

@@ -19,7 +19,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from cluster.raft.interfaces import Batch, Disk, GroupId
-from cluster.raft.journal import Journal, group_prefix, group_range
+from cluster.raft.journal import Journal
+from cluster.raft.layout import group_prefix, group_range
 
 _U64 = struct.Struct(">Q")
 _NOTE = struct.Struct(">BQQQ")  # layout, base index, base term, next entry; then pairs of first index and term

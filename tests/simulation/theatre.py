@@ -26,7 +26,8 @@ from cluster.raft import (
     StateDamaged,
     Turn,
 )
-from cluster.raft.journal import Journal, group_prefix
+from cluster.raft.journal import Journal
+from cluster.raft.layout import group_prefix
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.tail import TailCache
 from tests.simulation.disk import SimBatch, SimDisk

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.raft import StateDamaged
-from cluster.raft.journal import Journal, group_prefix
+from cluster.raft.journal import Journal
+from cluster.raft.layout import group_prefix
 from cluster.raft.tail import TailCache
 from tests.simulation.disk import SimBatch, SimDisk
 
