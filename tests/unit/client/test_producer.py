@@ -278,14 +278,13 @@ async def test_who_was_reached_once_is_waited_for(node: TinyNode) -> None:
     options = ProducerOptions(delivery_timeout_s=60, network=NetworkOptions(first_contact_s=0.0))
     async with asyncio.timeout(10), ProducerClient(node.address, "trades", options) as producer:
         await producer.send_and_confirm(b"before", partition="0")
-        port = node.port
         await node.crash()
-        nobody = await asyncio.start_server(hang_up, "127.0.0.1", port)
+        nobody = await asyncio.start_server(hang_up, "127.0.0.1", node.port)
         delivery = await producer.send(b"after", partition="0")
         for _ in range(3):
             await turned_away.acquire()
         nobody.close()
-        await node.start(port)
+        await node.start()
         await delivery
 
 

@@ -36,6 +36,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.states import DeliveryState, Modified, Rejected
 from holdfast.amqp.terminus import Source
+from tests.ports import free_port
 from tests.unit.client.tiny_producers import NAMES, Refusal, TinyProducers
 
 
@@ -90,10 +91,11 @@ class TinyNode:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def start(self, port: int = 0) -> TinyNode:
+    async def start(self) -> TinyNode:
+        """Where it was before, if it crashed."""
+        self.port = self.port or free_port()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _ServerConnection(self), "127.0.0.1", port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await loop.create_server(lambda: _ServerConnection(self), "127.0.0.1", self.port)
         return self
 
     async def crash(self) -> None:
