@@ -7,12 +7,13 @@ are skipped, with the command that installs them.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ def missing() -> str:
 
 
 class ZooKeeper:
-    def __init__(self, directory: Path, *, tls: Tls | None = None) -> None:
+    """`more`: further lines of its configuration."""
+
+    def __init__(self, directory: Path, *, tls: Tls | None = None, more: Iterable[str] = ()) -> None:
         self.directory = directory
         self.port, self.secure_port = free_ports(2)
         self.tls = tls
@@ -61,6 +64,7 @@ class ZooKeeper:
                 f"ssl.keyStore.location={tls.server}",
                 f"ssl.trustStore.location={tls.ca}",
             ]
+        lines += more
         self._config = directory / "zoo.cfg"
         self._config.write_text("\n".join(lines) + "\n")
 
@@ -69,19 +73,34 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        self.spawn()
+        wait_until(self.answers, "ZooKeeper to answer")
+
+    def spawn(self) -> None:
         command = ["-c", EXEC_AND_DIE_WITH_PARENT, "java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
-        wait_until(self.answers, "ZooKeeper to answer")
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
     def answers(self) -> bool:
+        return self.mode() != ""
+
+    def mode(self) -> str:
+        """standalone, leader or follower; empty while it is none of them."""
         assert self._process is not None
         assert self._process.poll() is None, (self.directory / "log").read_text()
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as connection:
             connection.sendall(b"srvr")
             connection.settimeout(2)
-            return b"Mode:" in connection.recv(4096)
-        return False
+            said = b""
+            while more := connection.recv(4096):
+                said += more
+            found = re.search(r"^Mode: (\w+)", said.decode(), re.MULTILINE)
+            return found[1] if found else ""
+        return ""
 
     def kill(self) -> None:
         if self._process is not None:
@@ -110,6 +129,47 @@ class ZooKeeper:
             client.close()
 
 
+class Ensemble:
+    """Servers that elect a leader."""
+
+    def __init__(self, directory: Path, count: int = 3) -> None:
+        ports = iter(free_ports(2 * count))
+        peers = [f"server.{number}=127.0.0.1:{next(ports)}:{next(ports)}" for number in range(1, count + 1)]
+        lines = ["initLimit=20", "syncLimit=10", *peers]
+        self.servers = [ZooKeeper(directory / f"zookeeper{number}", more=lines) for number in range(1, count + 1)]
+        for number, server in enumerate(self.servers, start=1):
+            (server.directory / "data" / "myid").write_text(str(number))
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        """Those that do not run; all answer afterwards."""
+        for server in self.servers:
+            if not server.running:
+                server.spawn()
+        for server in self.servers:
+            wait_until(server.answers, f"the ZooKeeper at {server.address} to answer")
+
+    def leader(self) -> ZooKeeper:
+        def find() -> list[ZooKeeper]:
+            return [server for server in self.servers if server.running and server.mode() == "leader"]
+
+        return wait_until(find, "a leader of the ensemble")[0]  # type: ignore[no-any-return]
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        with contextlib.closing(KazooClient(self.address, timeout=3)) as client:
+            client.start(timeout=30)
+            try:
+                yield client
+            finally:
+                client.stop()
 
 
 class Tls:

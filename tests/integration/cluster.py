@@ -94,7 +94,7 @@ class Settings:
     min_free_bytes: int | None = None
     storage: Mapping[str, Any] = field(default_factory=dict)  # further keys of that section
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
-    zookeeper: str = ""  # host:port: nodes are found there, and not by a list
+    zookeeper: str | Mapping[int, str] = ""  # host:port,...: nodes are found there, not by a list; or one for each node
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
 
 
@@ -160,7 +160,9 @@ class Cluster:
             reached = {peer.id: self._dialled.get((node.id, peer.id), peer.rpc) for peer in self.nodes.values()}
             peers = ", ".join(f'{{ id = {peer}, address = "{address}" }}' for peer, address in reached.items())
             return [f"{named}\npeers = [{peers}]"]
-        section = f'hosts = ["{self.settings.zookeeper}"]\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0'
+        where = self.settings.zookeeper
+        hosts = json.dumps((where if isinstance(where, str) else where[node.id]).split(","))
+        section = f'hosts = {hosts}\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0'
         return [
             f'{named}\naddress = "{node.rpc}"',
             f'[discovery]\nkind = "zookeeper"\n[discovery.zookeeper]\n{section}',

@@ -22,7 +22,7 @@ from tests.integration.cluster import Cluster, wait_until
 from tests.integration.holdfast_producer import HoldfastProducer
 from tests.integration.plain import read, send
 from tests.integration.test_failover import judge
-from tests.zookeeper import ZooKeeper, missing
+from tests.zookeeper import Ensemble, ZooKeeper, missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -45,7 +45,7 @@ def found_cluster(make_cluster: Callable[..., Cluster], zookeeper: ZooKeeper) ->
     return cluster
 
 
-def registrations(cluster: Cluster, zookeeper: ZooKeeper) -> dict[int, int]:
+def registrations(cluster: Cluster, zookeeper: ZooKeeper | Ensemble) -> dict[int, int]:
     """Node -> the session that its registration belongs to."""
     with zookeeper.client() as client:
         path = f"/holdfast/{cluster.name}/nodes"
