@@ -18,6 +18,7 @@ from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions
+from holdfast.client.ownership import ZooKeeperOwnership
 from holdfast.client.start import Start
 
 
@@ -37,6 +38,12 @@ from holdfast.client.start import Start
 @click.option(
     "--epoch", type=click.IntRange(min=0), default=None, help="With --group and --partition: claim it with this epoch."
 )
+@click.option(
+    "--ownership",
+    default=None,
+    metavar="zk://HOST:PORT,.../PATH",
+    help="With --group: the members share the partitions out among themselves through ZooKeeper.",
+)
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
 @click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
@@ -50,6 +57,7 @@ def consume(
     partitions: tuple[str, ...],
     group: str | None,
     epoch: int | None,
+    ownership: str | None,
     most: int | None,
     until_end: bool,
     idle_s: float | None,
@@ -70,8 +78,10 @@ def consume(
     options = ConsumerOptions(
         reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=frame.network(follow_redirects=redirect)
     )
+    shared = None if ownership is None else ZooKeeperOwnership(ownership, login=frame.zookeeper.login())
     consumer = {
-        "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "options": options
+        "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "ownership": shared,
+        "options": options,
     }  # fmt: skip
     started_s = time.monotonic()
     count = 0

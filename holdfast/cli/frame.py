@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -52,6 +51,7 @@ class Frame:
     output: Output
     servers: list[str]
     timeout_s: float
+    zookeeper: settings.ZooKeeperSection
 
     def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
         """How a command reaches the cluster."""
@@ -80,11 +80,8 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
             try:
                 loaded = settings.load(config)
                 bound_s = timeout_s or loaded.client.timeout_s
-                function(
-                    Frame(output, _found(settings.servers_from(server, loaded), bound_s) if servers else [], bound_s),
-                    *args,
-                    **options,
-                )
+                found = _found(settings.servers_from(server, loaded), bound_s, loaded.zookeeper) if servers else []
+                function(Frame(output, found, bound_s, loaded.zookeeper), *args, **options)
             except (CliError, HoldfastError) as error:
                 sys.exit(report(error, as_json=as_json))
             except KeyboardInterrupt:
@@ -103,14 +100,13 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
     return decorate
 
 
-def _found(servers: list[str], timeout_s: float) -> list[str]:
+def _found(servers: list[str], timeout_s: float, zookeeper: settings.ZooKeeperSection) -> list[str]:
     """Addresses as they are; `zk://...` is looked up."""
     url = next((server for server in servers if server.startswith(SCHEME)), None)
     if url is None:
         return servers
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # its complaints of each attempt; ours says it once
     # A URL holds commas, at which lists of servers are cut: put it together again.
-    return run(find_servers(",".join(servers), timeout_s=min(timeout_s, ZOOKEEPER_S)))
+    return run(find_servers(",".join(servers), timeout_s=min(timeout_s, ZOOKEEPER_S), login=zookeeper.login()))
 
 
 def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:

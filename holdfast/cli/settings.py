@@ -9,6 +9,11 @@ Rejected: searching the working directory upwards for a file: the same command w
     [client]
     servers = ["127.0.0.1:5672", "127.0.0.1:5673"]
     timeout_s = 30
+
+    [zookeeper]                     # for servers = ["zk://..."], where ZooKeeper asks who is there
+    auth_file = "/etc/zk-auth"      # one line, user:password
+    ca_file = ""                    # given: TLS; cert_file and key_file if it asks for them
+    verify_hostname = true
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.cli.errors import EXIT_USAGE, CliError
+from holdfast.client.zookeeper import ZooKeeperLogin
 
 DEFAULT_SERVER = "127.0.0.1:5672"
 
@@ -30,8 +36,30 @@ class ClientSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 30.0
 
 
+class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    auth_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    verify_hostname: bool = True
+
+    def login(self) -> ZooKeeperLogin:
+        """The files are read when ZooKeeper is to be asked."""
+        for name in ("ca_file", "cert_file", "key_file"):
+            if getattr(self, name) and not Path(getattr(self, name)).is_file():
+                raise CliError(f"zookeeper.{name}: {getattr(self, name)} is not a file", exit_code=EXIT_USAGE)
+        return ZooKeeperLogin(
+            auth=_credentials(self.auth_file),
+            ca_file=self.ca_file,
+            cert_file=self.cert_file,
+            key_file=self.key_file,
+            verify_hostname=self.verify_hostname,
+        )
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     client: ClientSection = ClientSection()
+    zookeeper: ZooKeeperSection = ZooKeeperSection()
 
 
 def load(path: Path | None) -> Settings:
@@ -51,7 +79,7 @@ def load(path: Path | None) -> Settings:
     except msgspec.ValidationError as error:
         raise CliError(
             f"{candidate}: {error}",
-            advice='it may hold: [client] servers = ["host:port", ...], timeout_s = 30',
+            advice='it may hold: [client] servers = ["host:port", ...], timeout_s = 30; [zookeeper] auth_file, ca_file',
             exit_code=EXIT_USAGE,
         ) from error
 
@@ -61,3 +89,15 @@ def servers_from(options: tuple[str, ...], settings: Settings) -> list[str]:
     environment = os.environ.get("HOLDFAST_SERVER", "")
     found = list(options) or environment.replace(",", " ").split() or settings.client.servers
     return [server for text in found for server in text.replace(",", " ").split()] or [DEFAULT_SERVER]
+
+
+def _credentials(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"zookeeper.auth_file: {path} cannot be read: {error}", exit_code=EXIT_USAGE) from error
+    if len(lines) != 1 or not all(lines[0].partition(":")):
+        raise CliError(f"zookeeper.auth_file: {path} must hold one line, user:password", exit_code=EXIT_USAGE)
+    return lines[0]

@@ -153,9 +153,11 @@ class Keeper:
             return
         # Not on the worker: it may be waiting for a server. A thread that waits is set free by the end of the client.
         goodbye = asyncio.get_running_loop().run_in_executor(None, seat.close)
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 await asyncio.shield(goodbye)
+        except Exception as error:  # noqa: BLE001 - kazoo's, or the bound: ZooKeeper ends the session by itself
+            log.debug("leaving ZooKeeper: %r", error)
         self._worker.shutdown(wait=False)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ownership")
 
@@ -168,7 +170,10 @@ class Keeper:
     async def _until_connected(self, seat: Seat, patience_s: float) -> None:
         assert self._loop is not None
         since_s = self._loop.time()
-        while not seat.connected:
+        while True:
+            self._wake.clear()  # before looking, so that no change is missed
+            if seat.connected:
+                break
             if seat.refused:
                 raise ConfigurationError(
                     f"ZooKeeper at {self._hosts} does not take the login", advice="correct ZooKeeperLogin(auth=...)"

@@ -95,7 +95,7 @@ def test_the_ensembles_leader_dies_and_then_its_majority(
     ensemble.start()
     assert len(set(all_registered(cluster, ensemble).values())) == 3
     wait_until(lambda: all(ready(cluster, node)["ok"] for node in cluster.nodes), "all nodes to be ready")
-    measured(f"longest pause of acknowledgements while ZooKeeper lost its leader, and its majority: {load.judge():.2f} s")
+    measured(f"longest pause of acknowledgements without ZooKeeper's leader, and majority: {load.judge():.2f} s")
 
 
 def test_a_node_that_is_cut_off_from_zookeeper_alone_serves_on_and_registers_again(

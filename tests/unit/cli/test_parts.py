@@ -59,6 +59,9 @@ def test_the_nearest_source_of_servers_wins(monkeypatch: pytest.MonkeyPatch, tmp
         ("[client]\nserver = 1\n", "unknown field `server`"),
         ("[client]\ntimeout_s = -1\n", "timeout_s"),
         ("[client\n", "not valid TOML"),
+        ("[zookeeper]\nauth = 'a:b'\n", "unknown field `auth`"),
+        ("[client]\nservers = ['zk://x/y']\n[zookeeper]\nauth_file = '/none'\n", "auth_file: /none cannot be read"),
+        ("[client]\nservers = ['zk://x/y']\n[zookeeper]\nca_file = '/none'\n", "ca_file: /none is not a file"),
     ],
 )
 def test_settings_that_are_wrong_stop_the_command(tmp_path: Path, text: str, message: str) -> None:
@@ -67,6 +70,16 @@ def test_settings_that_are_wrong_stop_the_command(tmp_path: Path, text: str, mes
     result = CliRunner().invoke(main, ["log", "list", "--config", str(file)])
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize("text", ["", "user\n", "user:\n", ":password\n", "user:a\nuser:b\n"])
+def test_a_login_for_zookeeper_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "auth"
+    file.write_text(text)
+    with pytest.raises(CliError, match="must hold one line, user:password"):
+        settings.ZooKeeperSection(auth_file=str(file)).login()
+    file.write_text("user:pass:word\n")
+    assert settings.ZooKeeperSection(auth_file=str(file)).login().auth == "user:pass:word"
 
 
 def test_a_settings_file_that_was_named_must_exist(tmp_path: Path) -> None:
