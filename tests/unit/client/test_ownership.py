@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -284,20 +285,36 @@ async def test_who_claims_by_hand_is_left_alone_until_it_has_gone(nodes: Nodes, 
 async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_whose_it_is(
     nodes: Nodes, zookeeper: ZooKeeper
 ) -> None:
-    """The process of the test stands still: `receive` must not return what came before, for another has it now."""
+    """The member's loop is blocked; the next thing that it does is to hand out what came before, for another has it."""
     log = await filled(nodes, 1, 100)
     options = {"group": "g", "start": Start.earliest()}
-    async with ConsumerClient(nodes.servers, log, ownership=owned(zookeeper.address), **options) as one:
-        assert len(await one.receive(10, timeout_s=LONG_S)) == 10
-        assert one._arrived
-        one._members._ran_s -= 10  # type: ignore[union-attr] # as if it had not run for ten seconds
+    one = await asyncio.to_thread(
+        lambda: threaded.ConsumerClient(nodes.servers, log, ownership=owned(zookeeper.address), **options)
+    )
+    try:
+        await asyncio.to_thread(one.start)
+        events = await asyncio.to_thread(one.receive, 10, LONG_S)
+        assert len(events) == 10
+        assert one._client._arrived
+        blocked = threading.Event()
+
+        def stand_still(_: object) -> None:
+            blocked.set()
+            time.sleep(3 * SESSION_S)
+
+        standing = asyncio.create_task(asyncio.to_thread(one._call, stand_still))
+        await asyncio.to_thread(blocked.wait)
+        receiving = asyncio.create_task(asyncio.to_thread(one.receive, 10, 1.0))  # in line behind that
         async with ConsumerClient(nodes.servers, log, group="g", partitions=["0"], epoch=50) as other:
-            await eventually(lambda: other.assignment, LONG_S)
-            one._members._stalled = True  # type: ignore[union-attr]
-            assert await one.receive(10, timeout_s=1.0) == []
+            await eventually(lambda: other.assignment, SESSION_S)
+            await standing
+            assert await receiving == []
             with pytest.raises(OwnershipLostError):
-                await one.commit()
-        assert (await one.receive(10, timeout_s=LONG_S))[0].offset == f"{0:016x}"  # nobody has committed anything
+                await asyncio.to_thread(one.commit, events[-1])
+        again = await asyncio.to_thread(one.receive, 10, LONG_S)
+        assert again[0].offset == events[0].offset  # nobody has committed anything
+    finally:
+        await asyncio.to_thread(one.close)
 
 
 async def test_over_tls_with_a_login(nodes: Nodes, tmp_path: Path) -> None:
