@@ -12,7 +12,7 @@ from holdfast.client.errors import AdminError
 from tests.unit.client.real_cluster import Nodes
 from tests.unit.listener.consuming import attached, terms
 from tests.unit.listener.peer import Peer
-from tests.unit.listener.test_filtered_reading import start_at
+from tests.unit.listener.reading import start_at
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

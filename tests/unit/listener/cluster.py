@@ -73,6 +73,13 @@ class Cluster:
         (leader,) = self.leaders(log, partition)
         return leader
 
+    async def settled_leader(self, log: str, partition: str = "0") -> int:
+        """The one leader that all nodes that are left agree on."""
+        await eventually(lambda: len(self.leaders(log, partition)) == 1)
+        leader = self.leader(log, partition)
+        await eventually(lambda: all(self.broker(node).leader(log, partition) == leader for node in self.nodes))
+        return leader
+
     def other_than(self, *numbers: int) -> int:
         return next(number for number in self.nodes if number not in numbers)
 

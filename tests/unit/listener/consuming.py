@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.amqp import Error, ReceiverLink, Source, symbol
+from holdfast.amqp import Error, ReceiverLink, Source, Transfers, symbol
 from tests.unit.listener.peer import Peer
-from tests.unit.listener.test_filtered_reading import place, start_at
+from tests.unit.listener.reading import place, start_at
 
 STOLEN, LOCKED, INVALID = "amqp:link:stolen", "amqp:resource-locked", "amqp:invalid-field"
 
@@ -52,3 +52,12 @@ def durable(address: str = "trades", policy: str = "never", timeout_s: int = 0, 
     return Source(
         address=address, durable=2, expiry_policy=policy, timeout_s=timeout_s, filter=earliest.filter, **more
     )
+
+
+async def settle(peer: Peer, link: ReceiverLink, count: int, first: int = 0) -> None:
+    """Those of the deliveries of the link that lie between `first` and `first + count`, in order of arrival."""
+    deliveries = [
+        one for event in peer.history if isinstance(event, Transfers) and event.link is link for one in event.deliveries
+    ]
+    link.settle(deliveries[first : first + count])
+    await peer.flush()

@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.amqp import Error, Message, SenderLink, encode_message, int32, short, symbol
 from tests.unit.listener.peer import Peer
+from tests.unit.listener.single import SingleNode
 
 ID = "com.microsoft:producer-id"
 EPOCH = "com.microsoft:producer-epoch"
@@ -15,6 +16,7 @@ STOLEN = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR = "com.microsoft:argument-error"
 OUT_OF_RANGE = "com.microsoft:argument-out-of-range"
+OK = "accepted"
 
 
 def terms(producer: int | None = None, epoch: int | None = None, sequence: int | None = None) -> dict[str, Any]:
@@ -70,3 +72,9 @@ def conditions(states: list[Any]) -> list[str]:
 
 async def refusal(peer: Peer, properties: dict[str, Any], **where: str) -> Error:
     return await peer.refused(open_producer(peer, properties, **where))
+
+
+def stored(node: SingleNode, log: str = "trades", partition: str = "0") -> str:
+    """The bodies, a letter each."""
+    replica = node.logs[log][partition]
+    return b"".join(record[5:] for batch in replica.read(0, 1 << 30) for record in batch.records).decode()

@@ -23,8 +23,8 @@ from holdfast.amqp import (
 from holdfast.amqp import Message as Encoded
 from holdfast.amqp.prelude import AMQP_HEADER, SASL_HEADER, frame, performative
 from tests.unit.listener.peer import Peer, eventually, message
+from tests.unit.listener.reading import start_at
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_filtered_reading import start_at
 
 OPEN = frame(0, performative(0x10, ["raw"]))
 

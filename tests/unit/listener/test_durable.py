@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from holdfast.amqp import LinkDetached, ReceiverLink, Transfers
+from holdfast.amqp import LinkDetached
 from node.partition.group_words import Revoke
 from node.partition.ownership import terminus_key
-from tests.unit.listener.consuming import INVALID, STOLEN, attached, durable, offsets, refusal, terms
+from tests.unit.listener.consuming import INVALID, STOLEN, attached, durable, offsets, refusal, settle, terms
 from tests.unit.listener.peer import Peer, eventually
+from tests.unit.listener.reading import fill
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_filtered_reading import fill
 
 BOUND = terms(group=None)
 
@@ -20,15 +20,6 @@ BOUND = terms(group=None)
 def position(node: SingleNode, key: str, partition: str = "0", log: str = "trades") -> int | None:
     row = node.logs[log][partition]._machine.ownership.get(key)
     return None if row is None else row.position
-
-
-async def settle(peer: Peer, link: ReceiverLink, count: int, first: int = 0) -> None:
-    """Those of the deliveries of the link that lie between `first` and `first + count`, in order of arrival."""
-    deliveries = [
-        one for event in peer.history if isinstance(event, Transfers) and event.link is link for one in event.deliveries
-    ]
-    link.settle(deliveries[first : first + count])
-    await peer.flush()
 
 
 async def leave(peer: Peer) -> None:

@@ -12,13 +12,11 @@ from node.partition.batch import MAX_RECORDS
 from tests.unit.listener.enveloping import ACCEPTED, RawSender, envelope
 from tests.unit.listener.peer import Peer, message
 from tests.unit.listener.producing import ARGUMENT_ERROR, OUT_OF_ORDER, attached, event, events, granted, terms
+from tests.unit.listener.reading import start_at
+from tests.unit.listener.sending import KEY, TARGET, stored
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_filtered_reading import start_at
-from tests.unit.listener.test_sending import stored
 
 BOUND = {"event-streams-partition": symbol("0")}
-KEY = symbol("event-streams-group-key")
-TARGET = symbol("event-streams-target-partition")
 
 
 def records(node: SingleNode, log: str = "trades", partition: str = "0") -> list[bytes]:

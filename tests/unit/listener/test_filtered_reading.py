@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
-from holdfast.amqp import Described, Drained, Source, decode_message, symbol, timestamp, ulong
+from holdfast.amqp import Drained, decode_message
 from tests.unit.listener.peer import Peer, eventually, message
+from tests.unit.listener.reading import fill, place, start_at
 from tests.unit.listener.single import SingleNode
-
-
-def start_at(address: str, offset: str | None = None, time_ms: int | None = None) -> Source:
-    value: dict[Any, Any] = {}
-    if offset is not None:
-        value[symbol("event-streams-offset")] = symbol(offset)
-    if time_ms is not None:
-        value[symbol("event-streams-timestamp")] = timestamp(time_ms)
-    return Source(address=address, filter={"start": Described(ulong(0x200), value)})
-
-
-def place(payload: bytes) -> tuple[str, int, int]:
-    """(partition, offset, timestamp) of a delivery."""
-    annotations = decode_message(payload).delivery_annotations
-    return (
-        str(annotations["event-streams-source-partition"]),
-        int(annotations["event-streams-offset"], 16),
-        int(annotations["event-streams-timestamp"]),
-    )
-
-
-async def fill(peer: Peer, count: int, address: str = "trades", rounds: int = 1) -> None:
-    """Appends events in several entries, so that their timestamps differ."""
-    sender = await peer.sender(address)
-    for turn in range(rounds):
-        await peer.send(sender, [message(b"%d" % number) for number in range(count)])
-        await peer.states(sender, count * (turn + 1))
-        await asyncio.sleep(0.003)  # the clock must move between the entries
 
 
 async def test_a_time_selects_what_was_appended_after_it(node: SingleNode) -> None:
@@ -45,12 +15,10 @@ async def test_a_time_selects_what_was_appended_after_it(node: SingleNode) -> No
         await peer.until(lambda: len(peer.received.get(everything, [])) == 40)
         places = [place(payload) for payload in peer.received[everything]]
         assert [offset for _, offset, _ in places] == list(range(40))
-        middle_ms = places[20][2]
-        later = [offset for _, offset, stamp in places if stamp > middle_ms]
-        assert 0 < len(later) <= 10
-        link = await peer.receiver(start_at("trades", time_ms=middle_ms), credit=40)
-        await peer.until(lambda: len(peer.received.get(link, [])) == len(later))
-        assert [place(payload)[1] for payload in peer.received[link]] == later
+        third_ms = places[29][2]  # when the third round's last event was appended
+        link = await peer.receiver(start_at("trades", time_ms=third_ms), credit=40)
+        await peer.until(lambda: len(peer.received.get(link, [])) >= 10)
+        assert [place(payload)[1] for payload in peer.received[link]] == list(range(30, 40))
 
 
 async def test_offset_and_time_must_both_be_passed(node: SingleNode) -> None:

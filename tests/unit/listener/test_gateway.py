@@ -16,8 +16,8 @@ from proton.utils import BlockingConnection
 from holdfast.amqp import ACCEPTED, Drained, Modified, decode_message, symbol
 from tests.unit.listener.cluster import Cluster
 from tests.unit.listener.peer import Peer, eventually, message
-from tests.unit.listener.test_filtered_reading import place, start_at
-from tests.unit.listener.test_stock_clients import WAIT_S, from_offset
+from tests.unit.listener.reading import place, start_at
+from tests.unit.listener.stock import WAIT_S, from_offset
 
 REDIRECT = "amqp:link:redirect"
 

@@ -14,7 +14,7 @@ from holdfast.amqp import LinkDetached, LinkOpened, ReceiverLink
 from tests.unit.listener.cluster import Cluster
 from tests.unit.listener.consuming import INVALID, ask, offsets, refusal, terms
 from tests.unit.listener.peer import Peer, eventually
-from tests.unit.listener.test_filtered_reading import fill, start_at
+from tests.unit.listener.reading import fill, start_at
 
 FULL = "amqp:link:detach-forced"
 ANY = terms(partition=None)

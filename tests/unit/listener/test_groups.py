@@ -11,8 +11,8 @@ from node.partition.group_words import Revoke
 from node.partition.ownership import Commit, Done, End, EndClaim
 from tests.unit.listener.consuming import INVALID, LOCKED, STOLEN, ask, attached, epoch_of, offsets, refusal, terms
 from tests.unit.listener.peer import Peer, eventually
+from tests.unit.listener.reading import fill, start_at
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_filtered_reading import fill, start_at
 
 
 def row(node: SingleNode, key: str = "g") -> Any:

@@ -24,7 +24,7 @@ from tests.unit.listener.producing import (
     refusal,
     terms,
 )
-from tests.unit.listener.test_filtered_reading import place, start_at
+from tests.unit.listener.reading import place, start_at
 
 REDIRECT = "amqp:link:redirect"
 
@@ -53,14 +53,6 @@ async def append(cluster: Cluster, node: int, records: list[bytes], numbers: Num
     return await answer
 
 
-async def settled_leader(cluster: Cluster) -> int:
-    """Of the nodes that are left."""
-    await eventually(lambda: len(cluster.leaders("trades")) == 1)
-    leader = cluster.leader("trades")
-    await eventually(lambda: all(cluster.broker(node).leader("trades", "0") == leader for node in cluster.nodes))
-    return leader
-
-
 async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cluster: Cluster) -> None:
     first = cluster.leader("trades")
     numbers = Numbers(7, 1, 1, b"aaaabbbbcccc")
@@ -71,7 +63,7 @@ async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cl
         assert granted(await attached(peer, 8, 1)) == (8, 1, 0)
         assert granted(await attached(peer, 8, 2)) == (8, 2, 0)
     await cluster.lose(first)
-    second = await settled_leader(cluster)
+    second = await cluster.settled_leader("trades")
     for node in cluster.nodes:  # on the leader itself, and through a gateway
         again = await append(cluster, node, [b"a", b"b", b"c"], numbers)
         assert again == Appended(before.base_offset, before.timestamp_ms, 3)
@@ -100,7 +92,7 @@ async def test_a_producer_resends_over_the_wire_what_the_lost_leader_did_not_ans
         await peer.send(link, events(7, 0, 101, bodies[100:400]))
         await asyncio.sleep(0.01)
         await cluster.lose(first)
-    leader = await settled_leader(cluster)
+    leader = await cluster.settled_leader("trades")
     async with Peer(cluster.ports[leader]) as peer:
         link = await attached(peer, 7, 0, 100)
         assert granted(link) == (7, 0, 100)
@@ -157,7 +149,8 @@ async def test_who_follows_redirects_is_led_on_and_resends(cluster: Cluster) -> 
     sent, accepted = 200, 0
     target = 1
     while accepted < sent:
-        async with Peer(cluster.ports[cluster.leader("trades")], desired=(REDIRECT,)) as peer:
+        leader = await cluster.settled_leader("trades")
+        async with Peer(cluster.ports[leader], desired=(REDIRECT,)) as peer:
             link = open_producer(peer, terms(7, 0) | ({} if accepted == 0 else terms(7, 0, accepted)))
             await peer._opened(link)
             await peer.until(lambda link=link: link.credit > 0)
@@ -179,7 +172,6 @@ async def test_who_follows_redirects_is_led_on_and_resends(cluster: Cluster) -> 
             told = conditions([state for _, state in sorted(peer.outcomes[link])])
             assert "com.microsoft:out-of-order-sequence" not in told
             accepted += next((at for at, one in enumerate(told) if one != "accepted"), len(told))
-        await settled_leader(cluster)
     assert await stored(cluster, sent) == [b"%04d" % number for number in range(sent)]
 
 

@@ -13,7 +13,7 @@ from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numb
 from node.partition.batch import encode
 from node.partition.commands import OpenProducer
 from node.partition.machine import Accepted, PartitionMachine, Rejected
-from tests.unit.listener.test_lane import NOT_LEADER, UNKNOWN, Scripted, Sender
+from tests.unit.listener.lanes import NOT_LEADER, UNKNOWN, Scripted, Sender
 
 OUT_OF_ORDER = Failed("out_of_order", False, "a gap")
 

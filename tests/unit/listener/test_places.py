@@ -8,8 +8,8 @@ from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, sy
 from node.listener import vocabulary as words
 from tests.unit.listener.peer import Peer, message
 from tests.unit.listener.producing import events, terms
+from tests.unit.listener.sending import keyed, stored, to_partition
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_sending import keyed, stored, to_partition
 
 ASKING = Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", words.STORED))
 TRADES = {"event-streams-partition": symbol("0")}

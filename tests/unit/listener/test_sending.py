@@ -8,32 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import ACCEPTED, Accepted, ConnectionClosed, Message, Rejected, encode_message, symbol
+from holdfast.amqp import ACCEPTED, Accepted, ConnectionClosed, Rejected, symbol
 from holdfast.amqp.partition_key import partition_index
 from node.listener import hints
 from node.partition.api import Failed
 from tests.unit.listener.peer import Peer, eventually, message
+from tests.unit.listener.reading import start_at
+from tests.unit.listener.sending import keyed, stored, to_partition
 from tests.unit.listener.single import SingleNode
-from tests.unit.listener.test_filtered_reading import start_at
-
-TARGET = symbol("event-streams-target-partition")
-KEY = symbol("event-streams-group-key")
-
-
-def to_partition(name: Any) -> bytes:
-    return encode_message(Message(body=b"t", delivery_annotations={TARGET: name}))
-
-
-def keyed(key: Any) -> bytes:
-    return encode_message(Message(body=b"k", message_annotations={KEY: key}))
-
-
-def stored(node: SingleNode, log: str) -> dict[str, list[bytes]]:
-    """Everything a log holds."""
-    return {
-        name: [record for batch in replica.read(0, 1 << 30) for record in batch.records]
-        for name, replica in node.logs[log].items()
-    }
 
 
 async def test_keys_stick_to_the_partition_that_every_client_computes_too(node: SingleNode) -> None:

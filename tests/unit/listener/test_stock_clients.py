@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from proton import Described, Message, symbol, timestamp, ulong
+from proton import Message, symbol, timestamp
 from proton.handlers import MessagingHandler
-from proton.reactor import Container, Filter, LinkOption
+from proton.reactor import Container, LinkOption
 from proton.utils import BlockingConnection, SyncRequestResponse
 
 from tests.unit.listener.single import SingleNode
-
-WAIT_S = 20
-
-
-def from_offset(offset: str) -> Filter:
-    return Filter({symbol("start"): Described(ulong(0x200), {symbol("event-streams-offset"): symbol(offset)})})
+from tests.unit.listener.stock import WAIT_S, from_offset
 
 
 class Properties(LinkOption):
