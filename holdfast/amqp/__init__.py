@@ -39,7 +39,7 @@ from holdfast.amqp.events import (
     Settlements,
     Transfers,
 )
-from holdfast.amqp.link import FIRST, MIXED, SECOND, SETTLED, UNSETTLED, Link, ReceiverLink, SenderLink, Session
+from holdfast.amqp.link import FIRST, MIXED, SECOND, SETTLED, UNSETTLED, Link, Session
 from holdfast.amqp.message import (
     AnnotationMap,
     DeliveryPrefix,
@@ -57,6 +57,8 @@ from holdfast.amqp.message import (
     splice,
     split,
 )
+from holdfast.amqp.receiver import ReceiverLink
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.states import (
     ACCEPTED,
     RELEASED,

@@ -32,9 +32,11 @@ from holdfast.amqp.errors import (
     UsageError,
 )
 from holdfast.amqp.events import Event
-from holdfast.amqp.link import MIXED, ReceiverLink, SenderLink, Session
+from holdfast.amqp.link import MIXED, Session
 from holdfast.amqp.prelude import AMQP_HEADER, ClientPrelude, Mechanism, PreludeError, ServerPrelude, anonymous
 from holdfast.amqp.pump import EventPump, _bury
+from holdfast.amqp.receiver import ReceiverLink
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.terminus import Coordinator, Source, Target
 from holdfast.amqp.transferring import READ_BUFFER_BYTES, read_buffer
 

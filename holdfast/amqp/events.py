@@ -18,7 +18,9 @@ from holdfast.amqp.errors import Error
 from holdfast.amqp.states import DeliveryState
 
 if TYPE_CHECKING:
-    from holdfast.amqp.link import Link, ReceiverLink, SenderLink, Session
+    from holdfast.amqp.link import Link, Session
+    from holdfast.amqp.receiver import ReceiverLink
+    from holdfast.amqp.sender import SenderLink
 
 
 @dataclass(slots=True)

@@ -1,33 +1,29 @@
-"""Links: where messages enter and leave an engine.
+"""Sessions, and what both kinds of link share: attaching, answering, ending.
 
-The two loops that matter (`ReceiverLink.settle`, `SenderLink.send_many`) call proton's C functions directly,
-with as few calls per transfer as proton allows, because one foreign call costs about as much as moving a small
-message. Delivery handles of a receiver are the C pointers themselves; an integer per send stands for an
-outgoing delivery.
+Messages leave through a `SenderLink` (sender.py) and enter through a `ReceiverLink` (receiver.py). Their loops call
+proton's C functions directly, with as few calls per transfer as proton allows, because one foreign call costs about as
+much as moving a small message.
 
-Rule never broken: no C pointer is used after the object behind it may have been freed. proton recycles
-deliveries, so a stale handle would settle somebody else's message. A link therefore frees its C object only
-when every delivery handed out has been settled (or the connection is gone), and every method of a link that is
-gone does nothing: callbacks that arrive late are normal in a server and must not have to ask first. What the
-caller owes in return: settle each handle once.
+Rule never broken: no C pointer is used after the object behind it may have been freed. proton recycles deliveries, so
+a stale handle would settle somebody else's message. A link therefore frees its C object only when every delivery
+handed out has been settled (or the connection is gone), and every method of a link that is gone does nothing:
+callbacks that arrive late are normal in a server and must not have to ask first. What the caller owes in return:
+settle each handle once.
 
-Rejected alternative: proton's Link and Delivery classes; a wrapper object and three dictionary look-ups per
-attribute make a transfer cost 17 us instead of under 3.
+Rejected alternative: proton's Link and Delivery classes; a wrapper object and three dictionary look-ups per attribute
+make a transfer cost 17 us instead of under 3.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from cproton import ffi, lib
+from cproton import lib
 
 from holdfast.amqp.codec import encode_symbol_map, symbols_of
-from holdfast.amqp.dispositions import text, write_condition, write_data, write_state
+from holdfast.amqp.dispositions import text, write_condition, write_data
 from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
-from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RELEASED, RELEASED_CODE, DeliveryState
 from holdfast.amqp.tap import Frame
 from holdfast.amqp.terminus import Coordinator, Source, Target, map_of, terminus_of, write_terminus
 
@@ -41,12 +37,6 @@ FIRST, SECOND = 0, 1
 
 REQUESTED, OPENING, OPEN, CLOSED = "requested", "opening", "open", "closed"
 """States of a link on our side: asked for by the peer, asked for by us, attached on both sides, detached by us."""
-
-FRAME_OVERHEAD_BYTES = 32
-"""About what a transfer frame adds to a payload; used only to estimate what proton holds."""
-
-_update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
-_delivery, _send, _advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
 
 
 class Session:
@@ -295,143 +285,3 @@ class Link:
         if self._handle is not None:
             self.session._handles.pop(self._handle, None)
             self._handle = None
-
-
-class ReceiverLink(Link):
-    """We receive: the peer (or the node it stands for) is the sender."""
-
-    __slots__ = ("_draining", "_gone", "_parts", "_parts_bytes", "_pumped", "_unsettled")
-
-    role = "receiver"
-
-    def __init__(self, session: Session, impl: Any, *, ours: bool) -> None:
-        super().__init__(session, impl, ours=ours)
-        self._parts: list[bytes] = []
-        self._parts_bytes = 0
-        self._unsettled = 0
-        self._gone = False
-        self._draining = False
-        self._pumped = 0
-
-    @property
-    def credit(self) -> int:
-        """Messages the peer may still send."""
-        return 0 if self._impl is None else int(lib.pn_link_credit(self._impl))
-
-    @property
-    def unsettled(self) -> int:
-        """Deliveries handed out and not settled yet."""
-        return self._unsettled
-
-    def grant(self, credit: int) -> None:
-        """Lets the peer send `credit` more messages."""
-        if self._impl is not None and self._state != CLOSED and credit > 0:
-            lib.pn_link_flow(self._impl, credit)
-
-    def drain(self, credit: int = 0) -> None:
-        """Grants `credit` more and asks the peer to use up or give back all it has; Drained follows."""
-        if self._impl is not None and self._state != CLOSED:
-            self._draining = True
-            lib.pn_link_drain(self._impl, credit)
-            self._engine._check_drained(self)  # without credit there is nothing to wait for
-
-    def settle(self, deliveries: Sequence[Any], state: DeliveryState = ACCEPTED) -> None:
-        """Settles deliveries (handles out of Transfers events), all with one outcome. Each handle once, in any
-        order; runs in order of arrival cost one frame. Works after a detach; does nothing once the session is
-        gone."""
-        if self._impl is None or not deliveries:
-            return
-        if len(deliveries) > self._unsettled:
-            raise UsageError(f"{len(deliveries)} deliveries to settle, {self._unsettled} are open: settled twice?")
-        if state is ACCEPTED or state is RELEASED:
-            code = ACCEPTED_CODE if state is ACCEPTED else RELEASED_CODE
-            deque(map(_update, deliveries, repeat(code)), maxlen=0)
-            deque(map(_settle, deliveries), maxlen=0)
-        else:
-            for delivery in deliveries:
-                code = write_state(delivery, state)
-                if code:
-                    _update(delivery, code)
-                _settle(delivery)
-        self._unsettled -= len(deliveries)
-        if self._gone and self._unsettled == 0:
-            self._engine._free_link(self)
-
-
-class SenderLink(Link):
-    """We send: the peer grants credit."""
-
-    __slots__ = ("_next", "_outcomes", "_outstanding", "_pumped", "_tag", "_tag_bytes", "credit", "drain")
-
-    role = "sender"
-
-    def __init__(self, session: Session, impl: Any, *, ours: bool) -> None:
-        super().__init__(session, impl, ours=ours)
-        self.credit = 0
-        """Messages we may send now."""
-        self.drain = False
-        """The peer waits for drained()."""
-        self._next = 0
-        self._outstanding: dict[Any, int] = {}
-        self._outcomes: list[tuple[int, DeliveryState]] = []
-        self._pumped = 0
-        self._tag_bytes = ffi.new("uint32_t[1]")
-        self._tag = ffi.new("pn_bytes_t *", {"size": 4, "start": ffi.cast("char *", self._tag_bytes)})[0]
-
-    @property
-    def presettled(self) -> bool:
-        """The peer asked for settled sends only."""
-        return self.remote_snd_settle_mode == SETTLED
-
-    @property
-    def unsettled(self) -> int:
-        """Sends whose outcome is not known yet."""
-        return len(self._outstanding)
-
-    def send_many(self, payloads: Sequence[bytes], settled: bool | None = None) -> range:
-        """Queues complete encoded messages; never more than `credit` (UsageError). settled: None = as the peer
-        asked. Returns the numbers of the deliveries; Settlements name them. On a link that is gone nothing is
-        sent and the range is empty. Watch Engine.pending_output: credit does not bound bytes."""
-        impl = self._impl
-        count = len(payloads)
-        first = self._next
-        if impl is None or self._state != OPEN:
-            return range(first, first)
-        if count > self.credit:
-            raise UsageError(f"{count} sends with credit for {self.credit}")
-        tag, number_field, number, size = self._tag, self._tag_bytes, first, 0
-        if settled or (settled is None and self.remote_snd_settle_mode == SETTLED):
-            for payload in payloads:
-                number_field[0] = number & 0xFFFFFFFF
-                number += 1
-                delivery = _delivery(impl, tag)
-                length = len(payload)
-                size += length
-                _send(impl, payload, length)
-                _settle(delivery)
-        else:
-            outstanding = self._outstanding
-            for payload in payloads:
-                number_field[0] = number & 0xFFFFFFFF
-                delivery = _delivery(impl, tag)
-                length = len(payload)
-                size += length
-                _send(impl, payload, length)
-                _advance(impl)
-                outstanding[delivery] = number
-                number += 1
-        self._next = number
-        self.credit -= count
-        self._engine._held += size + count * FRAME_OVERHEAD_BYTES
-        return range(first, number)
-
-    def drained(self) -> None:
-        """Gives back the credit left over after a drain request."""
-        if self._impl is not None and self.drain:
-            lib.pn_link_drained(self._impl)
-            self.credit = 0
-
-    def _drop(self) -> None:
-        super()._drop()
-        self.credit = 0
-        self._outstanding.clear()

@@ -38,8 +38,10 @@ from holdfast.amqp.events import (
     SessionClosed,
     SessionOpened,
 )
-from holdfast.amqp.link import CLOSED, OPEN, OPENING, Link, ReceiverLink, SenderLink, Session
+from holdfast.amqp.link import CLOSED, OPEN, OPENING, Link, Session
 from holdfast.amqp.prelude import AMQP_HEADER, frame, performative
+from holdfast.amqp.receiver import ReceiverLink
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.tap import ATTACH_FRAME, BEGIN_FRAME, MAX_CONTROL_FRAME_BYTES, OPEN_FRAME, Frame, Tap
 from holdfast.amqp.terminus import map_of
 from holdfast.amqp.transferring import READ_BUFFER_BYTES, Transferring, read_buffer

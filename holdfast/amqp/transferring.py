@@ -23,7 +23,9 @@ from cproton import ffi, lib
 from holdfast.amqp.dispositions import read_state
 from holdfast.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_LIMIT_EXCEEDED, Error
 from holdfast.amqp.events import Credit, Drained, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.link import SETTLED, Link, ReceiverLink, SenderLink
+from holdfast.amqp.link import SETTLED, Link
+from holdfast.amqp.receiver import ReceiverLink
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.states import ACCEPTED, ACCEPTED_CODE, RECEIVED_CODE, RELEASED_CODE
 from holdfast.amqp.tap import Tap
 

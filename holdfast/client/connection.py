@@ -31,7 +31,8 @@ from holdfast.amqp.events import (
     Settlements,
     Transfers,
 )
-from holdfast.amqp.link import SETTLED, Link, SenderLink
+from holdfast.amqp.link import SETTLED, Link
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.terminus import Source
 from holdfast.client import wire
 from holdfast.client.address import Address

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast.amqp.link import Link, ReceiverLink, SenderLink
+from holdfast.amqp.link import Link
+from holdfast.amqp.receiver import ReceiverLink
+from holdfast.amqp.sender import SenderLink
 from holdfast.amqp.states import DeliveryState
 from holdfast.client.errors import HoldfastError
 

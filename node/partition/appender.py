@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
@@ -29,6 +28,7 @@ from node.partition.batch import DIGEST_BYTES, encode
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import Accepted, Rejected
 from node.partition.producers import nonsense, rows_of
+from node.partition.raft_group import Proposer
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +42,6 @@ REFUSALS: dict[str, FailureKind] = {
     "invalid-producer": "producer_invalid",
 }
 """What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
-
-
-class Proposer(Protocol):
-    """What the appender needs of a `cluster.raft.Group`."""
-
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def leader(self) -> int | None: ...
-    def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int: ...
 
 
 class _Entry:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerWish
-from node.partition.appender import REFUSALS, Proposer
+from node.partition.appender import REFUSALS
 from node.partition.commands import OpenProducer
 from node.partition.machine import Fence, Opened, Rejected
 from node.partition.producers import NOTHING, Producer, Producers, batches_of, nonsense
+from node.partition.raft_group import Proposer
 
 Stolen = Callable[[int], None]
 

@@ -25,7 +25,6 @@ import msgspec
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ReadError
-from node.partition.appender import Proposer
 from node.partition.commands import encode_group_command
 from node.partition.group_words import (
     Assign,
@@ -39,6 +38,7 @@ from node.partition.group_words import (
     Revoke,
 )
 from node.partition.ownership import Claim, Commit, Delete, Denied, Done, End, EndClaim, Group, Ousted, Owned, Ownership
+from node.partition.raft_group import Proposer
 
 if TYPE_CHECKING:
     from node.partition.reader import LocalReader

@@ -17,9 +17,8 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
 
-from cluster.raft import Batch, Committed, Disk, NotLeader, Outcome, RaftError
+from cluster.raft import Batch, Disk, NotLeader
 from node.partition import opening
 from node.partition.api import (
     After,
@@ -39,38 +38,22 @@ from node.partition.api import (
     StoredBatch,
     Unconfirmed,
 )
-from node.partition.appender import REFUSALS, Appender, Proposer
+from node.partition.appender import REFUSALS, Appender
 from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
 from node.partition.group_words import GroupAnswer, GroupQuestion, Owner
 from node.partition.index import OffsetIndex, Row, group_range
 from node.partition.limits import PartitionLimits
-from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result, Trimmed
+from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result
 from node.partition.opening import Watches
 from node.partition.ownership import Ousted
 from node.partition.owning import Owning
+from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
-from node.partition.retention import plan_trim
+from node.partition.retention import Trimmer
 from node.storage.errors import StorageDamaged
 
 log = logging.getLogger(__name__)
-
-
-class GroupLike(Proposer, Protocol):
-    """What a replica needs of a `cluster.raft.Group`."""
-
-    on_role_change: Callable[[Any], None] | None
-
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def members(self) -> tuple[int, ...]: ...
-    @property
-    def first_index(self) -> int: ...
-    def entry(self, index: int) -> tuple[int, bytes]: ...
-    def trim(self, index: int) -> None: ...
-    def safe_trim_index(self) -> int: ...
-    def read_index(self, done: Callable[[int | None], None]) -> None: ...
 
 
 class PartitionReplica:
@@ -104,7 +87,7 @@ class PartitionReplica:
         self._watches = Watches()
         self.owning = Owning(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self._readers: set[LocalReader] = set()
-        self._trim_under_way = False
+        self._trimmer = Trimmer(partition, lambda: self._machine.state, self._index)
         self.cache = BatchCache(self.limits.cache_bytes)
 
     # ------------------------------------------------------------ life
@@ -139,7 +122,7 @@ class PartitionReplica:
             self._appender.fail_waiting(failure)
             self._end_readers(_read_error(failure))
             self.owning.not_leading()
-            self._trim_under_way = False
+            self._trimmer.not_leading()
         if self.on_role_change is not None:
             self.on_role_change(self)
 
@@ -394,33 +377,12 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ retention
 
-    def plan_trim(self, now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> Trim | None:
-        return plan_trim(
-            self._machine.state, self._index, now_ms=now_ms, retention_ms=retention_ms,
-            retention_bytes=retention_bytes, safe_index=self.group.safe_trim_index(),
-        )  # fmt: skip
-
     def enforce_retention(self, now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> Trim | None:
         """If this node leads and something is too old or too much: propose to forget it. Cheap when there is nothing;
         call it every few seconds."""
-        if not self.is_leader or self._trim_under_way or (retention_ms is None and retention_bytes is None):
+        if not self.is_leader:
             return None
-        plan = self.plan_trim(now_ms, retention_ms, retention_bytes)
-        if plan is None:
-            return None
-        try:
-            self._trim_under_way = True
-            self.group.propose(plan.encode(), self._trim_resolved)
-        except RaftError as error:  # NotLeader or Overloaded: the next call, here or elsewhere, plans again
-            self._trim_under_way = False
-            log.debug("partition %s: a trim was not proposed: %s", self.partition, error)
-            return None
-        return plan
-
-    def _trim_resolved(self, outcome: Outcome) -> None:
-        self._trim_under_way = False
-        if isinstance(outcome, Committed) and not isinstance(outcome.result, Trimmed):
-            log.warning("partition %s: a planned trim had no effect: %s", self.partition, outcome.result)
+        return self._trimmer.enforce(self.group, now_ms, retention_ms, retention_bytes)
 
 
 def _read_error(failure: Failed) -> ReadError:

@@ -1,4 +1,4 @@
-"""What to forget, and when: a pure function of the offset index and the time that is passed in.
+"""What to forget, and when: decided by a pure function of the offset index and the time that is passed in.
 
 The problem: replicas must forget the same events at the same point of the log, but only the leader's clock may decide.
 The rule: the leader plans, the plan is replicated as a command, everybody applies it. The leader plans nothing that a
@@ -10,9 +10,16 @@ smaller than its batches is not emptied before anyone could read it.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
+from cluster.raft import Committed, Outcome, RaftError
 from node.partition.commands import Trim
 from node.partition.index import OffsetIndex, Row
-from node.partition.machine import LogState
+from node.partition.machine import LogState, Trimmed
+from node.partition.raft_group import GroupLike
+
+log = logging.getLogger(__name__)
 
 
 def plan_trim(
@@ -43,3 +50,44 @@ def plan_trim(
     if first.base_offset <= start:
         return None
     return Trim(first.base_offset, min(first.entry_index - 1, safe_index), first.bytes_before)
+
+
+class Trimmer:
+    """The leader's part: one planned trim at a time."""
+
+    def __init__(self, partition: str, state: Callable[[], LogState], index: OffsetIndex) -> None:
+        self._partition, self._state, self._index = partition, state, index
+        self._under_way = False
+
+    def not_leading(self) -> None:
+        self._under_way = False
+
+    def enforce(
+        self, group: GroupLike, now_ms: int, retention_ms: int | None, retention_bytes: int | None
+    ) -> Trim | None:
+        """Propose to forget what is too old or too much, if anything is."""
+        if self._under_way or (retention_ms is None and retention_bytes is None):
+            return None
+        plan = plan_trim(
+            self._state(),
+            self._index,
+            now_ms=now_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            safe_index=group.safe_trim_index(),
+        )
+        if plan is None:
+            return None
+        try:
+            self._under_way = True
+            group.propose(plan.encode(), self._resolved)
+        except RaftError as error:  # NotLeader or Overloaded: the next call, here or elsewhere, plans again
+            self._under_way = False
+            log.debug("partition %s: a trim was not proposed: %s", self._partition, error)
+            return None
+        return plan
+
+    def _resolved(self, outcome: Outcome) -> None:
+        self._under_way = False
+        if isinstance(outcome, Committed) and not isinstance(outcome.result, Trimmed):
+            log.warning("partition %s: a planned trim had no effect: %s", self._partition, outcome.result)

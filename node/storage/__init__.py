@@ -1,9 +1,10 @@
 """The store of a node. See rocks.py for how it keeps its promises."""
 
+from node.storage.batch import JournalBatch
 from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
 from node.storage.identity import NodeIdentity
 from node.storage.reclaim import Reclaimed
-from node.storage.rocks import JournalBatch, RocksDisk
+from node.storage.rocks import RocksDisk
 from node.storage.tuning import DiskOptions
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The data directory of a node as a whole: is it ours, is it complete, does anybody else work on it.
+"""The data directory of a node as a whole: is it ours, is it complete, does anybody else work on it, what room it has.
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
@@ -13,7 +13,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged
+from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
 from node.storage.journal import sync_directory
 
 FORMAT = b"holdfast-storage 4\n"
@@ -59,3 +59,25 @@ def finish(path: Path) -> None:
         os.fsync(marker.fileno())
     sync_directory(path)
     sync_directory(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """What the file system still has for this process's user."""
+    try:
+        system = os.statvfs(path)
+    except OSError as error:
+        raise translate(error, path) from error
+    return system.f_bavail * system.f_frsize
+
+
+def used_bytes(path: Path) -> int:
+    """What the files of the store take."""
+    total = 0
+    for part in ("db", "journal"):
+        with os.scandir(path / part) as entries:
+            for entry in entries:
+                try:
+                    total += entry.stat().st_size
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+    return total

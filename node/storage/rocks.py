@@ -29,9 +29,10 @@ from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from cluster.raft import Batch
 from node.storage import directory, space
+from node.storage.batch import JournalBatch
 from node.storage.errors import StorageDamaged, StorageError, translate
 from node.storage.identity import IDENTITY_KEY, NodeIdentity
-from node.storage.journal import DELETE, DELETE_RANGE, PUT, Journal, Op, Position, Record, Values
+from node.storage.journal import DELETE, PUT, Journal, Op, Position, Record, Values
 from node.storage.reclaim import Reclaimed, Reclaimer
 from node.storage.rows import (
     POSITION_KEY,
@@ -55,25 +56,6 @@ ROW_OVERHEAD_BYTES = 64
 FLUSH_WAIT_S = 10.0
 """`reclaim` waits so long for a table of some MiB; a disk that takes longer gets its space back the next time."""
 FLUSH_POLL_S = 0.005
-
-
-class JournalBatch:
-    """What one turn writes. Consumed by `write`."""
-
-    __slots__ = ("ops",)
-
-    def __init__(self) -> None:
-        self.ops: list[Op] = []
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.ops.append((PUT, key, value))
-
-    def delete(self, key: bytes) -> None:
-        self.ops.append((DELETE, key, b""))
-
-    def delete_range(self, start: bytes, end: bytes) -> None:
-        if start < end:
-            self.ops.append((DELETE_RANGE, start, end))
 
 
 class RocksDisk:
@@ -345,23 +327,11 @@ class RocksDisk:
 
     def free_bytes(self) -> int:
         """What the file system still has for this process's user."""
-        try:
-            system = os.statvfs(self.path)
-        except OSError as error:
-            raise translate(error, self.path) from error
-        return system.f_bavail * system.f_frsize
+        return directory.free_bytes(self.path)
 
     def used_bytes(self) -> int:
         """What the files of the store take."""
-        total = 0
-        for part in ("db", "journal"):
-            with os.scandir(self.path / part) as entries:
-                for entry in entries:
-                    try:
-                        total += entry.stat().st_size
-                    except FileNotFoundError:  # removed meanwhile
-                        continue
-        return total
+        return directory.used_bytes(self.path)
 
     def reclaim(self) -> Reclaimed:
         """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
