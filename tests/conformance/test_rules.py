@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import report, yesman
+from tests.conformance import report
 from tests.conformance.broker import Broker
 from tests.conformance.rules import READINGS, RULES
 from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result, checks, judge
+from tests.conformance.yesman import YesMan
 from tests.integration.cluster import Cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
@@ -78,7 +79,7 @@ SEEN_THROUGH = [
 
 @pytest.fixture(scope="module")
 def yes_man() -> Iterator[Broker]:
-    with yesman.serving() as serving:
+    with YesMan() as serving:
         yield Broker(f"amqp://127.0.0.1:{serving.port}", log="log", timeout_s=2.0)
 
 

@@ -1,57 +1,28 @@
 """A broker that says yes to everything and does nothing of it: what a suite that only looks at answers would let pass.
 
-Stock python-qpid-proton in a thread. It offers the capability, echoes every property and filter, lets everybody in,
+It offers the capability, echoes every property and filter, lets everybody in,
 takes every message and hands each as it came to whoever is attached to the same address when it comes. Its `$info`
 lists two partitions that it has never heard of.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from proton import Delivery, Message, symbol
-from proton.handlers import MessagingHandler
-from proton.reactor import ApplicationEvent, Container, EventInjector
 
 from tests.conformance.broker import CAPABILITY
+from tests.stock_broker import StockBroker
 
-START_TIMEOUT_S = 10
 PARTITIONS = ("0", "1")
 OFFSET = symbol("1")
 
 
-class YesMan(MessagingHandler):
+class YesMan(StockBroker):
     def __init__(self) -> None:
-        super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
-        self.port = 0
+        super().__init__(auto_settle=True)
         self._receivers: dict[str, list[Any]] = {}
         self._waiting: dict[str, list[bytes]] = {}  # by link name
-        self._ready = threading.Event()
-        self._container = Container(self)
-        self._injector = EventInjector()
-        self._container.selectable(self._injector)
-        self._thread = threading.Thread(target=self._container.run, daemon=True)
-        self._acceptor: Any = None
-
-    def start(self) -> None:
-        self._thread.start()
-        assert self._ready.wait(START_TIMEOUT_S)
-
-    def stop(self) -> None:
-        self._injector.trigger(ApplicationEvent("finish"))
-        self._thread.join(START_TIMEOUT_S)
-
-    def on_finish(self, _: Any) -> None:
-        self._acceptor.close()
-        self._container.stop()
-
-    def on_start(self, event: Any) -> None:
-        self._acceptor = event.container.listen("127.0.0.1:0")
-        self.port = self._acceptor._selectable._delegate.getsockname()[1]
-        self._ready.set()
 
     def on_connection_opening(self, event: Any) -> None:
         event.connection.offered_capabilities = [symbol(CAPABILITY)]
@@ -99,13 +70,3 @@ class YesMan(MessagingHandler):
             while link.credit > 0:
                 link.send(Message(body={"partitions": listed}))
         self._deliver(link)
-
-
-@contextmanager
-def serving() -> Iterator[YesMan]:
-    broker = YesMan()
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()

@@ -1,4 +1,4 @@
-"""A tiny broker to drive the driver against: stock python-qpid-proton in a thread, on a free loopback port.
+"""A tiny broker to drive the driver against.
 
 It accepts what is sent, except what a test tells it to reject, release or redirect, and hands out what a test put
 on its shelf.
@@ -6,24 +6,19 @@ on its shelf.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from proton import Condition, Delivery, Endpoint, Terminus, symbol
-from proton.handlers import MessagingHandler
-from proton.reactor import ApplicationEvent, Container, EventInjector
 
-START_TIMEOUT_S = 10
+from tests.stock_broker import StockBroker
 
 
-class Broker(MessagingHandler):
+class Broker(StockBroker):
     """Outcomes are chosen by `outcome_of(index)`; `shelf` holds the bodies a receiver gets."""
 
     def __init__(self) -> None:
-        super().__init__(prefetch=0, auto_accept=False)
-        self.port = 0
+        super().__init__()
         self.received = 0
         self.links: list[dict[str, Any]] = []
         self.desired: list[Any] = []
@@ -31,29 +26,6 @@ class Broker(MessagingHandler):
         self.outcome_of: Callable[[int], int] = lambda index: Delivery.ACCEPTED
         self.redirect_to: Any = None
         self.refusal: Condition | None = None
-        self._ready = threading.Event()
-        self._container = Container(self)
-        self._injector = EventInjector()
-        self._container.selectable(self._injector)
-        self._thread = threading.Thread(target=self._container.run, daemon=True)
-        self._acceptor: Any = None
-
-    def start(self) -> None:
-        self._thread.start()
-        assert self._ready.wait(START_TIMEOUT_S), "the test broker did not start"
-
-    def stop(self) -> None:
-        self._injector.trigger(ApplicationEvent("finish"))
-        self._thread.join(START_TIMEOUT_S)
-
-    def on_finish(self, _: Any) -> None:
-        self._acceptor.close()
-        self._container.stop()
-
-    def on_start(self, event: Any) -> None:
-        self._acceptor = event.container.listen("127.0.0.1:0")
-        self.port = self._acceptor._selectable._delegate.getsockname()[1]
-        self._ready.set()
 
     def on_connection_opening(self, event: Any) -> None:
         self.desired.append(event.connection.remote_desired_capabilities)
@@ -109,16 +81,6 @@ def _filter_of(link: Any) -> Any:
     data = link.remote_source.filter
     data.rewind()
     return data.get_object() if data.next() else None
-
-
-@contextmanager
-def serving() -> Iterator[Broker]:
-    broker = Broker()
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
 
 
 def redirect_info(host: str, port: int, address: str) -> dict[Any, Any]:

@@ -15,7 +15,7 @@ from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.load import Load, Plan
 from benchmarks.driver.stamp import Template
 from benchmarks.driver.wire import PeerError, Url
-from tests.unit.benchmarks.broker import Broker, redirect_info, serving
+from tests.unit.benchmarks.broker import Broker, redirect_info
 
 
 def url(broker: Broker) -> Url:
@@ -47,7 +47,7 @@ def shelved(numbers: list[int], size: int = 100) -> list[bytes]:
 
 
 def test_every_accepted_event_is_counted_once() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         report = send(broker, 500, size=100, window=50)
         assert broker.received == 500
     assert (report["events"], report["sent"], report["unsettled"], report["outcomes"]) == (500, 500, 0, {})
@@ -56,7 +56,7 @@ def test_every_accepted_event_is_counted_once() -> None:
 
 def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> None:
     outcomes = [Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
-    with serving() as broker:
+    with Broker() as broker:
         broker.outcome_of = lambda index: outcomes[index % 4]
         report = send(broker, 100, size=100, window=10)
     assert report["events"] == 25
@@ -65,13 +65,13 @@ def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> N
 
 
 def test_events_larger_than_a_frame_and_than_the_socket_pass() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         report = send(broker, 12, size=1 << 20, window=4)
     assert (report["events"], report["unsettled"]) == (12, 0)
 
 
 def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         plan = Plan(senders=2, send_urls=(url(broker),), size=100, window=10, seconds=0.3, warmup_s=0.1)
         report = Load(plan).run()["send"]
     assert isinstance(report, dict)
@@ -81,7 +81,7 @@ def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
 
 
 def test_a_redirect_is_followed_when_asked_for() -> None:
-    with serving() as first, serving() as second:
+    with Broker() as first, Broker() as second:
         first.redirect_to = redirect_info("127.0.0.1", second.port, "log")
         report = send(first, 50, size=100, send_options=LinkOptions(follow_redirects=True))
         assert (first.received, second.received) == (0, 50)
@@ -90,7 +90,7 @@ def test_a_redirect_is_followed_when_asked_for() -> None:
 
 
 def test_a_redirect_is_an_error_when_not_asked_for() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.redirect_to = redirect_info("127.0.0.1", 1, "log")
         with pytest.raises(PeerError, match="amqp:link:redirect"):
             send(broker, 1)
@@ -98,14 +98,14 @@ def test_a_redirect_is_an_error_when_not_asked_for() -> None:
 
 
 def test_redirects_in_a_circle_end() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.redirect_to = redirect_info("127.0.0.1", broker.port, "log")
         with pytest.raises(PeerError, match="redirected 6 times"):
             send(broker, 1, send_options=LinkOptions(follow_redirects=True))
 
 
 def test_a_refused_link_says_why() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.refusal = Condition("amqp:not-found", "no such log")
         with pytest.raises(PeerError, match="amqp:not-found: no such log"):
             send(broker, 1)
@@ -121,27 +121,27 @@ def test_a_missing_broker_is_an_error_not_a_hang() -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_received_events_are_counted_and_their_order_checked(settled: bool) -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.shelf = shelved([0, 1, 2, 5, 6, 6, 7])
         report = receive(broker, 7, credit=4, receive_options=LinkOptions(settled=settled))
     assert (report["events"], report["gaps"], report["repeats"], report["foreign"]) == (7, 2, 1, 0)
 
 
 def test_an_event_of_another_sender_is_told_apart() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.shelf = [*shelved([0]), b"\x00\x53\x77\xa1\x05hello"]
         report = receive(broker, 2)
     assert (report["events"], report["foreign"]) == (2, 1)
 
 
 def test_a_receiver_that_gets_too_little_gives_up_and_says_how_much_it_got() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         broker.shelf = shelved([0, 1])
         assert receive(broker, 3)["events"] == 2
 
 
 def test_the_start_is_said_as_each_peer_wants_it() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         for kind, start in (("event-streams", "earliest"), ("event-streams", "00aa"), ("event-streams", "latest")):
             broker.shelf = shelved([0])
             receive(broker, 1, receive_options=LinkOptions(filter_kind=kind, start=start))  # type: ignore[arg-type]
@@ -158,13 +158,13 @@ def test_the_start_is_said_as_each_peer_wants_it() -> None:
 
 
 def test_links_are_bound_to_a_partition_by_property() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         send(broker, 1, send_options=LinkOptions(properties={"event-streams-partition": "3"}))
         assert broker.links[0]["properties"] == {symbol("event-streams-partition"): symbol("3")}
 
 
 def test_the_command_line_prints_one_json_object() -> None:
-    with serving() as broker:
+    with Broker() as broker:
         command = [sys.executable, "-m", "benchmarks.driver", "send", "--count", "20", "--size", "100"]
         answer = subprocess.run(
             [*command, "--url", f"amqp://127.0.0.1:{broker.port}/log"], capture_output=True, text=True, check=True
