@@ -11,6 +11,7 @@ client would have to know how to follow it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -200,11 +201,20 @@ class Administration:
             command = readmit_node(number, incarnation)
         except InvalidRequest as error:
             raise AdminError("invalid-argument", str(error)) from error
-        result = await self._coordinator.execute(command)
-        if isinstance(result, Rejected):
-            raise AdminError(result.code, result.message)
-        await self._changes.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
+        with self._admitting(number, incarnation):
+            result = await self._coordinator.execute(command)
+            if isinstance(result, Rejected):
+                raise AdminError(result.code, result.message)
+            await self._changes.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
         return {"node": number, "incarnation": f"{incarnation:016x}"}
+
+    def _admitting(self, number: int, incarnation: int) -> contextlib.AbstractContextManager[None]:
+        """Of two nodes the other one is needed for the majority that lets it in. With data that were given up before
+        it must not be heard at all: it would be taken for a member that remembers."""
+        given_up = incarnation in self._view.nodes[number].former_incarnations
+        if len(self._group.members) != 2 or number == self._node_id or given_up:
+            return contextlib.nullcontext()
+        return self._network.admitting(number, incarnation)
 
     def _nodes(self) -> list[dict[str, Any]]:
         nodes = []

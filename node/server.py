@@ -92,7 +92,7 @@ class Node:
         self._compose()
         self._composed = True
         self._discovering.subscribe(self._addresses_changed)
-        self._replay_metadata()
+        self._host.replay(self._metadata)
         await self._network.start()
         self._loop.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
@@ -333,16 +333,6 @@ class Node:
         self._host.peer_down(node)
         self._loop.wake()
         self._changes.ring()
-
-    def _replay_metadata(self) -> None:
-        """Before the first word with a peer: who is registered must be known, as far as it was known before."""
-        while self._metadata.applied_index < self._metadata.commit_index:
-            turn = self._host.turn()
-            if turn is None:
-                return
-            if turn.needs_sync:
-                self._disk.sync()
-            self._host.release(turn)
 
     def _fetch(self, node: int, request: FetchRequest) -> None:
         task = asyncio.get_running_loop().create_task(self._fetched(node, request), name=f"fetch-from-{node}")

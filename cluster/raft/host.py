@@ -161,6 +161,17 @@ class Host:
             self.close_group(group_id, erase=False)
         self._disk.sync()
 
+    def replay(self, group: Group) -> None:
+        """Apply what the group is known to have committed before, right after it was opened: for whoever must not act
+        on less than this node knew when it stopped. The caller drives no turns meanwhile."""
+        while group.applied_index < group.commit_index:
+            turn = self.turn()
+            if turn is None:
+                return
+            if turn.needs_sync:
+                self._disk.sync()
+            self.release(turn)
+
     # ---- input
 
     def deliver(self, sender: NodeId, messages: Sequence[RaftMessage]) -> None:

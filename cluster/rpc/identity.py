@@ -7,6 +7,11 @@ change, and where. It is a check of configurations and directories, not of crede
 A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
 would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
 each side says which one it expects of the other.
+
+The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
+is the very pair: so while an operator has the remaining node let the other one in, that node goes by his word before it
+is decided (`admitted`). It is the one that remembers, and part of every majority; the other one comes without a vote
+(`cluster/raft/readmission.py`).
 """
 
 from __future__ import annotations
@@ -53,10 +58,15 @@ class Who:
     """This node has no memory of the cluster at all."""
     strangers: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation that was refused last."""
+    admitted: dict[int, int] = field(default_factory=dict)
+    """By node: the incarnation to go by while it is being decided on."""
+
+    def expected(self, node: int) -> int:
+        return self.admitted.get(node) or self.registered(node)
 
     def hello_to(self, dialled: int) -> Hello:
         hello = hello_to(dialled, cluster=self.cluster, self_id=self.node)
-        hello.incarnation, hello.expected = self.incarnation, self.registered(dialled)
+        hello.incarnation, hello.expected = self.incarnation, self.expected(dialled)
         hello.members.extend(self.members)
         hello.is_new = self.is_new()
         return hello
@@ -74,14 +84,14 @@ class Who:
             )
         if self.is_stranger(hello.node, hello.incarnation):
             self.strangers[hello.node] = hello.incarnation
-            return _replaced(hello.node, hello.incarnation, self.registered(hello.node))
+            return _replaced(hello.node, hello.incarnation, self.expected(hello.node))
         if hello.expected and self.incarnation and hello.expected != self.incarnation:
             return _replaced(self.node, self.incarnation, hello.expected)
         return None
 
     def is_stranger(self, node: int, incarnation: int) -> bool:
-        registered = self.registered(node)
-        return bool(registered and incarnation) and incarnation != registered
+        expected = self.expected(node)
+        return bool(expected and incarnation) and incarnation != expected
 
 
 def _replaced(node: int, incarnation: int, registered: int) -> str:

@@ -10,8 +10,9 @@ dials would have to be agreed, and a cut of one direction would look like a cut 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -180,6 +181,19 @@ class PeerNetwork:
         """The incarnation of a process that calls itself `node` and was refused, because the cluster knows it by other
         data."""
         return self._who.strangers.get(node)
+
+    @contextlib.contextmanager
+    def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
+        """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
+        for the other one of two nodes, see `identity`."""
+        assert set(self._addresses) == {node}, (node, set(self._addresses))
+        self._who.admitted[node] = incarnation
+        self._inbound.end_strangers()
+        try:
+            yield
+        finally:
+            self._who.admitted.pop(node, None)  # two operators may have asked for the same
+            self._inbound.end_strangers()
 
     def registrations_changed(self) -> None:
         self._inbound.end_strangers()

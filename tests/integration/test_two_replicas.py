@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from holdfast.client.errors import AdminError
+from tests.integration.cluster import Cluster, wait_until
 from tests.integration.plain import read, send
 from tests.integration.stores import kept
 from tests.integration.test_replacing import empty, readmit, wait_caught_up, wait_level
@@ -14,6 +16,9 @@ from tests.integration.test_replacing import empty, readmit, wait_caught_up, wai
 pytestmark = pytest.mark.cluster
 
 EVENTS = 200
+
+REFUSED_WITHIN_S = 30.0
+"""Longer than the node itself tries."""
 
 
 def created(cluster: Cluster, log: str) -> dict[str, Any]:
@@ -91,3 +96,50 @@ def test_a_log_that_was_created_while_a_disk_was_lost_begins_when_the_node_is_ba
     cluster.start(3)
     for log in logs:
         assert [event.body for event in read(cluster.address(3), log, 1, "0")] == [f"the first of {log}"]
+
+
+@pytest.mark.timeout(240)
+def test_of_two_nodes_one_is_replaced_and_then_the_other(make_cluster: Callable[..., Cluster], log_name: str) -> None:
+    """The majority that lets a node in needs that very node."""
+    cluster = make_cluster(nodes=2)
+    cluster.start()
+    group = created(cluster, log_name)["group"]
+    bodies = ["before"]
+    send(cluster.address(1), log_name, bodies, "0")
+    for lost, left in ((2, 1), (1, 2)):
+        replace_disk(cluster, lost)
+        wait_caught_up(cluster, lost)
+        bodies.append(f"without the first disk of node {lost}")
+        send(cluster.address(left), log_name, bodies[-1:], "0")
+        wait_level(cluster, log_name)
+    assert [event.body for event in read(cluster.address(1), log_name, len(bodies), "0")] == bodies
+    cluster.stop()
+    assert kept(cluster, 1, group) == kept(cluster, 2, group)
+
+
+@pytest.mark.timeout(240)
+def test_of_two_nodes_data_that_were_given_up_are_not_even_heard(
+    make_cluster: Callable[..., Cluster], log_name: str
+) -> None:
+    """They would vote as if they remembered what was promised since."""
+    cluster = make_cluster(nodes=2)
+    cluster.start()
+    created(cluster, log_name)
+    cluster.kill(2)
+    data = cluster.nodes[2].data_dir
+    aside = data.with_name("aside")
+    data.rename(aside)
+    cluster.spawn(2)
+    readmit(cluster, 2)
+    wait_caught_up(cluster, 2)
+    send(cluster.address(1), log_name, ["since then"], "0")
+    wait_level(cluster, log_name)
+    cluster.kill(2)
+    empty(cluster, 2)
+    aside.rename(data)
+    before = len(cluster.log(1))
+    cluster.spawn(2)
+    wait_until(lambda: "comes with other data" in cluster.log(1)[before:], "the refusal of the old data")
+    with pytest.raises(AdminError, match="no leader"):
+        cluster.call(lambda admin: admin.readmit_node(2), [cluster.address(1)], timeout_s=REFUSED_WITHIN_S)
+    assert "node 2 is up" not in cluster.log(1)[before:]

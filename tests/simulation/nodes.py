@@ -123,7 +123,11 @@ class SimNode:
             return
         if self.disk.damaged:
             raise Violation(f"node {self.id} opens a store in which a bit was turned")
-        self._compose()
+        try:
+            self._compose()
+        except StorageDamaged as error:
+            self._failed(error)
+            return
         for peer in self.schedule.node_ids:
             if peer != self.id and self.schedule.links[self.id, peer].is_up:
                 self.host.peer_up(peer)
@@ -150,6 +154,7 @@ class SimNode:
         )  # fmt: skip
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
+        self.host.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
         bell.ring()
 
