@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from tests.ansible.hosts import SSHD, Host, Network, missing
+from tests.ansible.spaces import PYTHON
 from tests.integration.cluster import wait_until
 
 SYSTEMD = Path("/lib/systemd/systemd")
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 GROUP_PREFIX = "holdfast-test"
-PYTHON_OF_HOST = f"/usr/local/python-of-the-test/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-"""The tests' Python, at a place that hardened services may read: theirs may be in a home directory."""
+HOMES = ("/root/", "/home/", "/run/user/")
+"""What hardened services may not read."""
 
 SSHD_UNIT = f"""[Unit]
 Description=sshd of a test host
@@ -46,7 +49,20 @@ def missing_systemd() -> str:
         return "there is no systemd: Debian's package systemd"
     if groups_mounted() is None:
         return "there are no control groups of version 2 here"
+    if not python_for_services():
+        return f"there is no Python {VERSION} with venv outside of home directories, where services may read it"
     return missing()
+
+
+def python_for_services() -> str:
+    """A Python of the version of the tests', for which bundles are made."""
+    code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    for candidate in (PYTHON, "/usr/bin/python3", f"/usr/bin/python{VERSION}"):
+        if not candidate.startswith(HOMES) and Path(candidate).exists():
+            done = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False)
+            if done.stdout.strip() == VERSION:
+                return candidate
+    return ""
 
 
 class SystemdHost(Host):
@@ -75,10 +91,9 @@ class SystemdHost(Host):
                 touch {root}/dev/$device
                 mount --bind /dev/$device {root}/dev/$device
             done
-            mkdir {root}/dev/pts {root}/dev/shm {root}/usr/local/python-of-the-test -p
+            mkdir {root}/dev/pts {root}/dev/shm
             mount -t devpts devpts {root}/dev/pts -o newinstance,ptmxmode=0666
             ln -s pts/ptmx {root}/dev/ptmx
-            mount --bind {sys.base_prefix} {root}/usr/local/python-of-the-test
             # Nothing that this machine would start at boot.
             find {root}/etc/rc?.d {root}/lib/systemd/system/multi-user.target.wants -type l -delete
             find {root}/etc/systemd/system -path '*.wants/*' ! -name 'sshd-of-test*' ! -name 'holdfast-*' -delete

@@ -14,7 +14,7 @@ import pytest
 from tests.ansible.conftest import why_not
 from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
-from tests.ansible.systemd_hosts import PYTHON_OF_HOST, SystemdHost, missing_systemd
+from tests.ansible.systemd_hosts import SystemdHost, missing_systemd, python_for_services
 from tests.ansible.test_life import done, health, logs_rotate
 from tests.integration.cluster import wait_until
 
@@ -39,7 +39,7 @@ def test_services_under_systemd(systemd_network: Network, tmp_path: Path, make_b
     control = Control(systemd_network, tmp_path, make_bundle())
     host = systemd_network.hosts[0]
     control.variables |= {
-        "holdfast_node_python": PYTHON_OF_HOST,
+        "holdfast_node_python": python_for_services(),
         "holdfast_node_logs": [{"name": "events", "partitions": 2, "replicas": 1}],
     }
     done(control.play("site", "--check", "--diff"))
