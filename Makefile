@@ -69,7 +69,7 @@ spark-bundle: $(INSTALLED)
 # Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
 provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh provision
-	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -q tests/ansible $(ARGS)
+	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile -q tests/ansible $(ARGS)
 
 # Apart, because of what it takes: a bundle of 500 MiB and a host with 1.5 GiB on its disk.
 spark-client-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
