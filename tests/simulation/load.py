@@ -47,10 +47,11 @@ class ClusterLoad:
                 self._partitions[partition.group] = PartitionClients(self._schedule, judge)
 
     def serves(self) -> bool:
+        """As many partitions as were planned, of those that last the oldest: what is made later has had less time."""
         expected = sum(log.partitions for log in self._schedule.plan.logs)
         deleted = self.admin.deleted_groups
         lasting = [clients for group_id, clients in self._partitions.items() if group_id not in deleted]
-        return len(lasting) >= expected and all(clients.judge.acknowledged for clients in lasting)
+        return len(lasting) >= expected and all(clients.judge.acknowledged for clients in lasting[:expected])
 
     def _send(self) -> None:
         for clients in self._partitions.values():
