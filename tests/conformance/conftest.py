@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.conftest import (  # noqa: F401 - fixtures and a hook are found by their names here
-    _forget_clusters,
+    _leave_nothing,
     _shared,
     cluster,
     make_cluster,

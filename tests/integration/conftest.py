@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration import beside
 from tests.integration.cluster import Cluster, Settings
 
 _serving: list[Cluster] = []  # whose logs belong to the report of the test that runs now
@@ -95,8 +96,10 @@ def own_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture(autouse=True)
-def _forget_clusters() -> None:
+def _leave_nothing() -> Iterator[None]:
     _serving.clear()
+    yield
+    beside.end_all()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -12,6 +11,7 @@ from proton.reactor import Container
 
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.start import Start
+from tests.integration.beside import Beside
 from tests.integration.plain import EARLIEST, WAIT_S, Bound, Received, Threaded, starting
 
 RETRY_S = 0.05
@@ -61,10 +61,14 @@ class ResumingConsumer(Threaded):
     def wait_for(self, count: int, within_s: float = 2 * WAIT_S) -> list[str]:
         """The bodies of the first `count` events."""
         wait_length(self.events, count, self, within_s)
-        self._stopped = True
-        self.container.stop()
+        self.let_go()
         self.join()
         return [event.body for event in self.events]
+
+
+    def let_go(self) -> None:
+        self._stopped = True
+        super().let_go()
 
 
 class _Later:
@@ -72,36 +76,27 @@ class _Later:
         self.on_timer_task = lambda event: work()
 
 
-class HoldfastConsumer:
+class HoldfastConsumer(Beside):
     """`holdfast.client.ConsumerClient` on a loop of its own thread; reads one partition from the start."""
 
     def __init__(self, servers: list[str], log: str, partition: str) -> None:
+        super().__init__("consumer")
         self.bodies: list[bytes] = []
-        self.failure: BaseException | None = None
         self._servers, self._log, self._partition = servers, log, partition
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="consumer", daemon=True)
-
-    def begin(self) -> HoldfastConsumer:
-        self._thread.start()
-        return self
 
     def wait_for(self, count: int, within_s: float = 2 * WAIT_S) -> list[str]:
         wait_length(self.bodies, count, self, within_s)
-        self._stopping.set()
-        self._thread.join(WAIT_S)
+        self.let_go()
+        self.join()
         return [body.decode() for body in self.bodies]
 
     def _main(self) -> None:
-        try:
-            asyncio.run(self._consume())
-        except BaseException as error:  # noqa: BLE001 - raised by wait_for
-            self.failure = error
+        asyncio.run(self._consume())
 
     async def _consume(self) -> None:
         consumer = ConsumerClient(self._servers, self._log, start=Start.earliest(), partitions=[self._partition])
         async with consumer:
-            while not self._stopping.is_set():
+            while not self._over.is_set():
                 self.bodies += [event.body for event in await consumer.receive(timeout_s=0.1)]
 
 

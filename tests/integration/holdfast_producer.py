@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from dataclasses import replace
@@ -11,13 +12,14 @@ from typing import Any
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.producer import ProducerClient
-from tests.integration.history import Sent
+from tests.integration.beside import Beside
+from tests.integration.history import Producing, Sent
 from tests.integration.plain import WAIT_S
 
 PACE_S = 0.01
 
 
-class HoldfastProducer:
+class HoldfastProducer(Beside, Producing):
     """`holdfast.client.ProducerClient` on a loop of its own thread."""
 
     def __init__(
@@ -30,64 +32,40 @@ class HoldfastProducer:
         per_second: int = 2000,
         idempotent: bool = False,
     ) -> None:
+        super().__init__(name)
         self.idempotent = idempotent
         self.sent = Sent(name)
         self.acks: list[tuple[float, float]] = []
         self.resent = 0  # an upper bound of the copies
-        self.failure: BaseException | None = None
         self._servers, self._log, self._partition = servers, log, partition
         self._per_tick = max(1, int(per_second * PACE_S))
         self._finishing = threading.Event()
-        self._abandoned = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
-
-    @property
-    def acknowledged(self) -> int:
-        return len(self.sent.acknowledged)
-
-    def begin(self) -> HoldfastProducer:
-        self._thread.start()
-        return self
 
     def finish(self, within_s: float = 2 * WAIT_S) -> Sent:
         self._finishing.set()
-        self._thread.join(within_s)
-        if self.failure is not None:
-            raise self.failure
-        assert not self._thread.is_alive(), f"{self.sent.producer} did not end within {within_s:g} s"
+        self.join(within_s)
         return self.sent
 
     def abandon(self) -> None:
         """Never send again; what is unanswered stays so."""
-        self._abandoned = True
+        self.let_go()
+        self.join()
+
+    def let_go(self) -> None:
+        super().let_go()
         self._finishing.set()
         if self._loop is not None and self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), f"{self.sent.producer} goes on"
-
-    def wait_for(self, more: int, within_s: float = WAIT_S) -> None:
-        goal, deadline = self.acknowledged + more, time.monotonic() + within_s
-        while self.acknowledged < goal:
-            assert self.failure is None, f"the producer failed: {self.failure!r}"
-            assert time.monotonic() < deadline, f"{self.sent.producer}: no further acknowledgements in {within_s:g} s"
-            time.sleep(0.005)
-
-    def resumed_after(self, moment_s: float) -> float | None:
-        """From `moment_s` to the first acknowledgement of an event that was produced after it."""
-        for answered_s, sent_s in list(self.acks):
-            if sent_s > moment_s:
-                return answered_s - moment_s
-        return None
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                self._loop.call_soon_threadsafe(self._task.cancel)
 
     def _main(self) -> None:
         try:
             asyncio.run(self._produce())
-        except BaseException as error:  # noqa: BLE001 - raised by finish
-            if not self._abandoned:
-                self.failure = error
+        except (asyncio.CancelledError, HoldfastError):
+            if not self._over.is_set():  # else it was given up, with what it had
+                raise
 
     async def _produce(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()

@@ -18,6 +18,8 @@ from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, Filter, LinkOption
 from proton.utils import BlockingConnection
 
+from tests.integration.beside import Beside
+
 WAIT_S = 30.0
 """A bound for what must happen at all."""
 
@@ -137,30 +139,20 @@ def read(
 # ---------------------------------------------------------------------------------------------- in threads
 
 
-class Threaded(MessagingHandler):
-    """A handler whose container runs in a thread until `stop`. What went wrong in it is raised by `join`."""
+class Threaded(MessagingHandler, Beside):
+    """A handler whose container runs beside the test."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        MessagingHandler.__init__(self, **options)
+        Beside.__init__(self, type(self).__name__)
         self.container = Container(self)
-        self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
-    def _run(self) -> None:
-        try:
-            self.container.run()
-        except BaseException as error:  # noqa: BLE001 - reported by join
-            self.failure = error
+    def _main(self) -> None:
+        self.container.run()
 
-    def begin(self) -> Any:
-        self._thread.start()
-        return self
-
-    def join(self, within_s: float = WAIT_S) -> None:
-        self._thread.join(within_s)
-        if self.failure is not None:
-            raise self.failure
-        assert not self._thread.is_alive(), f"{type(self).__name__} did not end within {within_s:g} s"
+    def let_go(self) -> None:
+        super().let_go()
+        self.container.stop()
 
 
 @dataclass

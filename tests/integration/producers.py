@@ -16,7 +16,7 @@ from typing import Any
 from proton import Delivery, Message, symbol
 from proton.reactor import Container
 
-from tests.integration.history import Sent
+from tests.integration.history import Producing, Sent
 from tests.integration.plain import STREAMS, WAIT_S, Bound, Threaded
 
 PACE_S = 0.01
@@ -25,7 +25,7 @@ ANSWERS_WITHIN_S = 5.0
 """A link on which answers are outstanding so long is given up: the other end may be a stopped process."""
 
 
-class OrderedProducer(Threaded):
+class OrderedProducer(Threaded, Producing):
     """Sends `producer:number` events at a pace until `finish`, and keeps the story in `sent`."""
 
     def __init__(
@@ -59,10 +59,6 @@ class OrderedProducer(Threaded):
 
     # ------------------------------------------------------------------------------------------- the test's side
 
-    @property
-    def acknowledged(self) -> int:
-        return len(self.sent.acknowledged)
-
     def finish(self, within_s: float = 2 * WAIT_S) -> Sent:
         """No new events; returns when every one that was sent is acknowledged."""
         self._finishing.set()
@@ -71,25 +67,12 @@ class OrderedProducer(Threaded):
 
     def abandon(self) -> None:
         """Never send again; what is unanswered stays so."""
-        self._stopped = True
-        self.container.stop()
+        self.let_go()
         self.join()
 
-    def wait_for(self, more: int, within_s: float = WAIT_S) -> None:
-        """So many further acknowledgements."""
-        goal = self.acknowledged + more
-        deadline = time.monotonic() + within_s
-        while self.acknowledged < goal:
-            assert self.failure is None, f"the producer failed: {self.failure!r}"
-            assert time.monotonic() < deadline, f"{self.sent.producer}: no further acknowledgements in {within_s:g} s"
-            time.sleep(0.005)
-
-    def resumed_after(self, moment_s: float) -> float | None:
-        """From `moment_s` to the first acknowledgement of an event that was sent after it."""
-        for answered_s, sent_s in list(self.acks):
-            if sent_s > moment_s:
-                return answered_s - moment_s
-        return None
+    def let_go(self) -> None:
+        self._stopped = True
+        super().let_go()
 
     # ------------------------------------------------------------------------------------------- the link
 

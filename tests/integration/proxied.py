@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 
 from chaos.proxies import HOW_TO_GET, ProxyServer, Way, find_server
 from holdfast.client.errors import HoldfastError
+from tests.integration.beside import Beside
 from tests.integration.cluster import Cluster, wait_until
 
 STORED_UNHEARD = 20
@@ -54,7 +54,7 @@ class Ways:
         return [way for ways in self.by_listener.values() for way in ways.values()]
 
 
-class Mishaps:
+class Mishaps(Beside):
     """What goes wrong with connections, one after the other, by chance; on a thread of its own until `finish`.
 
     `stored(partition)` counts the events of a partition, asked of the nodes by another way; `partitions` by the
@@ -67,11 +67,9 @@ class Mishaps:
         partitions: dict[str, str],
         stored: Callable[[str], int],
     ) -> None:
+        super().__init__("mishaps")
         self.count = Counter[str]()
         self._ways, self._chance, self._partitions, self._stored = ways, chance, partitions, stored
-        self._over = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="mishaps", daemon=True)
         self._kinds: list[Callable[[], str]] = [
             self._lose_answers,
             self._lose_answers,  # what this is about
@@ -82,28 +80,18 @@ class Mishaps:
             self._freeze,
         ]
 
-    def begin(self) -> Mishaps:
-        self._thread.start()
-        return self
-
     def finish(self) -> Counter[str]:
         """Every way is whole again."""
-        self._over.set()
-        self._thread.join(30)
-        assert not self._thread.is_alive(), "a mishap does not end"
-        if self._failure is not None:
-            raise self._failure
+        self.let_go()
+        self.join(30)
         return self.count
 
     def _main(self) -> None:
-        try:
-            while not self._over.is_set():
-                for kind in self._chance.sample(self._kinds, len(self._kinds)):
-                    self.count[kind()] += 1
-                    if self._over.wait(self._chance.uniform(0.1, 0.5)):
-                        return
-        except BaseException as error:  # noqa: BLE001 - raised by finish
-            self._failure = error
+        while not self._over.is_set():
+            for kind in self._chance.sample(self._kinds, len(self._kinds)):
+                self.count[kind()] += 1
+                if self._over.wait(self._chance.uniform(0.1, 0.5)):
+                    return
 
     def _some(self) -> Way:
         return self._chance.choice(self._ways.all)

@@ -9,14 +9,14 @@ import json
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.client import HoldfastError, sync
+from holdfast.client import HoldfastError, UndeliveredError, sync
+from tests.integration.beside import Beside
 from tests.integration.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
 from tests.integration.group_history import Fact, check
@@ -32,38 +32,30 @@ GROUP = "workers"
 LEAVE_WITHIN_S = 30.0
 
 
-class Publisher:
+class Publisher(Beside):
     """Adds events to all partitions until it is told to stop."""
 
     def __init__(self, servers: list[str], log: str, partitions: int = PARTITIONS) -> None:
+        super().__init__("publisher")
         self._servers, self._log, self._partitions = servers, log, partitions
-        self._stop = threading.Event()
-        self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="publisher", daemon=True)
-        self._thread.start()
+        self.begin()
 
     def _main(self) -> None:
-        try:
-            with sync.ProducerClient(self._servers, self._log) as producer:
-                turn = 0
-                while not self._stop.wait(TICK_S):
-                    for _ in range(EVENTS_A_TICK):
-                        turn += 1
-                        producer.send(b"x" * 100, partition=str(turn % self._partitions))
-                    try:
-                        producer.flush()
-                    except HoldfastError as error:  # what is there counts, not what was wanted
-                        if not (error.retriable or type(error).__name__ == "UndeliveredError"):
-                            raise
-        except BaseException as error:  # noqa: BLE001 - raised by finish
-            self.failure = error
+        with sync.ProducerClient(self._servers, self._log) as producer:
+            turn = 0
+            while not self._over.wait(TICK_S):
+                for _ in range(EVENTS_A_TICK):
+                    turn += 1
+                    producer.send(b"x" * 100, partition=str(turn % self._partitions))
+                try:
+                    producer.flush()
+                except HoldfastError as error:  # what is there counts, not what was wanted
+                    if not (error.retriable or isinstance(error, UndeliveredError)):
+                        raise
 
     def finish(self) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the publisher does not end"
-        if self.failure is not None:
-            raise self.failure
+        self.let_go()
+        self.join(60)
 
 
 class Group:
