@@ -14,6 +14,7 @@ from holdfast.amqp import (
     Message,
     ReceiverLink,
     SenderLink,
+    Transfers,
     decode_value,
     encode_message,
     encode_value,
@@ -37,6 +38,10 @@ def only(events: list[Event], kind: type[E]) -> E:
 
 def each(events: list[Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
+
+
+def payloads_of(events: list[Event]) -> list[bytes]:
+    return [payload for event in each(events, Transfers) for payload in event.payloads]
 
 
 def message(body: bytes = b"hello") -> bytes:
