@@ -42,7 +42,6 @@ class Tally:
 
     total: int = 0
     in_window: int = 0
-    first_ns: int = 0
     last_ns: int = 0
     longest_gap_ns: int = 0
     latencies_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -51,8 +50,6 @@ class Tally:
         """`events` of them came at `now_ns`."""
         if self.total:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.last_ns)
-        else:
-            self.first_ns = now_ns
         self.total += events
         self.last_ns = now_ns
         if window.start_ns <= now_ns <= window.end_ns:

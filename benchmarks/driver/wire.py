@@ -71,7 +71,6 @@ class Wire:
         self.session = lib.pn_session(self.connection)
         lib.pn_session_open(self.session)
         self._input = bytearray(READ_BYTES)
-        self._input_view = memoryview(self._input)
         self._input_c = ffi.from_buffer(self._input)
         self._output = bytearray(WRITE_BYTES)
         self._output_view = memoryview(self._output)

@@ -133,11 +133,6 @@ class Engine(EventPump):
     # ------------------------------------------------------------------------------------------------- the connection
 
     @property
-    def remote_max_frame_size(self) -> int:
-        """0 = the peer states no limit."""
-        return 0 if self._transport is None else int(lib.pn_transport_get_remote_max_frame(self._transport))
-
-    @property
     def remote_idle_timeout_s(self) -> float:
         """0 = the peer tolerates any silence."""
         transport = self._transport

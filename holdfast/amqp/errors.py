@@ -28,26 +28,19 @@ RESOURCE_LOCKED = "amqp:resource-locked"
 PRECONDITION_FAILED = "amqp:precondition-failed"
 RESOURCE_DELETED = "amqp:resource-deleted"
 ILLEGAL_STATE = "amqp:illegal-state"
-FRAME_SIZE_TOO_SMALL = "amqp:frame-size-too-small"
 # connection-error
 CONNECTION_FORCED = "amqp:connection:forced"
 FRAMING_ERROR = "amqp:connection:framing-error"
 CONNECTION_REDIRECT = "amqp:connection:redirect"
 # session-error
-WINDOW_VIOLATION = "amqp:session:window-violation"
 ERRANT_LINK = "amqp:session:errant-link"
 HANDLE_IN_USE = "amqp:session:handle-in-use"
-UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 # link-error
 DETACH_FORCED = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 LINK_REDIRECT = "amqp:link:redirect"
 LINK_STOLEN = "amqp:link:stolen"
-# transaction-error
-TRANSACTION_UNKNOWN_ID = "amqp:transaction:unknown-id"
-TRANSACTION_ROLLBACK = "amqp:transaction:rollback"
-TRANSACTION_TIMEOUT = "amqp:transaction:timeout"
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,5 @@ def lapsed(why: ReadError, log: str, partition: str) -> Error:
     return Error(DETACH_FORCED, f"partition {partition!r} of {log!r}: {why.detail}; attach again to claim it anew")
 
 
-def overloaded(what: str) -> Error:
-    return Error(RESOURCE_LIMIT_EXCEEDED, f"{what}; slow down and try again")
-
-
 def internal(detail: str) -> Error:
     return Error(INTERNAL_ERROR, f"the node failed: {detail}; try again, and report it if it stays")

@@ -115,7 +115,6 @@ ANNOTATION_OFFSET: Final = "event-streams-offset"
 ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"
 ANNOTATION_SOURCE_PARTITION: Final = "event-streams-source-partition"
 ANNOTATION_PARTITIONS_CHANGED: Final = "event-streams-associated-partitions-changed"
-ANNOTATION_TARGET_PARTITION: Final = "event-streams-target-partition"
 ANNOTATION_GROUP_KEY: Final = "event-streams-group-key"
 
 OFFSET_EARLIEST: Final = "@earliest"

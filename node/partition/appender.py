@@ -100,10 +100,6 @@ class Appender:
         self.refuse: Failed | None = None  # set while the node must not take more (disk nearly full)
 
     @property
-    def has_pending(self) -> bool:
-        return bool(self._waiting)
-
-    @property
     def in_flight_bytes(self) -> int:
         return self._waiting_bytes + self._proposed_bytes
 

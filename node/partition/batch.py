@@ -108,10 +108,6 @@ def encode(
     return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
 
 
-def encoded_size(count: int, record_bytes: int) -> int:
-    return _LENGTHS_AT + 4 * count + record_bytes
-
-
 def decode_head(entry: bytes) -> BatchHead:
     """The head alone, checked only for what it says about itself; cheap, and the same on every replica.
 

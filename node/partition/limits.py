@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node.partition.batch import MAX_RECORDS, encoded_size
+from node.partition.batch import MAX_RECORDS
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -35,7 +35,3 @@ class PartitionLimits:
     reconnection, and a busy machine."""
     rows_ahead: int = 64
     """Index rows that a reader of old data fetches at a time."""
-
-
-def entry_overhead(records: int) -> int:
-    return encoded_size(records, 0)

@@ -12,7 +12,7 @@ from proton.reactor import Container
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.start import Start
 from tests.integration.beside import Beside
-from tests.integration.plain import EARLIEST, WAIT_S, Bound, Received, Threaded, starting
+from tests.integration.plain import EARLIEST, WAIT_S, Bound, Later, Received, Threaded, starting
 
 RETRY_S = 0.05
 
@@ -51,7 +51,7 @@ class ResumingConsumer(Threaded):
         self._retrying = True
         self._connection.close()
         self._connection = None
-        self.container.schedule(RETRY_S, _Later(self._attach))
+        self.container.schedule(RETRY_S, Later(self._attach))
 
     on_transport_error = _again
     on_connection_error = _again
@@ -69,11 +69,6 @@ class ResumingConsumer(Threaded):
     def let_go(self) -> None:
         self._stopped = True
         super().let_go()
-
-
-class _Later:
-    def __init__(self, work: Any) -> None:
-        self.on_timer_task = lambda event: work()
 
 
 class HoldfastConsumer(Beside):

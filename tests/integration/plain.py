@@ -155,6 +155,13 @@ class Threaded(MessagingHandler, Beside):
         self.container.stop()
 
 
+class Later:
+    """Work for the container's thread, when a timer is due."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.on_timer_task = lambda event: work()
+
+
 @dataclass
 class Answers:
     """What became of messages, by their number."""

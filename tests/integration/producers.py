@@ -17,7 +17,7 @@ from proton import Delivery, Message, symbol
 from proton.reactor import Container
 
 from tests.integration.history import Producing, Sent
-from tests.integration.plain import STREAMS, WAIT_S, Bound, Threaded
+from tests.integration.plain import STREAMS, WAIT_S, Bound, Later, Threaded
 
 PACE_S = 0.01
 RETRY_S = 0.05
@@ -102,7 +102,7 @@ class OrderedProducer(Threaded, Producing):
         self.reattached += 1
         connection, self._link, self._connection = self._connection, None, None
         connection.close()
-        self.container.schedule(0.0 if server else RETRY_S, _Later(lambda: self._attach(server)))
+        self.container.schedule(0.0 if server else RETRY_S, Later(lambda: self._attach(server)))
 
     def on_link_closed(self, event: Any) -> None:
         self._again(event.link)
@@ -186,10 +186,3 @@ class OrderedProducer(Threaded, Producing):
             name = delivery.remote.condition.name
         self.turned_down[name] = self.turned_down.get(name, 0) + 1
         self._again(self._link)
-
-
-class _Later:
-    """A timer of the container."""
-
-    def __init__(self, work: Any) -> None:
-        self.on_timer_task = lambda event: work()
