@@ -23,6 +23,7 @@ from holdfast.cli.errors import CliError
 from holdfast.cli.lines import KeyColumn, lines, open_input
 from holdfast.cli.output import bytes_text, counted, duration_text
 from holdfast.client.start import Start
+from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +32,6 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HOLDFAST_SERVER", raising=False)
     monkeypatch.delenv("HOLDFAST_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-def refused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # ---------------------------------------------------------------- settings
@@ -92,7 +87,7 @@ def test_a_settings_file_that_was_named_must_exist(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_is_told_with_its_own_exit_status() -> None:
-    server = f"127.0.0.1:{refused_port()}"
+    server = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["log", "list", "--server", server, "--timeout-s", "0.2"])
     assert result.exit_code == 4
     assert "cannot be reached" in result.output
@@ -103,7 +98,7 @@ def test_an_unreachable_server_is_told_with_its_own_exit_status() -> None:
 def test_nobody_listens_is_told_before_the_timeout(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "FIRST_CONTACT_S", 0.1)
     started_s = time.monotonic()
-    result = CliRunner().invoke(main, [*arguments, "--server", f"127.0.0.1:{refused_port()}"])
+    result = CliRunner().invoke(main, [*arguments, "--server", f"127.0.0.1:{free_port()}"])
     assert result.exit_code == 4
     assert "cannot be reached" in result.output
     assert time.monotonic() - started_s < 20, "the timeout is 30 s"
@@ -113,7 +108,7 @@ def test_zookeeper_that_is_not_there_is_one_error_without_the_librarys_own(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(frame, "ZOOKEEPER_S", 1.0)
-    result = CliRunner().invoke(main, ["log", "list", "--server", f"zk://127.0.0.1:{refused_port()}/holdfast/prod"])
+    result = CliRunner().invoke(main, ["log", "list", "--server", f"zk://127.0.0.1:{free_port()}/holdfast/prod"])
     assert result.exit_code == 4
     assert "does not answer" in result.output
     assert "majority of its servers" in result.output
@@ -121,7 +116,7 @@ def test_zookeeper_that_is_not_there_is_one_error_without_the_librarys_own(
 
 
 def test_errors_are_json_when_asked_for() -> None:
-    server = f"127.0.0.1:{refused_port()}"
+    server = f"127.0.0.1:{free_port()}"
     result = CliRunner().invoke(main, ["node", "list", "--server", server, "--timeout-s", "0.2", "--json"])
     assert result.exit_code == 4
     assert result.stdout == ""

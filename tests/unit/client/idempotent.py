@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.amqp.states import ACCEPTED
@@ -18,7 +17,6 @@ from tests.unit.client.tiny_node import UNKNOWN, TinyNode
 from tests.unit.listener.peer import eventually
 
 CAPABILITY = "com.microsoft:idempotent-producer"
-IMPATIENT_S = 0.3
 
 
 def idempotent(node: TinyNode, **options: Any) -> ProducerClient:
@@ -44,17 +42,6 @@ async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
     line = producer._intake.line_for(partition)
     await eventually(lambda: line._publisher._sender is None)
-
-
-@contextlib.asynccontextmanager
-async def impatient(producer: ProducerClient, partition: str = "0") -> AsyncIterator[None]:
-    """What is published to the partition within this block is given up soon. Not what comes before and after it: those
-    must succeed, however slow the machine is."""
-    await last(producer, partition)  # the link is open
-    publisher = producer._intake.line_for(partition)._publisher
-    usual_s, publisher._delivery_timeout_s = publisher._delivery_timeout_s, IMPATIENT_S
-    yield
-    publisher._delivery_timeout_s = usual_s
 
 
 def drop_connection_once() -> Callable[..., bool]:

@@ -23,6 +23,7 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
+from tests.unit.client.patience import impatient
 from tests.unit.client.tiny_node import REJECTED, TinyNode
 
 # ------------------------------------------------------------------------------------------------ batches
@@ -217,10 +218,10 @@ async def test_lingering_ends_with_enough_bytes_or_a_flush(node: TinyNode) -> No
 async def test_back_pressure_reaches_the_program(node: TinyNode, idempotent: bool) -> None:
     held: list[object] = []
     node.after_transfers = lambda connection, partition, count: held.append(connection) is None
-    options = ProducerOptions(max_buffered_events=100, idempotent=idempotent, delivery_timeout_s=0.5)
-    async with asyncio.timeout(20):
+    options = ProducerOptions(max_buffered_events=100, idempotent=idempotent)
+    async with asyncio.timeout(40):
         try:
-            async with ProducerClient(node.address, "trades", options) as producer:
+            async with ProducerClient(node.address, "trades", options) as producer, impatient(producer):
                 for _ in range(100):
                     producer.send_nowait(b"x", partition="0")
                 with pytest.raises(Exception, match="unconfirmed"):
@@ -239,8 +240,8 @@ async def test_back_pressure_reaches_the_program(node: TinyNode, idempotent: boo
 @pytest.mark.parametrize("idempotent", [False, True])
 async def test_events_that_are_given_up_are_told(node: TinyNode, idempotent: bool) -> None:
     node.after_transfers = lambda connection, partition, count: True
-    options = ProducerOptions(idempotent=idempotent, delivery_timeout_s=0.3)
-    async with ProducerClient(node.address, "trades", options) as producer:
+    options = ProducerOptions(idempotent=idempotent)
+    async with ProducerClient(node.address, "trades", options) as producer, impatient(producer):
         delivery = await producer.send(b"x", partition="0")
         with pytest.raises(UndeliveredError):
             await delivery

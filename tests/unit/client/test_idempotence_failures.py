@@ -19,7 +19,8 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
-from tests.unit.client.idempotent import batch_of, idempotent, impatient, last, link_gone
+from tests.unit.client.idempotent import batch_of, idempotent, last, link_gone
+from tests.unit.client.patience import impatient
 from tests.unit.client.tiny_node import UNKNOWN, TinyNode
 from tests.unit.client.tiny_producers import EPOCH, ID, OUT_OF_ORDER, SEQUENCE, STOLEN
 
