@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -36,6 +37,10 @@ VERSION = "2.12.0"
 LOOPBACK = "127.0.0.1"
 START_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
+PORTS = range(24_000, 32_000)
+"""Below those that the system gives to outgoing connections: a way that refuses for a while finds its port free again,
+and who knocks at a closed port is never given that very port, which would connect it with itself."""
+PORTS_TRIED = 200
 
 HOW_TO_GET = "run scripts/toxiproxy.sh (it needs Go), or name a toxiproxy-server by HOLDFAST_TOXIPROXY"
 
@@ -173,11 +178,15 @@ class ProxyServer:
         ProxyServer._running = False
 
     def way(self, name: str, upstream: str) -> Way:
-        """A new way to `upstream` (host:port), on a port that the server chooses."""
-        return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:0"))
+        """A new way to `upstream` (host:port), on a port of its own."""
+        return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:{_free_port()}"))
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    for port in random.SystemRandom().sample(PORTS, PORTS_TRIED):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((LOOPBACK, port))
+                return port
+    raise RuntimeError(f"of {PORTS_TRIED} ports from {PORTS.start} to {PORTS.stop - 1} none is free; what uses them?")

@@ -155,7 +155,7 @@ async def test_without_a_majority_the_caller_hears_it_in_time() -> None:
         assert isinstance(result, Rejected)
         assert (result.code, result.retriable) == ("unavailable", True)
         assert "majority" in result.message
-        assert time.monotonic() - started < 3.0
+        assert time.monotonic() - started < 6.0, "a second is what it may take"
 
 
 async def test_a_leader_that_has_lost_its_followers_does_not_promise() -> None:

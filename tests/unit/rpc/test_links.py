@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import grpc
@@ -18,9 +19,15 @@ from cluster.rpc.frames import FRAME_HELLO, submessage
 from cluster.rpc.identity import hello_to
 from cluster.rpc.methods import link_call
 from tests.ports import free_port
-from tests.unit.rpc.support import TestNode, Wire, cluster_of, until
+from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, until
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def notice_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noticed all the same was noticed by something else, and at once."""
+    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)
+    monkeypatch.setattr(options, "SILENCE_S", 30.0)
 
 
 def messages(first: int, count: int, payload: bytes = b"") -> list[RaftMessage]:
@@ -54,22 +61,24 @@ async def test_large_messages_pass(mebibytes: int) -> None:
         assert nodes[2].heard[0][1].append.entries[0] == payload
 
 
-async def test_three_nodes_see_each_other_up_and_a_stop_is_told_once_and_at_once() -> None:
+async def test_three_nodes_see_each_other_up_and_a_stop_is_told_once_and_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notice_no_silence(monkeypatch)
     async with cluster_of(1, 2, 3) as nodes:
         for node in (1, 3):
             assert sorted(nodes[node].events) == [("up", other) for other in (1, 2, 3) if other != node]
         await nodes[2].network.stop()
-        took_s = await until(lambda: ("down", 2) in nodes[1].events and ("down", 2) in nodes[3].events, "down")
-        assert took_s < 1.0
+        await until(lambda: ("down", 2) in nodes[1].events and ("down", 2) in nodes[3].events, "down")
         await asyncio.sleep(2 * options.BACKOFF_MAX_S)  # long enough for anything that would be told twice
         assert nodes[1].events.count(("down", 2)) == nodes[3].events.count(("down", 2)) == 1
         assert not nodes[1].network.is_up(2)
-        assert "refused" in nodes[1].network.status()[2]["last_error"].lower()
+        await until(lambda: "refused" in nodes[1].network.status()[2]["last_error"].lower(), "the reason")
         nodes[1].network.send(2, messages(0, 3))
         assert nodes[1].network.status()[2]["dropped_messages"] == 3, "nothing is kept for a node that is down"
 
 
-async def test_a_peer_that_comes_back_is_found_within_a_second() -> None:
+async def test_a_peer_that_comes_back_is_found_soon() -> None:
     addresses = {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"}
     first, second = TestNode(1, addresses), TestNode(2, addresses)
     await first.network.start()
@@ -77,7 +86,7 @@ async def test_a_peer_that_comes_back_is_found_within_a_second() -> None:
     try:
         for _ in range(2):
             await second.network.start()
-            assert await until(lambda: first.network.is_up(2), "up") < 1.5
+            assert await until(lambda: first.network.is_up(2), "up") < SOON_S
             await second.network.stop()
             await until(lambda: not first.network.is_up(2), "down")
             second = TestNode(2, addresses)
@@ -98,8 +107,12 @@ uvloop.run(main())
 """
 
 
-@pytest.mark.parametrize(("how", "within_s"), [(signal.SIGKILL, 0.5), (signal.SIGSTOP, 1.9)])
-async def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_soon(how: signal.Signals, within_s: float) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_soon(
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how is signal.SIGKILL:
+        notice_no_silence(monkeypatch)
     addresses = {1: f"127.0.0.1:{free_port()}", 2: f"127.0.0.1:{free_port()}"}
     node = TestNode(1, addresses)
     await node.network.start()
@@ -108,7 +121,7 @@ async def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_soon(how: s
         await node.up(2)
         process.send_signal(how)
         took_s = await until(lambda: ("down", 2) in node.events, f"down after {how.name}")
-        assert took_s < within_s
+        assert took_s < SOON_S
         if how is signal.SIGSTOP:
             process.send_signal(signal.SIGCONT)
             await node.up(2)
@@ -136,11 +149,11 @@ async def test_a_black_hole_is_noticed_by_both_sides_and_healed(frozen: str) -> 
             for wire in wires:
                 wire.freeze()
             took_s = await until(lambda: not (first.network.is_up(2) or second.network.is_up(1)), "down on both sides")
-            assert took_s < 2.0
+            assert took_s < SOON_S
             for wire in wires:
                 wire.thaw()
             took_s = await until(lambda: first.network.is_up(2) and second.network.is_up(1), "up on both sides")
-            assert took_s < 5.0
+            assert took_s < SOON_S
         finally:
             await first.network.stop()
             await second.network.stop()
@@ -148,8 +161,6 @@ async def test_a_black_hole_is_noticed_by_both_sides_and_healed(frozen: str) -> 
 
 async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
     async with cluster_of(1, 2) as nodes:
-        import time
-
         time.sleep(2 * options.SILENCE_S)  # noqa: ASYNC251  the loop of both nodes stands still
         await asyncio.sleep(3 * options.TICK_S)
         assert nodes[1].events == [("up", 2)]
@@ -157,8 +168,7 @@ async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
 
 
 async def test_a_peer_that_takes_nothing_is_dropped_when_the_backlog_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)  # the backlog must be what notices
-    monkeypatch.setattr(options, "SILENCE_S", 30.0)
+    notice_no_silence(monkeypatch)  # the backlog must be what notices
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
     async with Wire(ports[2]) as wire:
@@ -246,8 +256,7 @@ async def test_a_broken_frame_ends_its_stream_only() -> None:
 async def test_leaders_are_told_on_change_and_to_who_comes_later() -> None:
     async with cluster_of(1, 2) as nodes:
         nodes[1].network.set_leader(7, 3, 1)
-        took_s = await until(lambda: nodes[2].network.leader_of(7) == 1, "the hint")
-        assert took_s < 0.5
+        await until(lambda: nodes[2].network.leader_of(7) == 1, "the hint")
         nodes[1].network.set_leader(7, 4, 2)
         await until(lambda: nodes[2].network.leader_of(7) == 2, "the next hint")
         nodes[1].network.set_leader(7, 5, 1)
