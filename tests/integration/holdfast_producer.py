@@ -64,7 +64,7 @@ class HoldfastProducer(Beside, Producing):
         try:
             asyncio.run(self._produce())
         except (asyncio.CancelledError, HoldfastError):
-            if not self._over.is_set():  # else it was given up, with what it had
+            if not self._over.is_set():
                 raise
 
     async def _produce(self) -> None:
@@ -93,7 +93,8 @@ class HoldfastProducer(Beside, Producing):
 
         def done(error: HoldfastError | None) -> None:
             if error is not None:
-                self.failure = self.failure or error
+                if not self._over.is_set():  # else it was given up, as its owner wanted
+                    self.failure = self.failure or error
                 return
             self.acks.append((time.monotonic(), sent_s))
             self.sent.acknowledged.add(number)
