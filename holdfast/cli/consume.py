@@ -44,6 +44,9 @@ from holdfast.client.start import Start
     metavar="zk://HOST:PORT,.../PATH",
     help="With --group: the members share the partitions out among themselves through ZooKeeper.",
 )
+@click.option(
+    "--where", default=None, metavar="CONDITION", help="Only events for which it is true, for example \"price > 100\"."
+)
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
 @click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
@@ -58,6 +61,7 @@ def consume(
     group: str | None,
     epoch: int | None,
     ownership: str | None,
+    where: str | None,
     most: int | None,
     until_end: bool,
     idle_s: float | None,
@@ -81,7 +85,7 @@ def consume(
     shared = None if ownership is None else ZooKeeperOwnership(ownership, login=frame.zookeeper.login())
     consumer = {
         "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "ownership": shared,
-        "options": options,
+        "filter": where, "options": options,
     }  # fmt: skip
     started_s = time.monotonic()
     count = 0

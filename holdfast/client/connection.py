@@ -20,12 +20,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from holdfast.amqp.codec import symbol
+from holdfast.amqp.codec import Described, symbol, ulong
 from holdfast.amqp.engine import Engine
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
     Credit,
+    Drained,
     LinkDetached,
     LinkOpened,
     Settlements,
@@ -37,6 +38,7 @@ from holdfast.amqp.terminus import Source
 from holdfast.client import wire
 from holdfast.client.address import Address
 from holdfast.client.errors import (
+    ConfigurationError,
     ConnectionLostError,
     HoldfastError,
     LinkRefusedError,
@@ -166,22 +168,32 @@ class Connection(asyncio.Protocol):
         name: str | None = None,
         properties: Mapping[str, Any] | None = None,
         for_good: bool = True,
+        where: str | None = None,
     ) -> Receiver:
         """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
-        a member of a group says of itself. `for_good`: see `ClientLink`."""
+        a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL."""
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
+        if where is not None:
+            wanted[wire.SQL_FILTER_NAME] = Described(ulong(wire.SQL_FILTER_CODE), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
         said = {**_partition_property(partition), **(properties or {})}
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
         receiver = Receiver(self, link, owner, _name(address, partition))
         receiver.for_good = for_good
-        await self._attached(receiver, bound_s)
-        granted = getattr(link.remote_source, "filter", None) or {}
-        if wanted and not granted:
+        try:
+            await self._attached(receiver, bound_s)
+        except LinkRefusedError as error:
+            if where is None or error.condition != wire.INVALID_FIELD:
+                raise
+            raise ConfigurationError(
+                f"the filter {where!r} is refused: {error}", advice="correct it; the language is in docs/protocol.md"
+            ) from error
+        granted = {str(name) for name in getattr(link.remote_source, "filter", None) or {}}
+        if set(wanted) - granted:
             receiver.abandon()
             raise ProtocolError(
-                f"{receiver.what}: the node does not know the filter that says where to start",
+                f"{receiver.what}: the node does not know the filter {', '.join(sorted(set(wanted) - granted))}",
                 advice="connect to a Holdfast node, or to another that offers AMQP_EVENT_STREAMS_V1_0",
             )
         return receiver
@@ -273,6 +285,9 @@ class Connection(asyncio.Protocol):
                         found.opened.set_result(None)
                 case LinkDetached():
                     self._on_detached(event)
+                case Drained():
+                    if isinstance(found := self._links.get(event.link), Receiver):
+                        found.drained()
                 case ConnectionOpened():
                     if not self._opened.done():
                         self._opened.set_result(None)

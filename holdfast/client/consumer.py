@@ -49,6 +49,7 @@ class ConsumerClient:
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         ownership: ZooKeeperOwnership | None = None,
+        filter: str | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         """`start`: one for all partitions, or one for each by name. Without it: only what comes from now on.
@@ -57,12 +58,15 @@ class ConsumerClient:
         `partitions` the nodes share them out among the members; with them, each is claimed, with `epoch` if one is
         given. The callbacks hear of each partition: before its first event, and when it is not ours any more.
         `ownership`: the members share the partitions out among themselves through ZooKeeper instead.
+        `filter`: only events for which this condition is true, evaluated by the nodes (docs/protocol.md, Filters).
         """
         self.log = log
         self.options = options or ConsumerOptions()
         self.options.check()
         _check_group(group, epoch, partitions, start, self.options, on_assigned or on_revoked)
         _check_ownership(ownership, group, partitions)
+        _check_filter(filter, group, start)
+        self.where = filter
         if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
             named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
             self.options = replace(self.options, network=named)
@@ -331,3 +335,17 @@ def _check_ownership(
             advice="give group=, and neither partitions= nor epoch=",
         )
     ownership.check()
+
+
+def _check_filter(where: str | None, group: str | None, start: Start | Mapping[str, Start] | None) -> None:
+    if where is None:
+        return
+    if not isinstance(where, str) or not where.strip():
+        raise ConfigurationError(f"a filter is a condition in SQL, not {where!r}", advice="see docs/protocol.md")
+    starts = list(start.values()) if isinstance(start, Mapping) else [start]
+    if group is not None and any(one is None or one.is_latest for one in starts):
+        # The two filters of a link must both pass, also where the group stands somewhere: behind it nothing would.
+        raise ConfigurationError(
+            "a group with a filter has to begin at a place that does not move",
+            advice="give start=Start.earliest(), Start.from_time(...) or Start.after(...)",
+        )

@@ -134,6 +134,7 @@ class GroupReader(PartitionReader):
                     properties=self._said(),
                     attach_bound_s=timeout_s,
                     for_good=self.for_good,
+                    where=self._consumer.where,
                 )
             except TimeoutExpiredError:
                 if self._wanted is not None:

@@ -6,7 +6,7 @@ Rule never broken: an owner hears `on_closed` exactly once, unless it closed the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.amqp.link import Link
@@ -112,6 +112,7 @@ class Receiver(ClientLink):
     """A link that receives."""
 
     link: ReceiverLink
+    _done: Callable[[], None] | None = None
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -126,3 +127,18 @@ class Receiver(ClientLink):
     def grant(self, credit: int) -> None:
         self.link.grant(credit)
         self._connection.flush_soon()
+
+    def drain(self, credit: int, done: Callable[[], None]) -> None:
+        """Grant so much, for what is there now: `done` is called when the node has used it up, or has no more."""
+        self._done = done
+        self.link.drain(credit)
+        self._connection.flush_soon()
+
+    @property
+    def draining(self) -> bool:
+        return self._done is not None
+
+    def drained(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()

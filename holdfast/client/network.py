@@ -125,14 +125,15 @@ class Network:
         properties: Mapping[str, Any] | None = None,
         attach_bound_s: float = ATTACH_BOUND_S,
         for_good: bool = True,
+        where: str | None = None,
     ) -> Receiver:
-        """A link that receives from a log (or one partition of it). `name`, `properties`, `for_good`: of a member of a
-        group."""
+        """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
+        `properties`, `for_good`: of a member of a group."""
 
         async def attach(connection: Connection, bound_s: float) -> Receiver:
             return await connection.attach_receiver(
                 address, partition, start, owner,
-                bound_s=bound_s, name=name, properties=properties, for_good=for_good,
+                bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
             )  # fmt: skip
 
         return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint, attach_bound_s)

@@ -29,6 +29,7 @@ class Reading(Protocol):
     """The consumer, as its readers see it."""
 
     log: str
+    where: str | None  # which events
     options: ConsumerOptions
     in_hands: PartitionReader | None  # whose events the program works on
 
@@ -63,6 +64,9 @@ class PartitionReader:
         self._buffered = 0
         self._window = min(FIRST_CREDIT, self._options.prefetch)
         self._largest = 1.0  # bytes per message, decaying slowly: what the next credit may stand for
+        # Where events are left out, the last one may not come: the node is asked to say when it has no more.
+        self._asks_for_end = self._end is not None and consumer.where is not None
+        self._asked = 0  # credit that it has not used yet
         self._read = DeliveryReader(info.partition)
         self._ended = asyncio.Event()
         self._closed_by: HoldfastError | None = None
@@ -95,11 +99,13 @@ class PartitionReader:
                     self,
                     deadline_s=loop.time() + self._options.reconnect_timeout_s,
                     hint=hint,
+                    where=self._consumer.where,
                 )
             except HoldfastError as error:
                 self._consumer.fail(error)
                 return
             self.links_opened += 1
+            self._asked = 0
             self.grant()
             await self._ended.wait()
             receiver, self._receiver, hint = self._receiver, None, self._closed_by
@@ -118,6 +124,7 @@ class PartitionReader:
     def on_transfers(self, payloads: list[bytes]) -> None:
         if self.finished:
             return
+        self._asked -= min(self._asked, len(payloads))
         try:
             events = [self._read.read(payload) for payload in payloads]
         except HoldfastError as error:
@@ -156,8 +163,22 @@ class PartitionReader:
         if self._largest > 1:
             self._window = max(1, min(self._options.prefetch, int(self._options.prefetch_bytes / self._largest)))
         room = self._window - self._buffered - receiver.credit
-        if room >= max(1, self._window // 2):
+        if room < max(1, self._window // 2):
+            return
+        if not self._asks_for_end:
             receiver.grant(room)
+        elif not receiver.draining:
+            self._asked = room
+            receiver.drain(room, self._drained)
+
+    def _drained(self) -> None:
+        """All that was there is here, or all that was asked for."""
+        if self._asked and not self.finished:
+            self.finished = True
+            self._ended.set()
+            self._consumer.reader_finished()
+        else:
+            self.grant()
 
     def lag(self, info: PartitionInfo) -> int | None:
         """Events behind the last one handed out, by what is known of the partition now."""

@@ -234,6 +234,7 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
         on_assigned: Callable[[str], None] | None = None,
         on_revoked: Callable[[str], None] | None = None,
         ownership: ZooKeeperOwnership | None = None,
+        filter: str | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         super().__init__(
@@ -247,6 +248,7 @@ class ConsumerClient(_Twin[consumer.ConsumerClient]):
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
                 ownership=ownership,
+                filter=filter,
                 options=options,
             ),
             f"consumer of {log}",

@@ -30,6 +30,10 @@ OFFSET_LATEST: Final = "@latest"
 # The filter that a receiving link starts from: a described map, code 0x200, under a key of the client's choice.
 START_FILTER_NAME: Final = "amqp:event-streams-delivery-annotations-filter"
 START_FILTER_CODE: Final = 0x200
+# The filter that chooses events: a described string, a condition in SQL.
+SQL_FILTER_NAME: Final = "amqp:event-streams-sql-filter"
+SQL_FILTER_CODE: Final = 0x201
+INVALID_FIELD: Final = "amqp:invalid-field"
 
 # Idempotent publishing: a capability of the attach; link properties and, by the same names, annotations of each event;
 # conditions.
