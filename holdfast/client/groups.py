@@ -59,6 +59,7 @@ class GroupReader(PartitionReader):
     """One link of a member, and the partition that it has, if any."""
 
     for_good = True  # the end of its link may return the epoch to 0
+    owned_bound_s: float | None = None  # how long it asks for a partition that somebody else has; None: as for others
 
     def __init__(self, members: Members, name: str, wanted: str | None, start: Start) -> None:
         nowhere = PartitionInfo(wanted or "", None, None, None, True, {})
@@ -135,6 +136,7 @@ class GroupReader(PartitionReader):
                     attach_bound_s=timeout_s,
                     for_good=self.for_good,
                     where=self._consumer.where,
+                    owned_bound_s=self.owned_bound_s,
                 )
             except TimeoutExpiredError:
                 if self._wanted is not None:

@@ -30,11 +30,16 @@ from holdfast.client.start import Start
 
 log = logging.getLogger("holdfast.client")
 
+OWN_CLAIM_S = 7.0
+"""A claim of our own, of a link that a dead node served, ends within five seconds. Who is refused for longer is outbid,
+and its epoch will not become greater by waiting."""
+
 
 class LeasedReader(GroupReader):
     """Reads one partition under one epoch, until it is handed over or taken."""
 
     for_good = False
+    owned_bound_s = OWN_CLAIM_S
 
     def __init__(self, members: LeasedMembers, name: str, partition: str, epoch: int, start: Start) -> None:
         super().__init__(members, name, partition, start)

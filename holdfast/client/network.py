@@ -126,9 +126,11 @@ class Network:
         attach_bound_s: float = ATTACH_BOUND_S,
         for_good: bool = True,
         where: str | None = None,
+        owned_bound_s: float | None = None,
     ) -> Receiver:
         """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
-        `properties`, `for_good`: of a member of a group."""
+        `properties`, `for_good`: of a member of a group. `owned_bound_s`: give up when somebody else
+        had the partition for so long."""
 
         async def attach(connection: Connection, bound_s: float) -> Receiver:
             return await connection.attach_receiver(
@@ -136,7 +138,8 @@ class Network:
                 bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
             )  # fmt: skip
 
-        return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint, attach_bound_s)
+        what = f"{address}/{partition or '*'}"
+        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
 
     async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
         """Put a question to any server; again to another one while it fails in a way that may pass."""
@@ -149,6 +152,7 @@ class Network:
         deadline_s: float,
         hint: HoldfastError | None,
         attach_bound_s: float = ATTACH_BOUND_S,
+        owned_bound_s: float | None = None,
     ) -> T:
         loop = asyncio.get_running_loop()
         started_s, backoff, hops = loop.time(), Backoff(), 0
@@ -156,6 +160,7 @@ class Network:
             self._places.pop(what, None)  # the link that was there failed
         target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
         last: HoldfastError | None = hint
+        owned_since_s = started_s
         owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
         while (left_s := deadline_s - loop.time()) > 0:
             address = target or self._entry()
@@ -175,7 +180,11 @@ class Network:
                 if not error.retriable and not (isinstance(error, NotFoundError) and young):
                     raise
                 last, target = error, None
-                owned = error if isinstance(error, PartitionOwnedError) else owned
+                if isinstance(error, PartitionOwnedError):
+                    owned_since_s = owned_since_s if owned is not None else loop.time()
+                    owned = error
+                    if owned_bound_s is not None and loop.time() - owned_since_s > owned_bound_s:
+                        break
                 self._places.pop(what, None)
                 if not isinstance(error, NotFoundError):
                     self._suspect(address)

@@ -119,7 +119,7 @@ class Keeper:
         self._seat: Seat | None = None
         self._met = False  # ZooKeeper has been reached once
         self._settled = -1  # the allotment that is acted upon
-        self._said_s = -SAY_AGAIN_S
+        self._said: dict[str, float] = {}  # when
 
     async def run(self, *, patience_s: float) -> None:
         """Until it is cancelled. Raises what cannot pass; UnreachableError when ZooKeeper was never reached in time.
@@ -315,6 +315,8 @@ class Keeper:
 
     def _say(self, what: str) -> None:
         assert self._loop is not None
-        if self._loop.time() - self._said_s >= SAY_AGAIN_S:
-            self._said_s = self._loop.time()
+        now_s = self._loop.time()
+        self._said = {text: at_s for text, at_s in self._said.items() if now_s - at_s < SAY_AGAIN_S}
+        if what not in self._said:
+            self._said[what] = now_s
             log.warning("%s", what)
