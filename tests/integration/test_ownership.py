@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -192,3 +193,68 @@ def test_an_owner_that_hung_and_was_replaced_can_neither_commit_nor_read_on(stor
     tale.wait_progress(10)
     judgement = tale.judge()
     assert judgement.changes >= 2
+
+
+class Trouble:
+    """What happens to members, nodes and ZooKeeper, by chance, one thing after the other."""
+
+    def __init__(self, tale: Story, zookeeper: ZooKeeper, chance: random.Random) -> None:
+        self.count = Counter[str]()
+        self._tale, self._zookeeper, self._chance = tale, zookeeper, chance
+
+    def work_for(self, seconds: float) -> Counter[str]:
+        kinds = [self._kill, self._kill, self._hang, self._hang, self._leave, self._lose_zookeeper, self._lose_node]
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            for kind in self._chance.sample(kinds, len(kinds)):
+                self._tale.members.check_alive()
+                kind()
+                self.count[kind.__name__.strip("_")] += 1
+                time.sleep(self._chance.uniform(0.2, 1.0))
+        return self.count
+
+    def _anybody(self) -> str:
+        return self._chance.choice(sorted(self._tale.members.running))
+
+    def _kill(self) -> None:
+        self._tale.members.kill(self._anybody())
+        self._tale.members.add()
+
+    def _leave(self) -> None:
+        self._tale.members.dismiss(self._anybody())
+        self._tale.members.add()
+
+    def _hang(self) -> None:
+        """Long enough to be replaced, or not."""
+        process = self._tale.members.running[self._anybody()]
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(self._chance.uniform(0.5, 2.5) * SESSION_S)
+        process.send_signal(signal.SIGCONT)
+
+    def _lose_zookeeper(self) -> None:
+        self._zookeeper.kill()
+        time.sleep(self._chance.uniform(0.1, 1.5) * SESSION_S)
+        self._zookeeper.start()
+
+    def _lose_node(self) -> None:
+        node = self._chance.choice(sorted(self._tale.cluster.nodes))
+        self._tale.cluster.kill(node)
+        time.sleep(self._chance.uniform(0.0, 1.5))
+        self._tale.cluster.start(node)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 6 * SECONDS)
+def test_never_two_owners_whatever_happens(story: Callable[..., Story], zookeeper: ZooKeeper) -> None:
+    """Seeded: HOLDFAST_SEED replays the same troubles (their timing is the machine's)."""
+    print(f"HOLDFAST_SEED={SEED}")
+    tale = story()
+    for _ in range(4):
+        tale.members.add()
+    tale.wait_shared(2, 2, 1, 1)
+    tale.wait_progress()
+    count = Trouble(tale, zookeeper, random.Random(SEED)).work_for(SECONDS)
+    tale.wait_shared(2, 2, 1, 1)
+    judgement = tale.judge()
+    print(dict(count))
+    assert judgement.changes >= 3
