@@ -305,7 +305,7 @@ async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_who
         standing = asyncio.create_task(asyncio.to_thread(one._call, stand_still))
         await asyncio.to_thread(blocked.wait)
         receiving = asyncio.create_task(asyncio.to_thread(one.receive, 10, 1.0))  # in line behind that
-        async with ConsumerClient(nodes.servers, log, group="g", partitions=["0"], epoch=50) as other:
+        async with ConsumerClient(nodes.servers, log, partitions=["0"], epoch=50, **options) as other:
             await eventually(lambda: other.assignment, SESSION_S)
             await standing
             assert await receiving == []
