@@ -163,6 +163,38 @@ def test_clients_find_the_nodes_in_zookeeper(found_cluster: Cluster, zookeeper: 
     send(cluster.address(1), log_name, ["without it"])
 
 
+def test_the_command_line_reads_for_a_group_that_shares_through_zookeeper(
+    found_cluster: Cluster, zookeeper: ZooKeeper, log_name: str
+) -> None:
+    """Found through ZooKeeper, shared through ZooKeeper, and only what passes a filter."""
+    found_cluster.create(log_name, 2)
+    send(found_cluster.address(1), log_name, [f"event {number}" for number in range(10)])
+
+    def consume(*more: str) -> subprocess.CompletedProcess[str]:
+        url = f"zk://{zookeeper.address}/holdfast/{found_cluster.name}"
+        command = [sys.executable, "-m", "holdfast.cli", "consume", log_name, "--server", url, "--from", "earliest"]
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=False)
+
+    shared = ("--group", "g", "--ownership", f"zk://{zookeeper.address}/owners", "--max", "10")
+    done = consume(*shared)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"event {number}" for number in range(10)]
+    described = found_cluster.call(lambda admin: admin.describe_group(log_name, "g"))
+    assert [row["epoch"] for row in described["partitions"]] == [1, 1]
+    assert described["lag"] == 0
+
+    done = consume("--until-end", "--where", "d.event-streams-source-partition = '1'")
+    stored = int(found_cluster.info(log_name)["1"].details["events"])
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, stored), done.stderr
+    done = consume("--until-end", "--where", "price >")
+    assert done.returncode == 2
+    assert "the filter 'price >' is refused" in done.stderr
+    assert "what to do: correct it" in done.stderr
+    done = consume("--ownership", "zk://127.0.0.1:1/owners")
+    assert done.returncode == 2
+    assert "share all partitions out" in done.stderr
+
+
 def test_registrations_that_vanish_are_made_anew(found_cluster: Cluster, zookeeper: ZooKeeper) -> None:
     before = registrations(found_cluster, zookeeper)
     with zookeeper.client() as client:
