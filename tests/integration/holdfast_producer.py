@@ -17,6 +17,7 @@ from tests.integration.history import Producing, Sent
 from tests.integration.plain import WAIT_S
 
 PACE_S = 0.01
+BODY = b"x" * 200
 
 
 class HoldfastProducer(Beside, Producing):
@@ -130,3 +131,15 @@ class BatchingProducer(HoldfastProducer):
                 self.given_up += 1
         self.acks.append((time.monotonic(), sent_s))
         self.sent.acknowledged.update(numbers)
+
+
+def publish(servers: list[str], log: str, count: int, partitions: int = 2) -> None:
+    """Numbered bodies, to the partitions by turns; returns when all are confirmed."""
+
+    async def run() -> None:
+        async with ProducerClient(servers, log) as producer:
+            for number in range(count):
+                await producer.send(b"%d %s" % (number, BODY), partition=str(number % partitions))
+            await producer.flush()
+
+    asyncio.run(run())

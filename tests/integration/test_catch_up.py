@@ -6,16 +6,14 @@ can confirm a new event only when it has every earlier one. Then the stopped sto
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 
-from holdfast.client.options import ProducerOptions
-from holdfast.client.producer import ProducerClient
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import number_from
+from tests.integration.holdfast_producer import BODY, publish
 from tests.integration.plain import send
 from tests.integration.stores import Kept, kept
 
@@ -23,19 +21,6 @@ pytestmark = pytest.mark.cluster
 
 AWAY_EVENTS = number_from("HOLDFAST_AWAY_EVENTS", 20_000)
 PARTITIONS = 2
-BODY = b"x" * 200
-
-
-def publish(servers: list[str], log: str, count: int) -> None:
-    """Numbered bodies, spread over the partitions by key; returns when all are confirmed."""
-
-    async def run() -> None:
-        async with ProducerClient(servers, log, ProducerOptions()) as producer:
-            for number in range(count):
-                await producer.send(b"%d %s" % (number, BODY), partition=str(number % PARTITIONS))
-            await producer.flush()
-
-    asyncio.run(run())
 
 
 def groups_of(cluster: Cluster, log: str) -> dict[str, int]:

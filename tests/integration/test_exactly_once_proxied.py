@@ -18,8 +18,8 @@ from tests.integration.cluster import Cluster
 from tests.integration.conftest import number_from
 from tests.integration.history import check
 from tests.integration.holdfast_producer import BatchingProducer, HoldfastProducer
+from tests.integration.judging import read_partition
 from tests.integration.proxied import STORED_UNHEARD, Assassin, Mishaps, Ways, proxy_server, stored_in
-from tests.integration.test_failover import read_partition
 
 pytestmark = pytest.mark.cluster
 

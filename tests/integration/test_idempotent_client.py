@@ -13,7 +13,7 @@ from tests.integration.cluster import Cluster
 from tests.integration.conftest import number_from
 from tests.integration.history import check
 from tests.integration.holdfast_producer import HoldfastProducer
-from tests.integration.test_failover import read_partition, wait_resumed
+from tests.integration.judging import read_partition, wait_resumed
 
 pytestmark = pytest.mark.cluster
 

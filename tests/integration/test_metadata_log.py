@@ -12,8 +12,8 @@ from cluster.raft import METADATA_GROUP
 from holdfast.client.admin import AdminClient
 from tests.integration.cluster import Cluster, wait_until
 from tests.integration.plain import read, send
+from tests.integration.repairing import empty, readmit, wait_caught_up
 from tests.integration.stores import span
-from tests.integration.test_replacing import empty, readmit, wait_caught_up
 
 pytestmark = pytest.mark.cluster
 

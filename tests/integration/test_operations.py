@@ -14,15 +14,8 @@ from holdfast.client.errors import AdminError, HoldfastError
 from tests.integration.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
 from tests.integration.consumers import HoldfastConsumer, ResumingConsumer
+from tests.integration.judging import RESUME_WITHIN_S, judge, percentiles, read_partition, start_producers, wait_resumed
 from tests.integration.plain import Bound, connected, read, send
-from tests.integration.test_failover import (
-    RESUME_WITHIN_S,
-    judge,
-    percentiles,
-    read_partition,
-    start_producers,
-    wait_resumed,
-)
 
 pytestmark = pytest.mark.cluster
 

@@ -16,8 +16,8 @@ from tests.integration.cluster import Cluster
 from tests.integration.conftest import number_from
 from tests.integration.consumers import HoldfastConsumer, ResumingConsumer
 from tests.integration.holdfast_producer import HoldfastProducer
+from tests.integration.judging import judge, read_partition, wait_resumed
 from tests.integration.producers import OrderedProducer
-from tests.integration.test_failover import judge, read_partition, wait_resumed
 
 pytestmark = pytest.mark.cluster
 

@@ -2,78 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from holdfast.client.errors import AdminError, HoldfastError
+from holdfast.client.errors import AdminError
 from tests.integration.cluster import Cluster, wait_until
+from tests.integration.holdfast_producer import publish
+from tests.integration.judging import judge, start_producers
 from tests.integration.plain import Heartbeat, read, send
+from tests.integration.repairing import (
+    EXIT_STORAGE,
+    empty,
+    flip,
+    holdfast,
+    readmit,
+    refused,
+    wait_caught_up,
+    wait_level,
+)
 from tests.integration.stores import kept
-from tests.integration.test_catch_up import publish
-from tests.integration.test_failover import judge, start_producers
-from tests.integration.test_startup import EXIT_STORAGE, flip, refused
 
 pytestmark = pytest.mark.cluster
 
 NO_ELECTION_S = 3.0
 """Several election timeouts."""
-
-
-def empty(cluster: Cluster, node: int) -> None:
-    """Its disk was replaced."""
-    assert node not in cluster.running
-    shutil.rmtree(cluster.nodes[node].data_dir)
-
-
-def holdfast(cluster: Cluster, *arguments: str) -> dict[str, Any]:
-    """The command line, as an operator uses it. Not asked of the node that it is about."""
-    server = cluster.address(next(node for node in cluster.running if str(node) not in arguments))
-    command = [sys.executable, "-m", "holdfast.cli", *arguments, "--server", server, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(json.loads(done.stdout))
-
-
-def readmit(cluster: Cluster, node: int) -> None:
-    """Once another node has refused it."""
-    asked = cluster.other_than(node)
-    wait_until(lambda: f"node readmit {node}" in cluster.log(asked), "the refusal of the node without its data")
-    assert holdfast(cluster, "node", "readmit", str(node))["node"] == node
-    cluster.wait_ready(node)
-
-
-def behind(cluster: Cluster, node: int) -> list[dict[str, Any]] | None:
-    """Its replicas that do not follow, or do not vote, yet."""
-    try:
-        described = cluster.call(lambda admin: admin.describe_node(node))
-    except (AdminError, HoldfastError):
-        return None
-    found: list[dict[str, Any]] | None = described["catching_up"]
-    return found
-
-
-def wait_caught_up(cluster: Cluster, node: int) -> None:
-    wait_until(lambda: behind(cluster, node) == [], f"node {node} to have what the others have, and to vote")
-
-
-def wait_level(cluster: Cluster, log: str) -> None:
-    """All replicas of the log have applied the same, and vote. Nobody writes to it."""
-
-    def level() -> bool:
-        partitions = cluster.describe(log)["partitions"]
-        states = [list(partition["replica_states"]) for partition in partitions]
-        return all(len({state.get("applied") for state in each}) == 1 for each in states) and all(
-            state["state"] == "follows" for each in states for state in each
-        )
-
-    wait_until(level, f"all replicas of {log} to be level")
 
 
 def filled(cluster: Cluster, log: str, events: int = 6000, **more: int) -> str:

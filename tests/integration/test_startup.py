@@ -11,24 +11,12 @@ import pytest
 
 from tests.integration.cluster import Cluster, wait_until
 from tests.integration.plain import Heartbeat, read, send
+from tests.integration.repairing import EXIT_ADDRESS, EXIT_CONFIG, EXIT_STORAGE, flip, refused
 from tests.integration.stores import kept
 
 pytestmark = pytest.mark.cluster
 
-EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS = 2, 3, 4
 EVENTS = 300
-
-
-def refused(cluster: Cluster, node: int, status: int) -> str:
-    """Starts a node that must not come up; what it said."""
-    before = len(cluster.log(node))
-    cluster.spawn(node)
-    found = cluster.wait_exit(node, within_s=20)
-    said = cluster.log(node)[before:]
-    cluster.nodes[node].log_read = len(cluster.log(node).encode())  # these complaints were asked for
-    assert found == status, f"exit status {found}, expected {status}; it said: {said}"
-    assert "Traceback" not in said, said
-    return said
 
 
 @pytest.mark.parametrize(
@@ -103,16 +91,6 @@ def test_a_second_process_on_the_same_data_is_refused(make_cluster: Callable[...
     second.nodes[1].config_path.write_text(text.replace(second.name, cluster.name))
     assert "in use" in refused(second, 1, EXIT_STORAGE)
     cluster.create("still-served", 1)
-
-
-def flip(path: Path) -> None:
-    """Change some bytes in the middle."""
-    with path.open("r+b") as file:
-        middle = path.stat().st_size // 2
-        file.seek(middle)
-        old = file.read(64)
-        file.seek(middle)
-        file.write(bytes(byte ^ 0x5A for byte in old))
 
 
 def halve(path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from holdfast.client.errors import AdminError
 from tests.integration.cluster import Cluster, wait_until
 from tests.integration.plain import read, send
+from tests.integration.repairing import empty, readmit, wait_caught_up, wait_level
 from tests.integration.stores import kept
-from tests.integration.test_replacing import empty, readmit, wait_caught_up, wait_level
 
 pytestmark = pytest.mark.cluster
 
