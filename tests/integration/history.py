@@ -10,12 +10,9 @@ An empty history proves nothing, so it fails.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-
-from tests.integration.plain import WAIT_S
 
 
 @dataclass
@@ -29,33 +26,6 @@ class Sent:
 
     def body(self, number: int) -> str:
         return f"{self.producer}:{number}"
-
-
-class Producing:
-    """The test's side of a producer that runs beside it, and keeps these."""
-
-    sent: Sent
-    acks: list[tuple[float, float]]  # (when answered, when sent last)
-    failure: BaseException | None
-
-    @property
-    def acknowledged(self) -> int:
-        return len(self.sent.acknowledged)
-
-    def wait_for(self, more: int, within_s: float = WAIT_S) -> None:
-        """So many further acknowledgements."""
-        goal, deadline = self.acknowledged + more, time.monotonic() + within_s
-        while self.acknowledged < goal:
-            assert self.failure is None, f"the producer failed: {self.failure!r}"
-            assert time.monotonic() < deadline, f"{self.sent.producer}: no further acknowledgements in {within_s:g} s"
-            time.sleep(0.005)
-
-    def resumed_after(self, moment_s: float) -> float | None:
-        """From `moment_s` to the first acknowledgement of an event that was sent after it."""
-        for answered_s, sent_s in list(self.acks):
-            if sent_s > moment_s:
-                return answered_s - moment_s
-        return None
 
 
 def number_in(body: str, producer: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,15 +11,13 @@ from typing import Any
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.producer import ProducerClient
-from tests.integration.beside import Beside
-from tests.integration.history import Producing, Sent
-from tests.integration.plain import WAIT_S
+from tests.integration.producing import Producing
 
 PACE_S = 0.01
 BODY = b"x" * 200
 
 
-class HoldfastProducer(Beside, Producing):
+class HoldfastProducer(Producing):
     """`holdfast.client.ProducerClient` on a loop of its own thread."""
 
     def __init__(
@@ -35,24 +32,11 @@ class HoldfastProducer(Beside, Producing):
     ) -> None:
         super().__init__(name)
         self.idempotent = idempotent
-        self.sent = Sent(name)
-        self.acks: list[tuple[float, float]] = []
         self.resent = 0  # an upper bound of the copies
         self._servers, self._log, self._partition = servers, log, partition
         self._per_tick = max(1, int(per_second * PACE_S))
-        self._finishing = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-
-    def finish(self, within_s: float = 2 * WAIT_S) -> Sent:
-        self._finishing.set()
-        self.join(within_s)
-        return self.sent
-
-    def abandon(self) -> None:
-        """Never send again; what is unanswered stays so."""
-        self.let_go()
-        self.join()
 
     def let_go(self) -> None:
         super().let_go()

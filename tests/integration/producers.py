@@ -8,7 +8,6 @@ answer nothing later on that link is accepted.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 from proton import Delivery, Message, symbol
 from proton.reactor import Container
 
-from tests.integration.history import Producing, Sent
-from tests.integration.plain import STREAMS, WAIT_S, Bound, Later, Threaded
+from tests.integration.plain import STREAMS, Bound, Later, Threaded
+from tests.integration.producing import Producing
 
 PACE_S = 0.01
 RETRY_S = 0.05
@@ -39,9 +38,8 @@ class OrderedProducer(Threaded, Producing):
         window: int = 500,
         padding: int = 0,
     ) -> None:
-        super().__init__(auto_settle=True)
-        self.sent = Sent(name)
-        self.acks: list[tuple[float, float]] = []  # (when answered, when sent last)
+        Producing.__init__(self, name)
+        Threaded.__init__(self, auto_settle=True)
         self.reattached = 0
         self.turned_down: dict[str, int] = {}
         self._servers, self._log, self._partition = deque(servers), log, partition
@@ -54,21 +52,7 @@ class OrderedProducer(Threaded, Producing):
         self._connection: Any = None
         self._waiting_s = 0.0  # since when an answer is due
         self._retrying = False
-        self._finishing = threading.Event()
         self._stopped = False
-
-    # ------------------------------------------------------------------------------------------- the test's side
-
-    def finish(self, within_s: float = 2 * WAIT_S) -> Sent:
-        """No new events; returns when every one that was sent is acknowledged."""
-        self._finishing.set()
-        self.join(within_s)
-        return self.sent
-
-    def abandon(self) -> None:
-        """Never send again; what is unanswered stays so."""
-        self.let_go()
-        self.join()
 
     def let_go(self) -> None:
         self._stopped = True
