@@ -326,11 +326,3 @@ class Heartbeat:
                 self.longest_s = max(self.longest_s, time.monotonic() - started)
                 self.sent += 1
                 self._ending.wait(self._pause_s)
-
-
-def eventually(condition: Callable[[], Any], what: str, within_s: float = WAIT_S) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain for: {what}"
-        time.sleep(0.02)
-    return value

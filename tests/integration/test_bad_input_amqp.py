@@ -19,9 +19,9 @@ import pytest
 from proton import Message, uint
 from proton.utils import LinkDetached, SendException
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
-from tests.integration.plain import Bound, Heartbeat, connected, eventually, read, send, starting
+from tests.integration.plain import Bound, Heartbeat, connected, read, send, starting
 from tests.integration.raw import (
     AMQP_HEADER,
     ATTACH,
@@ -319,7 +319,7 @@ def test_thousands_of_connections_are_served(cluster: Cluster, log: str, others:
         finally:
             crowd.stdin.close()
         assert crowd.wait(60) == 0
-    eventually(
+    wait_until(
         lambda: psutil.Process(process.pid).num_fds() < handles_before + 50, "the node has given the connections back"
     )
 

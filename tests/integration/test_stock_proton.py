@@ -9,7 +9,7 @@ from proton import Described, Disposition, Message, symbol, ulong
 from proton.reactor import Filter
 from proton.utils import LinkDetached, SendException
 
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import Cluster, wait_until
 from tests.integration.plain import (
     GROUP_KEY,
     LATEST,
@@ -22,7 +22,6 @@ from tests.integration.plain import (
     Limited,
     Received,
     connected,
-    eventually,
     read,
     send,
     starting,
@@ -129,7 +128,7 @@ def test_presettled_sends_arrive(cluster: Cluster, log_name: str, bound: str | N
     def stored() -> int:
         return sum(int(entry.details["events"]) for entry in cluster.info(log_name).values())
 
-    eventually(lambda: stored() == count, f"{count} events that nobody confirms")
+    wait_until(lambda: stored() == count, f"{count} events that nobody confirms")
 
 
 def test_a_mebibyte_crosses_in_many_frames_unchanged(cluster: Cluster, log_name: str) -> None:
