@@ -139,7 +139,7 @@ class Keeper:
                 partitions = await self._partitions()
                 await self._call(seat.join, partitions)
                 await self._keep(seat, partitions)
-            except UnreachableError as error:
+            except (UnreachableError, NotHeld) as error:
                 if not self._met:
                     raise
                 self._say(f"{error}; reading goes on")
@@ -297,8 +297,12 @@ class Keeper:
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
 
+        bound_s = RENEW_AFTER_SESSIONS * self._ownership.session_timeout_s
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+            async with asyncio.timeout(bound_s):
+                return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+        except TimeoutError:  # kazoo waits for ever; the end of this seat sets its thread free
+            raise NotHeld(f"ZooKeeper at {self._hosts} has not answered for {bound_s:g} s") from None
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise explain(error, self._hosts, self.base) from error
 

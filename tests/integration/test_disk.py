@@ -6,6 +6,7 @@ The disk is a small tmpfs, which only root may mount.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +98,50 @@ def test_little_room_is_refused_by_name_until_there_is_more(
     wait_until(lambda: refusal(1) is None, "events to be taken again")
     bodies = [event.body for event in read(cluster.address(2), log_name, len(accepted), there)]
     assert bodies == accepted
+
+
+def test_shorter_retention_makes_room(
+    small_disk: SmallDisk, make_cluster: Callable[..., Cluster], log_name: str
+) -> None:
+    """As docs/operations.md has it: the log itself has filled the disk up to what is kept free."""
+    cluster = make_cluster(min_free_bytes=KEPT_FREE_BYTES, data_dirs={1: small_disk.path / "data"})
+    cluster.start()
+    cluster.create(log_name, 3)
+    there = partitions_led_by(cluster, log_name, 1)[0]
+
+    def outcome() -> str:
+        """Of one more large event."""
+        sending = Batcher(cluster.address(1), log_name, [Message(body=os.urandom(MIB))], there).begin()
+        sending.join()
+        return str(sending.answers.outcomes[0])
+
+    for _ in range(DISK_BYTES // MIB):
+        if outcome() != "accepted":
+            break
+    assert outcome() == "rejected"
+    assert small_disk.free_bytes() < KEPT_FREE_BYTES
+    cluster.call(lambda admin: admin.alter_log(log_name, retention_bytes=4 * MIB))
+    wait_until(lambda: outcome() == "accepted", "events to be taken again")
+    assert small_disk.free_bytes() > KEPT_FREE_BYTES
+
+
+def test_a_node_goes_on_with_its_data_on_another_disk(
+    own_cluster: Cluster, log_name: str, tmp_path: Path
+) -> None:
+    """Stopped, copied as it is, started with the copy: the same node."""
+    own_cluster.create(log_name, 3)
+    send(own_cluster.address(1), log_name, ["before"], "0")
+    own_cluster.stop(1)
+    node = own_cluster.nodes[1]
+    shutil.copytree(node.data_dir, tmp_path / "larger")
+    shutil.rmtree(node.data_dir)
+    node.config_path.write_text(node.config_path.read_text().replace(str(node.data_dir), str(tmp_path / "larger")))
+    send(own_cluster.address(2), log_name, ["meanwhile"], "0")
+    own_cluster.start(1)
+    own_cluster.kill(2)  # now node 1 is needed
+    send(own_cluster.address(3), log_name, ["after"], "0")
+    bodies = [event.body for event in read(own_cluster.address(1), log_name, 3, "0")]
+    assert bodies == ["before", "meanwhile", "after"]
 
 
 def test_a_full_disk_ends_the_node_and_not_the_cluster(

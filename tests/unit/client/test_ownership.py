@@ -245,6 +245,30 @@ async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
         await share([first, second], 2, 2)
 
 
+async def test_a_zookeeper_that_hangs_ends_all_sessions_and_the_members_come_back(
+    nodes: Nodes, own_zookeeper: ZooKeeper
+) -> None:
+    await asyncio.to_thread(own_zookeeper.start)
+    log = await filled(nodes, 4, 50)
+    async with member(nodes, log, own_zookeeper.address) as first, member(nodes, log, own_zookeeper.address) as second:
+        await share([first, second], 2, 2)
+        epochs = {**first.consumer.epochs, **second.consumer.epochs}
+        ended = {session(first), session(second)}
+        with own_zookeeper.silent():
+            hangs_until_s = time.monotonic() + 2 * SESSION_S
+            count = 50
+            while time.monotonic() < hangs_until_s:
+                await filled(nodes, 4, 10, log)
+                count += 10
+                await everything(count, first, second)
+        await eventually(lambda: not {session(first), session(second)} & {*ended, None}, LONG_S)
+        await share([first, second], 2, 2)
+        await filled(nodes, 4, 10, log)
+        await everything(count + 10, first, second)
+        now = {**first.consumer.epochs, **second.consumer.epochs}
+        assert all(now[name] >= epoch for name, epoch in epochs.items())
+
+
 async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, own_zookeeper: ZooKeeper) -> None:
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
