@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client import ConsumerClient, Event, Start
 from tests.unit.client.real_cluster import Nodes
-from tests.unit.listener.peer import eventually
+from tests.unit.listener.peer import WAIT_S, eventually
 
 
 async def filled(nodes: Nodes, partitions: int = 4, count: int = 100, log: str | None = None) -> str:
@@ -63,9 +63,9 @@ class Member:
         return set(self.consumer.assignment)
 
 
-async def share(members: list[Member], *wanted: int) -> None:
+async def share(members: list[Member], *wanted: int, within_s: float = WAIT_S) -> None:
     def fair() -> bool:
         owned = [partition for member in members for partition in member.partitions]
         return sorted(len(member.partitions) for member in members) == sorted(wanted) and len(set(owned)) == len(owned)
 
-    await eventually(fair)
+    await eventually(fair, within_s)

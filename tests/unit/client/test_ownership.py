@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shutil
 import threading
 import time
@@ -28,7 +29,8 @@ from holdfast.client import (
 )
 from holdfast.client import sync as threaded
 from tests.integration.proxied import proxy_server
-from tests.unit.client.members import Member, filled, share
+from tests.unit.client import members
+from tests.unit.client.members import Member, filled
 from tests.unit.client.real_cluster import Nodes
 from tests.unit.listener.peer import eventually
 from tests.zookeeper import Tls, ZooKeeper, missing
@@ -37,6 +39,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.skipif(bool(
 
 LONG_S = 40.0
 SESSION_S = 2.0
+
+share = functools.partial(members.share, within_s=LONG_S)
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +78,13 @@ def revoked(one: Member) -> int:
     return sum(what == "revoked" for what, _ in one.heard)
 
 
-async def everything(count: int, *members: Member) -> None:
+async def everything(count: int, *readers: Member) -> None:
     """All offsets of four partitions were got, by one or the other."""
 
     def got() -> bool:
-        for one in members:
+        for one in readers:
             assert one.error is None
-        return all({at for one in members for at in one.got[name]} == set(range(count)) for name in "0123")
+        return all({at for one in readers for at in one.got[name]} == set(range(count)) for name in "0123")
 
     await eventually(got, LONG_S)
 
