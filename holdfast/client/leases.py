@@ -172,7 +172,12 @@ class Seat:
 
     def members(self) -> list[str]:
         """Those who take part now, ourselves included unless somebody has removed us."""
-        return [name.partition("-")[2] for name in self._client.get_children(f"{self.base}/party")]
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            return [name.partition("-")[2] for name in self._client.get_children(f"{self.base}/party")]
+        except NoNodeError:  # somebody has removed everything
+            return []
 
     def expected(self) -> list[str]:
         """What will probably be ours when the members have settled."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
 
 from holdfast.client import (
     AdminClient,
@@ -223,6 +224,7 @@ async def test_who_is_cut_off_from_zookeeper_reads_until_it_is_replaced_and_is_t
             await everything(80, cut, other)
 
 
+@pytest.mark.slow
 async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
     nodes: Nodes, own_zookeeper: ZooKeeper
 ) -> None:
@@ -288,6 +290,32 @@ async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, o
         await eventually(lambda: one.consumer.epochs == dict.fromkeys("0123", 2), LONG_S)
         await filled(nodes, 4, 10, log)
         await everything(60, one)
+
+
+async def test_members_whose_agreement_is_deleted_under_them_make_another(
+    nodes: Nodes, zookeeper: ZooKeeper
+) -> None:
+    log = await filled(nodes, 4, 50)
+    async with member(nodes, log, zookeeper.address) as first, member(nodes, log, zookeeper.address) as second:
+        await share([first, second], 2, 2)
+        before = {**first.consumer.epochs, **second.consumer.epochs}
+
+        def delete() -> None:
+            with zookeeper.client() as client:
+                for part in ("party", "locks", "epochs"):
+                    with contextlib.suppress(NotEmptyError):  # they are at work on the next one already
+                        client.delete(f"/owners/groups/{log}/g/{part}", recursive=True)
+
+        await asyncio.to_thread(delete)
+
+        def anew() -> bool:
+            now = {**first.consumer.epochs, **second.consumer.epochs}
+            return set(now) == set("0123") and all(now[name] > before[name] for name in now)
+
+        await eventually(anew, LONG_S)
+        await share([first, second], 2, 2)
+        await filled(nodes, 4, 10, log)
+        await everything(60, first, second)
 
 
 async def test_a_log_that_grows_is_shared_out_anew(nodes: Nodes, zookeeper: ZooKeeper) -> None:
