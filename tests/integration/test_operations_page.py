@@ -24,7 +24,7 @@ from holdfast.cli import settings
 from node.config import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
-ELSEWHERE = {"Installing a cluster with Ansible", "Upgrading"}  # sections that tests/ansible runs
+FIRST = "A cluster on one machine"  # from this section on; what is before it is Ansible's
 BOUND_S = 120.0
 ANSWERS = "y\n"  # to what is asked
 
@@ -117,7 +117,8 @@ class Terminal:
         for process in self._going_on:
             process.kill()
             process.wait()
-        self.type("holdfast cluster down --dir var/cluster")
+        if (self._directory / "var").exists():
+            self.type("holdfast cluster down --dir var/cluster")
 
 
 @pytest.mark.cluster
@@ -127,8 +128,10 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     with contextlib.closing(terminal):
         count = 0
-        for block in blocks():
-            if block.language != "sh" or block.section in ELSEWHERE:
+        page = blocks()
+        begin = next(place for place, block in enumerate(page) if block.section == FIRST)
+        for block in page[begin:]:
+            if block.language != "sh" or any(command.startswith("ansible") for command in commands(block)):
                 continue
             for command in commands(block):
                 print(f"$ {command}\n{terminal.type(command)}")
