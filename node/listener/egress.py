@@ -64,8 +64,8 @@ class Egress(Endpoint):
         self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
         self._redirects = plan.bound and host.redirects and not plan.assigned
-        self._unread_since: float | None = None  # a drain waits for a reader that is not there
-        self._looking_again: asyncio.TimerHandle | None = None
+        self._awaiting: asyncio.TimerHandle | None = None  # a drain waits for a reader that is not there
+        self._awaited = False  # long enough
         self._reopening: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
@@ -213,24 +213,33 @@ class Egress(Endpoint):
     def _has_drained(self) -> bool:
         """Everything that was there when the peer asked has been sent, or its credit is used up."""
         if self.link.credit <= 0:
+            self._await_no_more()
             return True
         if self._ready or self._asking_ends:
             return False
         if any(cursor.reader is None and not cursor.done for cursor in self._cursors):
             return self._waited_for_readers()
-        self._unread_since = None
+        self._await_no_more()
         return all(cursor.reader is None or cursor.reader.position >= cursor.drain_to for cursor in self._cursors)
 
     def _waited_for_readers(self) -> bool:
-        """A partition without a leader is given the time of an election: a peer that drains asks for the end."""
-        loop = asyncio.get_running_loop()
-        if self._unread_since is None:
-            self._unread_since = loop.time()
-            self._looking_again = loop.call_later(DRAIN_QUESTION_S, self.host.pump_soon, self)
-        elif loop.time() >= self._unread_since + DRAIN_QUESTION_S:
-            self._unread_since = None
+        """A partition without a leader is given the time of an election: a peer that drains asks for the end. The
+        timer says when that is over, not the clock: a loop's timers may be a little early."""
+        if self._awaited:
+            self._await_no_more()
             return True
+        if self._awaiting is None:
+            self._awaiting = asyncio.get_running_loop().call_later(DRAIN_QUESTION_S, self._waited)
         return False
+
+    def _waited(self) -> None:
+        self._awaited = True
+        self.host.pump_soon(self)
+
+    def _await_no_more(self) -> None:
+        if self._awaiting is not None:
+            self._awaiting.cancel()
+        self._awaiting, self._awaited = None, False
 
     def _learn_ends(self) -> None:
         """When the peer drains: of readers on other nodes, which may be fetching when they have nothing yet."""
@@ -311,10 +320,11 @@ class Egress(Endpoint):
             self._reopen()
 
     def quiesce(self) -> None:
-        for timer in (self._reopening, self._stalled, self._looking_again):
+        for timer in (self._reopening, self._stalled):
             if timer is not None:
                 timer.cancel()
-        self._reopening = self._stalled = self._looking_again = None
+        self._reopening = self._stalled = None
+        self._await_no_more()
         self._ready.clear()
         for cursor in self._cursors:
             cursor.drop_reader()
