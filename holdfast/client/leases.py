@@ -75,6 +75,19 @@ def _in_order(partition: str) -> tuple[int, str]:
     return len(partition), partition
 
 
+def _partitioner() -> Any:
+    """kazoo's, whose thread ends quietly if we close its client while it asks. Made when needed: kazoo is optional."""
+    from kazoo.exceptions import ConnectionClosedError
+    from kazoo.recipe.partitioner import SetPartitioner
+
+    class Partitioner(SetPartitioner):
+        def _allocate_transition(self, result: Any) -> None:
+            with contextlib.suppress(ConnectionClosedError):  # the seat is over, and known to be
+                super()._allocate_transition(result)
+
+    return Partitioner
+
+
 def node_name(text: str) -> str:
     """Any text as the name of one node in ZooKeeper."""
     return quote(text, safe="").replace(".", "%2E")
@@ -156,10 +169,8 @@ class Seat:
     # ---------------------------------------------------------------- taking part
 
     def join(self, partitions: Collection[str]) -> None:
-        from kazoo.recipe.partitioner import SetPartitioner
-
         self._partitions = frozenset(partitions)
-        self._partitioner = SetPartitioner(
+        self._partitioner = _partitioner()(
             self._client,
             self.base,
             set=self._partitions,

@@ -180,4 +180,4 @@ def test_no_two_owners_nothing_skipped_nothing_repeated_without_reason(
         print(f"{killed} killed; {members.lives} members in all; {sum(stored.values())} events; {judgement}")
     assert killed["node"] >= 1
     assert killed["member"] >= 3
-    assert judgement.changes >= 3
+    assert judgement.changes >= 1  # of twelve members two own nothing, and may be those that were killed
