@@ -246,7 +246,7 @@ class Trouble:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    "HOLDFAST_GROUP_SECONDS" not in os.environ, reason="random trouble is part of `make soak` (HOLDFAST_GROUP_SECONDS=60)"
+    "HOLDFAST_GROUP_SECONDS" not in os.environ, reason="part of `make soak` (HOLDFAST_GROUP_SECONDS=60 runs it)"
 )
 @pytest.mark.timeout(300 + 6 * SECONDS)
 def test_never_two_owners_whatever_happens(story: Callable[..., Story], zookeeper: ZooKeeper) -> None:
