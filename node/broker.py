@@ -11,14 +11,15 @@ from typing import Any
 
 from cluster.metadata import MetadataView
 from cluster.rpc import PeerNetwork
-from node import groups, producers
-from node.admin import Administration
-from node.changes import Changes
+from node.admin import consumer_groups, idempotent_producers
+from node.admin.administration import Administration
+from node.admin.errors import AdminError
 from node.config import Address, ListenerSection, parse_address
 from node.gateway import RemotePartition
-from node.listener.broker import AdminError, AmqpAddress, LogView
-from node.partition.api import PartitionHandle
-from node.replicas import Replicas
+from node.listener.broker import AmqpAddress
+from node.partition.api import LogView, PartitionHandle
+from node.replica_manager import Replicas
+from node.routing_events import Changes
 
 
 class NodeBroker:
@@ -87,8 +88,8 @@ class NodeBroker:
         return self._changes.subscribe(changed)
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        if operation in producers.OPERATIONS | groups.OPERATIONS:
-            answer = producers.run if operation in producers.OPERATIONS else groups.run
+        if operation in idempotent_producers.OPERATIONS | consumer_groups.OPERATIONS:
+            answer = idempotent_producers.run if operation in idempotent_producers.OPERATIONS else consumer_groups.run
             name = str(args.get("name"))
             view = self.describe(name)
             partitions = None if view is None else view.partitions

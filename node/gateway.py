@@ -4,8 +4,9 @@ Problem: a client that cannot follow a redirect is connected to whichever node i
 same. A gateway is a `PartitionHandle` whose every operation is carried out by the leader, over `cluster.rpc`.
 
 The rule never broken: an append is asked of one node, once. What certainly was not appended comes back as `not_leader`,
-and the link (`node/listener/lane.py`) submits it again, because only the link knows which of its batches must stay in
-front of which; what may have been appended comes back as `unknown` and is never sent again by anybody but the producer.
+and the link (`node/listener/incoming/append_queue.py`) submits it again, because only the link knows which of its
+batches must stay in front of which; what may have been appended comes back as `unknown` and is never sent again by
+anybody but the producer.
 
 Rejected: retrying here. One gateway serves many links over one stream; a retry that overtakes, or waits for, the
 batches of another link would either break an order or couple links that have nothing to do with each other.

@@ -21,18 +21,18 @@ from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, Coordinator, MetadataMachine, MetadataView, Rejected, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, Group, Host, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
-from node.admin import Administration
-from node.assignment import Assigner
+from node.admin.administration import Administration
 from node.broker import NodeBroker
-from node.changes import Changes
 from node.config import Config, ListenerSection, parse_address
-from node.discovering import Discovering
-from node.founding import Founding
 from node.listener import Listener, ListenerConfig
-from node.loop import TurnLoop
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, Starting
 from node.partition import api as partition_words
-from node.replicas import Replicas
+from node.partition.consumer_groups.assignor import Assigner
+from node.raft_loop import TurnLoop
+from node.replica_manager import Replicas
+from node.routing_events import Changes
+from node.startup.bootstrap import Founding
+from node.startup.discovery import Discovering
 from node.storage import NodeIdentity, RocksDisk, StorageError
 
 log = logging.getLogger("holdfast.node")

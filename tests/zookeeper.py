@@ -19,7 +19,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from tests.integration.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
+from tests.integration.clusters.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
 from tests.ports import free_ports
 
 JAR = Path("/usr/share/java/zookeeper.jar")

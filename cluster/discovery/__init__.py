@@ -12,7 +12,7 @@ from cluster.discovery.api import (
     OtherCluster,
     SecondRegistration,
 )
-from cluster.discovery.memory import InUse, Memory
+from cluster.discovery.remembered_cluster import InUse, Memory
 from cluster.discovery.static import StaticDiscovery
 from cluster.discovery.zookeeper import ZooKeeperDiscovery, ZooKeeperOptions
 

@@ -27,8 +27,13 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from cluster.discovery.api import Changed, DiscoveryError, Member, NotAMember, OtherCluster, SecondRegistration
-from cluster.discovery.memory import Memory
-from cluster.discovery.zookeeper_steps import Foreign, Seen, Steps, ZooKeeperOptions
+from cluster.discovery.remembered_cluster import Memory
+from cluster.discovery.zookeeper_registration import (
+    Foreign,
+    Seen,
+    Steps,
+    ZooKeeperOptions,
+)
 
 __all__ = ["ZooKeeperDiscovery", "ZooKeeperOptions"]
 

@@ -13,8 +13,8 @@ from cluster.metadata.commands import (
     readmit_node,
     register_node,
 )
-from cluster.metadata.coordinator import Coordinator, NotConfirmed
 from cluster.metadata.machine import KEPT_ENTRIES, MetadataMachine, encode_command
+from cluster.metadata.proposer import Coordinator, NotConfirmed
 from cluster.metadata.types import (
     CommandResult,
     ListenerAddress,

@@ -4,7 +4,6 @@ The public names are below; everything else in the package may change. Start wit
 """
 
 from cluster.raft.group import Group
-from cluster.raft.host import Host, Turn
 from cluster.raft.interfaces import (
     ENTRY_REGULAR,
     METADATA_GROUP,
@@ -15,10 +14,12 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
-from cluster.raft.layout import entries_stored_under, erase_group, stored_groups
-from cluster.raft.messages import OutgoingMessage
+from cluster.raft.log.keys import entries_stored_under, erase_group, stored_groups
+from cluster.raft.multiraft import Host, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
-from cluster.raft.outcomes import (
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.replication.messages import OutgoingMessage
+from cluster.raft.results import (
     ApplyFailed,
     Committed,
     Discarded,
@@ -30,7 +31,6 @@ from cluster.raft.outcomes import (
     StateDamaged,
     Unknown,
 )
-from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 
 __all__ = [
     "ENTRY_REGULAR",

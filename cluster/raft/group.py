@@ -21,29 +21,25 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
-from cluster.raft.applying import Applying
-from cluster.raft.catch_up import CatchUp
-from cluster.raft.core import Core, Member
-from cluster.raft.election import Election
-from cluster.raft.guard import Guard
-from cluster.raft.handover import Handover
+from cluster.raft.apply import Applying
+from cluster.raft.elections.election import Election
+from cluster.raft.elections.leadership_transfer import Handover
 from cluster.raft.interfaces import Batch, Disk, GroupId, NodeId, StateMachine
-from cluster.raft.journal import Journal
-from cluster.raft.messages import OutgoingMessage, Stamp
-from cluster.raft.names import FOLLOWER, LEADER
+from cluster.raft.log.compaction import Upkeep
+from cluster.raft.log.log_store import Journal
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
-from cluster.raft.outcomes import (
-    NotLeader,
-    Outcome,
-    Overloaded,
-)
 from cluster.raft.proposals import Proposals
+from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
-from cluster.raft.reads import ReadDone, Reads
-from cluster.raft.rebuild import FetchBudget
-from cluster.raft.replication import Replication
+from cluster.raft.read_index import ReadDone, Reads
+from cluster.raft.replication.append_sender import Replication
+from cluster.raft.replication.messages import OutgoingMessage, Stamp
+from cluster.raft.replication.step import Guard
+from cluster.raft.results import NotLeader, Outcome, Overloaded
+from cluster.raft.snapshot.catch_up import CatchUp
+from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.status import describe
-from cluster.raft.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 

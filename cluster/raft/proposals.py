@@ -16,7 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from cluster.raft.outcomes import Committed, Discarded, Outcome, Unknown
+from cluster.raft.results import (
+    Committed,
+    Discarded,
+    Outcome,
+    Unknown,
+)
 
 log = logging.getLogger(__name__)
 

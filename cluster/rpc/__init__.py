@@ -15,9 +15,9 @@ from cluster.rpc.api import (
     Unavailable,
     Vocabulary,
 )
-from cluster.rpc.identity import Who
-from cluster.rpc.network import PeerNetwork
+from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
+from cluster.rpc.streams.network import PeerNetwork
 
 __all__ = [
     "AddressInUse",

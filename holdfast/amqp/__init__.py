@@ -6,7 +6,7 @@ nothing else of Holdfast.
 """
 
 from holdfast.amqp import errors
-from holdfast.amqp.codec import (
+from holdfast.amqp.encoding.codec import (
     Array,
     Described,
     byte,
@@ -23,7 +23,7 @@ from holdfast.amqp.codec import (
     ulong,
     ushort,
 )
-from holdfast.amqp.engine import Engine
+from holdfast.amqp.engine.engine import Engine
 from holdfast.amqp.errors import AmqpException, Error, MalformedMessage, Unencodable, UsageError
 from holdfast.amqp.events import (
     ConnectionClosed,
@@ -39,8 +39,36 @@ from holdfast.amqp.events import (
     Settlements,
     Transfers,
 )
-from holdfast.amqp.link import FIRST, MIXED, SECOND, SETTLED, UNSETTLED, Link, Session
-from holdfast.amqp.message import (
+from holdfast.amqp.links.delivery_states import (
+    ACCEPTED,
+    RELEASED,
+    SETTLED_WITHOUT_STATE,
+    Accepted,
+    DeliveryState,
+    Modified,
+    OtherState,
+    Rejected,
+    Released,
+    SettledWithoutState,
+)
+from holdfast.amqp.links.link import (
+    FIRST,
+    MIXED,
+    SECOND,
+    SETTLED,
+    UNSETTLED,
+    Link,
+    Session,
+)
+from holdfast.amqp.links.receiver_link import ReceiverLink
+from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.amqp.links.terminus import (
+    Coordinator,
+    Source,
+    Target,
+    Terminus,
+)
+from holdfast.amqp.messages.message import (
     AnnotationMap,
     DeliveryPrefix,
     Ingested,
@@ -57,21 +85,6 @@ from holdfast.amqp.message import (
     splice,
     split,
 )
-from holdfast.amqp.receiver import ReceiverLink
-from holdfast.amqp.sender import SenderLink
-from holdfast.amqp.states import (
-    ACCEPTED,
-    RELEASED,
-    SETTLED_WITHOUT_STATE,
-    Accepted,
-    DeliveryState,
-    Modified,
-    OtherState,
-    Rejected,
-    Released,
-    SettledWithoutState,
-)
-from holdfast.amqp.terminus import Coordinator, Source, Target, Terminus
 
 __all__ = [
     "ACCEPTED",

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp.errors import Error
-from holdfast.amqp.states import DeliveryState
+from holdfast.amqp.links.delivery_states import DeliveryState
 
 if TYPE_CHECKING:
-    from holdfast.amqp.link import Link, Session
-    from holdfast.amqp.receiver import ReceiverLink
-    from holdfast.amqp.sender import SenderLink
+    from holdfast.amqp.links.link import Link, Session
+    from holdfast.amqp.links.receiver_link import ReceiverLink
+    from holdfast.amqp.links.sender_link import SenderLink
 
 
 @dataclass(slots=True)

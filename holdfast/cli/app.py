@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.bench import bench
-from holdfast.cli.cluster import cluster
-from holdfast.cli.consume import consume
-from holdfast.cli.demo import demo
-from holdfast.cli.groups import group
-from holdfast.cli.logs import log
-from holdfast.cli.nodes import node
-from holdfast.cli.produce import produce
-from holdfast.cli.producers import producer
+from holdfast.cli.commands.bench import bench
+from holdfast.cli.commands.cluster import cluster
+from holdfast.cli.commands.consume import consume
+from holdfast.cli.commands.demo import demo
+from holdfast.cli.commands.group import group
+from holdfast.cli.commands.log import log
+from holdfast.cli.commands.node import node
+from holdfast.cli.commands.produce import produce
+from holdfast.cli.commands.producer import producer
 
 EPILOG = """
 \b

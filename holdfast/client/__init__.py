@@ -7,9 +7,9 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.bootstrap import ZooKeeperLogin, find_servers
+from holdfast.client.consume.start_position import Start
+from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
-from holdfast.client.delivery import Delivery, DeliveryResult
 from holdfast.client.errors import (
     AdminError,
     BatchFullError,
@@ -34,16 +34,19 @@ from holdfast.client.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from holdfast.client.eventbatch import EventBatch
 from holdfast.client.events import Event, ReceivedEvent, encode_event
-from holdfast.client.info import PartitionInfo
-from holdfast.client.lane import ProducerStats
-from holdfast.client.network import NetworkOptions
 from holdfast.client.options import ConsumerOptions, ProducerOptions
-from holdfast.client.ownership import ZooKeeperOwnership
+from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.event_batch import EventBatch
+from holdfast.client.produce.idempotent.producer_identity import (
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+)
+from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.producer import ProducerClient
-from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
-from holdfast.client.start import Start
+from holdfast.client.transport.bootstrap import ZooKeeperLogin, find_servers
+from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.network import NetworkOptions
 
 __all__ = [
     "AdminClient",

@@ -16,15 +16,25 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from holdfast.amqp.codec import symbol
+from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.message import Message, Value, decode_message, encode_message
-from holdfast.amqp.states import ACCEPTED, DeliveryState
+from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
+from holdfast.amqp.messages.message import (
+    Message,
+    Value,
+    decode_message,
+    encode_message,
+)
 from holdfast.client import wire
-from holdfast.client.connection import Connection
 from holdfast.client.errors import AdminError, ConfigurationError, HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.info import OneMessage, PartitionInfo, read_complete_info, read_info
-from holdfast.client.network import Network, NetworkOptions
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.log_info import (
+    OneMessage,
+    PartitionInfo,
+    read_complete_info,
+    read_info,
+)
+from holdfast.client.transport.network import Network, NetworkOptions
 
 GROUPS_PER_ANSWER = 1000  # a node tells no more at once
 PRODUCERS_PER_REQUEST = 1000  # about 100 KiB of answer

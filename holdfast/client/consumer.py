@@ -17,16 +17,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
+from holdfast.client.consume.group_members import Callback, Members, container_id
+from holdfast.client.consume.partition_receiver import PartitionReader
+from holdfast.client.consume.start_position import Start
+from holdfast.client.consume.zookeeper.owned_partitions import LeasedMembers
+from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.groups import Callback, Members, container_id
-from holdfast.client.info import read_complete_info, read_info
-from holdfast.client.leased import LeasedMembers
-from holdfast.client.network import Network
 from holdfast.client.options import ConsumerOptions
-from holdfast.client.ownership import ZooKeeperOwnership
-from holdfast.client.reader import PartitionReader
-from holdfast.client.start import Start
+from holdfast.client.transport.log_info import read_complete_info, read_info
+from holdfast.client.transport.network import Network
 
 
 class ConsumerClient:

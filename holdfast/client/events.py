@@ -7,7 +7,7 @@ through the codec.
 Rejected: an envelope of our own inside the body: other AMQP clients would see gibberish.
 
 An event with a body and perhaps a key is the common case: message-annotations with `event-streams-group-key` (left
-out without a key), then one data section. Application properties and the rest go through `holdfast.amqp.message`.
+out without a key), then one data section. Application properties and the rest go through `holdfast.amqp.messages`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.amqp.errors import MalformedMessage, Unencodable
-from holdfast.amqp.message import Message, Value, decode_message, encode_message
+from holdfast.amqp.messages.message import (
+    Message,
+    Value,
+    decode_message,
+    encode_message,
+)
 from holdfast.client import wire
 from holdfast.client.errors import ConfigurationError, ProtocolError
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.client.errors import ConfigurationError
-from holdfast.client.eventbatch import MAX_BATCH_BYTES
-from holdfast.client.network import NetworkOptions
-from holdfast.client.publishing import PartitionPublishingOptions
+from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
+from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
+from holdfast.client.transport.network import NetworkOptions
 
 
 @dataclass(frozen=True)

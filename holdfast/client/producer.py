@@ -21,20 +21,23 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from holdfast.client.delivery import Delivery, DeliveryResult, Done
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
     InvalidOperationError,
 )
-from holdfast.client.eventbatch import EventBatch
 from holdfast.client.events import Event, encode_content, encode_event
-from holdfast.client.intake import Intake
-from holdfast.client.lane import ProducerStats
-from holdfast.client.network import Network
 from holdfast.client.options import ProducerOptions
-from holdfast.client.publications import EventList, Together, claim
-from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
+from holdfast.client.produce.accumulator import Intake
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
+from holdfast.client.produce.event_batch import EventBatch
+from holdfast.client.produce.idempotent.event_list import EventList, Together, claim
+from holdfast.client.produce.idempotent.producer_identity import (
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+)
+from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.transport.network import Network
 
 # `send` gives way to the event loop after so many events, or so many bytes: else nothing would move until the buffer is
 # full. They are a few milliseconds of work, and enough for four partitions to get some hundred each: what a node has to

@@ -19,19 +19,23 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from holdfast.client import admin, consumer, delivery, producer
-from holdfast.client.background import Background
-from holdfast.client.delivery import DeliveryResult, Done
+from holdfast.client import admin, consumer, producer
+from holdfast.client.consume.start_position import Start
+from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, TimeoutExpiredError
-from holdfast.client.eventbatch import EventBatch
 from holdfast.client.events import Event, ReceivedEvent
-from holdfast.client.info import PartitionInfo
-from holdfast.client.lane import ProducerStats
-from holdfast.client.network import NetworkOptions
+from holdfast.client.loop_thread import Background
 from holdfast.client.options import ConsumerOptions, ProducerOptions
-from holdfast.client.ownership import ZooKeeperOwnership
-from holdfast.client.publishing import PartitionPublishingOptions, PartitionPublishingProperties
-from holdfast.client.start import Start
+from holdfast.client.produce import delivery
+from holdfast.client.produce.delivery import DeliveryResult, Done
+from holdfast.client.produce.event_batch import EventBatch
+from holdfast.client.produce.idempotent.producer_identity import (
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+)
+from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.network import NetworkOptions
 
 C = TypeVar("C")
 T = TypeVar("T")

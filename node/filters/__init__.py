@@ -20,8 +20,21 @@ from functools import cached_property
 
 from node.filters.compiler import Matching, compiled
 from node.filters.parser import condition
-from node.filters.places import END, EVERYWHERE, Bounds, beyond_bounds, bounds, needs_latest, placed
-from node.filters.tree import All, FilterError, Literal, Node
+from node.filters.pushdown import (
+    END,
+    EVERYWHERE,
+    Bounds,
+    beyond_bounds,
+    bounds,
+    needs_latest,
+    placed,
+)
+from node.filters.syntax_tree import (
+    All,
+    FilterError,
+    Literal,
+    Node,
+)
 
 __all__ = ["END", "EVERYWHERE", "Bounds", "FilterError", "Predicate", "parse"]
 

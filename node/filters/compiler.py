@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any as Anything
 
-from node.filters import functions, words
-from node.filters.access import UNREADABLE, loader
+from node.filters import functions, vocabulary
+from node.filters.field_access import UNREADABLE, loader
 from node.filters.parser import children
-from node.filters.tree import (
+from node.filters.syntax_tree import (
     CONDITIONS,
     All,
     Any,
@@ -43,7 +43,11 @@ Matching = Callable[[int, int, Sequence[bytes], str, int, int], list[int]]
 """(base offset, time of append, records, partition, now in ms, first offset after the attach) -> the indexes of the
 records that match."""
 
-_DELIVERY = {words.OFFSET: "'%016x' % (base + index)", words.TIMESTAMP: "time_ms", words.SOURCE_PARTITION: "partition"}
+_DELIVERY = {
+    vocabulary.OFFSET: "'%016x' % (base + index)",
+    vocabulary.TIMESTAMP: "time_ms",
+    vocabulary.SOURCE_PARTITION: "partition",
+}
 _SIGNS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.amqp import byte, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
-from holdfast.amqp.codec import char
-from node.filters.tree import Comparison
+from holdfast.amqp.encoding.codec import char
+from node.filters.syntax_tree import Comparison
 
 NUMBERS = frozenset({int, float, ubyte, ushort, uint, ulong, byte, short, int32, float32, timestamp})
 TEXTS = frozenset({str, symbol, char})

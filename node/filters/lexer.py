@@ -12,8 +12,13 @@ import re
 from typing import Literal as OneOf
 from typing import NamedTuple
 
-from node.filters import words
-from node.filters.tree import Field, FilterError, Literal, Section
+from node.filters import vocabulary
+from node.filters.syntax_tree import (
+    Field,
+    FilterError,
+    Literal,
+    Section,
+)
 
 MAX_CHARACTERS = 4096
 """Of one filter. What people write has a hundred; an attach has 16 KiB for everything in it."""
@@ -147,16 +152,16 @@ def _number(text: str, pos: int) -> tuple[Token, int]:
 
 
 def _prefixed(text: str, pos: int, prefix: re.Match[str]) -> tuple[Token, int]:
-    section = words.SECTIONS.get(prefix.group(1).replace("-", "_"))
+    section = vocabulary.SECTIONS.get(prefix.group(1).replace("-", "_"))
     if section is None:
-        known = ", ".join(name for name in words.SECTIONS if len(name) > 1)
+        known = ", ".join(name for name in vocabulary.SECTIONS if len(name) > 1)
         raise FilterError(f"{prefix.group(1)!r} is no section; there are {known}, and their first letters", pos)
     start = prefix.end()
     if text[start] == "[":
         name, after = _delimited(text, start)
     else:
         name, after = _plain_name(text, start, section)
-    known_fields = words.KNOWN_FIELDS.get(section)
+    known_fields = vocabulary.KNOWN_FIELDS.get(section)
     if known_fields is not None:
         found = name.replace("_", "-")
         if found not in known_fields:
@@ -171,7 +176,7 @@ def _plain_name(text: str, start: int, section: Section) -> tuple[str, int]:
     assert long is not None, "the prefix looked ahead"
     if section == "a":
         return short.group(), short.end()
-    known = words.KNOWN_FIELDS.get(section)
+    known = vocabulary.KNOWN_FIELDS.get(section)
     if known is None:
         return long.group(), long.end()
     whole = long.group()
@@ -183,8 +188,8 @@ def _plain_name(text: str, start: int, section: Section) -> tuple[str, int]:
 
 def _word(text: str, pos: int, word: str) -> tuple[Token, int]:
     upper = word.upper()
-    if upper in words.RESERVED:
+    if upper in vocabulary.RESERVED:
         return Token("word", upper, pos), pos + len(word)
     if _STREAMS_NAME.match(text, pos):
-        raise FilterError(f"an annotation of the node needs its section: write d.{words.OFFSET} and the like", pos)
+        raise FilterError(f"an annotation of the node needs its section: write d.{vocabulary.OFFSET} and the like", pos)
     return Token("field", word, pos, Field("a", word, pos)), pos + len(word)

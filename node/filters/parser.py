@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from node.filters import words
+from node.filters import vocabulary
 from node.filters.functions import FUNCTIONS, date_ms
 from node.filters.lexer import Token, tokens
-from node.filters.tree import (
+from node.filters.syntax_tree import (
     ARITHMETIC,
     CONDITIONS,
     All,
@@ -217,7 +217,7 @@ class _Parser:
                 return Literal(_SPECIAL_NUMBERS[token.text], token.at)
             if token.text == "EXISTS":
                 return self._exists()
-            if token.text in words.FUNCTIONS:
+            if token.text in vocabulary.FUNCTIONS:
                 return self._call(token)
             raise FilterError(
                 f"{token.text} is a reserved word; write [{token.text.lower()}] if a property is called so", token.at
@@ -242,7 +242,7 @@ class _Parser:
                 arguments.append(self._condition())
         self._nesting -= 1
         self._expect(")", f"to close {token.text}")
-        least, most = words.FUNCTIONS[token.text]
+        least, most = vocabulary.FUNCTIONS[token.text]
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} or {most}"
             raise FilterError(f"{token.text} takes {wanted} arguments, not {len(arguments)}", token.at)

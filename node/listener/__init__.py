@@ -1,6 +1,9 @@
 """AMQP link endpoints of a node. `Listener(broker, config)` is all that the node needs; `Broker` is what it gives."""
 
-from node.listener.broker import AdminError, AmqpAddress, Broker, ListenerConfig, LogView
+from node.admin.errors import AdminError
+from node.listener.broker import AmqpAddress, Broker
+from node.listener.config import ListenerConfig
 from node.listener.listener import Counters, Listener
+from node.partition.api import LogView
 
 __all__ = ["AdminError", "AmqpAddress", "Broker", "Counters", "Listener", "ListenerConfig", "LogView"]

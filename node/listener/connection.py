@@ -34,11 +34,11 @@ from holdfast.amqp import (
     Transfers,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
-from node.listener import attach, routing
 from node.listener import vocabulary as words
+from node.listener.attach import answer, link_plan
 from node.listener.endpoint import Endpoint
 from node.listener.management import Reply
-from node.partition.ownership import End
+from node.partition.consumer_groups.group_state import End
 
 if TYPE_CHECKING:
     from node.listener.listener import Listener
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
                 endpoint.on_settlements(event)
         elif isinstance(event, LinkRequested):
             if not self._closing:
-                attach.on_request(self, event.link)
+                answer.on_request(self, event.link)
         elif isinstance(event, LinkDetached):
             how = End.CLOSED if event.closed else End.RELEASED
             self._forget_link(event.link, event.error if event.local else None, how)
@@ -186,8 +186,8 @@ class Connection(asyncio.Protocol):
             self.close(Error(RESOURCE_LIMIT_EXCEEDED, f"this listener serves {limit} connections: try another node"))
             return
         desired = self.engine.remote_desired_capabilities
-        self.redirects = routing.may_redirect(self.config.redirect, desired)
-        self.knows_streams = routing.follows_streams(desired) or words.LINK_REDIRECT_CAPABILITY in desired
+        self.redirects = link_plan.may_redirect(self.config.redirect, desired)
+        self.knows_streams = link_plan.follows_streams(desired) or words.LINK_REDIRECT_CAPABILITY in desired
         self.engine.watch_for_batches(not self.knows_streams)  # clients of Event Hubs announce neither
         self._tick()
 

@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 from holdfast.amqp import Credit, Link, Settlements, Transfers
 from holdfast.amqp.errors import Error
-from node.listener import errors, routing
-from node.listener.broker import Broker, ListenerConfig
-from node.listener.routing import Plan
-from node.partition.ownership import End
+from node.listener import errors
+from node.listener.attach import link_plan
+from node.listener.attach.link_plan import Plan
+from node.listener.broker import Broker
+from node.listener.config import ListenerConfig
+from node.partition.consumer_groups.group_state import End
 
 
 class Host(Protocol):
@@ -133,7 +135,7 @@ class Endpoint:
         if partition is None or self.plan.assigned or not self.host.redirects:
             return False
         leader = broker.leader(log, partition)
-        return leader not in (None, broker.node_id) and routing.redirect(broker, leader, log) is not None
+        return leader not in (None, broker.node_id) and link_plan.redirect(broker, leader, log) is not None
 
     def move(self) -> None:
         """The partition has another leader, or none yet: redirect the peer there when it is known."""
@@ -158,7 +160,7 @@ class Endpoint:
         elif leader is None or leader == broker.node_id:
             return
         else:
-            error = routing.redirect(broker, leader, self.plan.address) or errors.moved(log, partition)
+            error = link_plan.redirect(broker, leader, self.plan.address) or errors.moved(log, partition)
         self._moved(error)
 
     def _nobody_leads(self, waited_s: float) -> None:

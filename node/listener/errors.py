@@ -23,7 +23,7 @@ from holdfast.amqp.errors import (
 )
 from node.listener import vocabulary as words
 from node.partition.api import Failed, FailureKind, ReadError
-from node.partition.ownership import DenialCode, Denied
+from node.partition.consumer_groups.group_state import DenialCode, Denied
 
 
 class Refused(Exception):

@@ -16,8 +16,8 @@ from typing import Any
 from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol, timestamp
 from node.listener import errors
 from node.listener import vocabulary as words
+from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, Host
-from node.listener.routing import Plan
 from node.partition.api import PartitionInfo
 
 RETRY_DELAY_S = 0.1

@@ -16,9 +16,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from node.listener.broker import Broker, ListenerConfig
+from node.listener.broker import Broker
+from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
-from node.listener.notes import Notes
+from node.listener.log_limiter import Notes
 
 log = logging.getLogger("holdfast.listener")
 

@@ -36,11 +36,11 @@ from holdfast.amqp import (
     int32,
 )
 from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
+from node.admin.errors import AdminError
 from node.listener import vocabulary as words
-from node.listener.broker import AdminError
+from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, Host
 from node.listener.errors import Refused
-from node.listener.routing import Plan
 
 log = logging.getLogger("holdfast.listener")
 

@@ -4,10 +4,10 @@
 asked and never in between; `health` says what is wrong; `draining` empties a node before it is stopped.
 """
 
-from node.monitoring.draining import Drain
+from node.admin.draining import Drain
 from node.monitoring.health import Check, Health, Starting
-from node.monitoring.http import MonitoringServer
+from node.monitoring.http_server import MonitoringServer
 from node.monitoring.metrics import Metrics
-from node.monitoring.parts import NodeParts
+from node.monitoring.node_parts import NodeParts
 
 __all__ = ["Check", "Drain", "Health", "Metrics", "MonitoringServer", "NodeParts", "Starting"]

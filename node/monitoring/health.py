@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from node.monitoring.parts import NodeParts
+from node.monitoring.node_parts import NodeParts
 
 TURN_STUCK_S = 15.0
 """A turn is milliseconds, a slow sync a second. After this the disk does not answer any more."""

@@ -17,7 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from node.monitoring.health import Health
-from node.monitoring.parts import NodeParts
+from node.monitoring.node_parts import NodeParts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

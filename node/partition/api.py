@@ -23,8 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from node.partition.batch import DIGEST_BYTES
-from node.partition.group_words import (
+from node.partition.consumer_groups.queries import (
     GroupAnswer,
     GroupQuestion,
     Owner,
@@ -33,13 +32,14 @@ from node.partition.group_words import (
     encode_answer,
     encode_question,
 )
-from node.partition.producers import SEQUENCES
+from node.partition.idempotence.producer_state import SEQUENCES
+from node.partition.record_batch import DIGEST_BYTES
 
 __all__ = [
     "After", "AfterTime", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind", "GroupAnswer",
-    "GroupQuestion", "Latest", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
-    "ProducerWish", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch", "decode_answer", "decode_question",
-    "encode_answer", "encode_question",
+    "GroupQuestion", "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo",
+    "ProducerOpened", "ProducerWish", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch", "decode_answer",
+    "decode_question", "encode_answer", "encode_question",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
@@ -251,6 +251,14 @@ class PartitionInfo:
 
 class Unconfirmed(ConnectionError):
     """The node that was asked led the partition and cannot be sure that it still does. Nothing was done; ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A log as its links see it."""
+
+    name: str
+    partitions: Sequence[str]  # in order: the place in it is what a group key hashes to
 
 
 class PartitionHandle(Protocol):

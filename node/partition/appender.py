@@ -24,11 +24,11 @@ from functools import partial
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
-from node.partition.batch import DIGEST_BYTES, encode
+from node.partition.idempotence.producer_state import nonsense, rows_of
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import Accepted, Rejected
-from node.partition.producers import nonsense, rows_of
 from node.partition.raft_group import Proposer
+from node.partition.record_batch import DIGEST_BYTES, encode
 
 log = logging.getLogger(__name__)
 

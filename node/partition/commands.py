@@ -12,8 +12,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from node.partition.batch import ENTRY_REGULAR, TAG_RECORD_BATCH, BatchHead, Damaged, decode_head
-from node.partition.ownership import GroupCommand, decode_command, encode_command
+from node.partition.consumer_groups.group_state import GroupCommand, decode_command, encode_command
+from node.partition.record_batch import (
+    ENTRY_REGULAR,
+    TAG_RECORD_BATCH,
+    BatchHead,
+    Damaged,
+    decode_head,
+)
 
 TAG_TRIM = 2
 TAG_OPEN_PRODUCER = 3
@@ -50,7 +56,7 @@ class Trim:
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
     """A producer attaches, and states what it knows of itself; None: the partition is to say. The rules are in
-    `node/partition/producers.py`. `timestamp_ms` is the leader's clock, as in a record batch."""
+    `node/partition/idempotence/producer_state.py`. `timestamp_ms` is the leader's clock, as in a record batch."""
 
     producer_id: int | None
     epoch: int | None

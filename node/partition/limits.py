@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node.partition.batch import MAX_RECORDS
+from node.partition.record_batch import MAX_RECORDS
 
 KIB = 1024
 MIB = 1024 * KIB

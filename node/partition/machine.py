@@ -4,7 +4,7 @@ The problem: replicas must agree on every offset, for ever, whatever was committ
 number, no disk, no configuration in here: state and the entry decide alone; time comes in the command. An entry that
 makes no sense is a recorded rejection with its reason, which takes an index but no offset; nothing is raised out of
 `apply`. Offsets count accepted events without gaps; timestamps never go back, though the clocks of leaders do. Of an
-idempotent producer's batch only what is new is accepted: see `producers.py`.
+idempotent producer's batch only what is new is accepted: see `producer_state.py`.
 
 Rejected: letting the leader assign offsets and write them into the batch (a deposed leader's batches would carry
 offsets that another one gave away).
@@ -18,9 +18,8 @@ from typing import Any
 
 import msgspec
 
-from node.partition.batch import Attributes, BatchHead, Damaged
 from node.partition.commands import Command, OpenProducer, Trim, UnknownCommand, decode
-from node.partition.ownership import (
+from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
     Delete,
@@ -33,7 +32,14 @@ from node.partition.ownership import (
     Owned,
     Ownership,
 )
-from node.partition.producers import Place, Producer, Producers, Refusal, rows_of
+from node.partition.idempotence.producer_state import (
+    Place,
+    Producer,
+    Producers,
+    Refusal,
+    rows_of,
+)
+from node.partition.record_batch import Attributes, BatchHead, Damaged
 
 LAYOUT = 3
 READABLE_LAYOUTS = (1, 2, 3)

@@ -20,8 +20,8 @@ from itertools import accumulate
 from typing import Protocol
 
 from node.partition.api import ReadError, StoredBatch
-from node.partition.batch import Damaged
-from node.partition.index import Row
+from node.partition.offset_index import Row
+from node.partition.record_batch import Damaged
 
 
 class BatchCache:

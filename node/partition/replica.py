@@ -19,7 +19,6 @@ import logging
 from collections.abc import Callable
 
 from cluster.raft import Batch, Disk, NotLeader
-from node.partition import opening
 from node.partition.api import (
     After,
     AfterTime,
@@ -39,17 +38,18 @@ from node.partition.api import (
     Unconfirmed,
 )
 from node.partition.appender import REFUSALS, Appender
-from node.partition.batch import Damaged, decode_records
 from node.partition.commands import Trim
-from node.partition.group_words import GroupAnswer, GroupQuestion, Owner
-from node.partition.index import OffsetIndex, Row, group_range
+from node.partition.consumer_groups.group_state import Ousted
+from node.partition.consumer_groups.ownership_leases import Owning
+from node.partition.consumer_groups.queries import GroupAnswer, GroupQuestion, Owner
+from node.partition.idempotence import producer_init
+from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
 from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result
-from node.partition.opening import Watches
-from node.partition.ownership import Ousted
-from node.partition.owning import Owning
+from node.partition.offset_index import OffsetIndex, Row, group_range
 from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
+from node.partition.record_batch import Damaged, decode_records
 from node.partition.retention import Trimmer
 from node.storage.errors import StorageDamaged
 
@@ -272,7 +272,7 @@ class PartitionReplica:
     # ------------------------------------------------------------ producers
 
     async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
-        return self._closed or await opening.open_producer(self.group, wish, self._now_ms())
+        return self._closed or await producer_init.open_producer(self.group, wish, self._now_ms())
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
         return self._watches.add(producer_id, stolen)
@@ -280,7 +280,7 @@ class PartitionReplica:
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
         if not self.is_leader:
             raise NotLeader(self.leader)
-        return opening.describe(self._machine.producers, after, limit)
+        return producer_init.describe(self._machine.producers, after, limit)
 
     # ------------------------------------------------------------ consumer groups
 

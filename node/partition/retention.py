@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.commands import Trim
-from node.partition.index import OffsetIndex, Row
 from node.partition.machine import LogState, Trimmed
+from node.partition.offset_index import OffsetIndex, Row
 from node.partition.raft_group import GroupLike
 
 log = logging.getLogger(__name__)

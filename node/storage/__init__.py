@@ -1,11 +1,11 @@
-"""The store of a node. See rocks.py for how it keeps its promises."""
+"""The store of a node. See store.py for how it keeps its promises."""
 
-from node.storage.batch import JournalBatch
 from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
-from node.storage.identity import NodeIdentity
-from node.storage.reclaim import Reclaimed
-from node.storage.rocks import RocksDisk
-from node.storage.tuning import DiskOptions
+from node.storage.node_identity import NodeIdentity
+from node.storage.options import DiskOptions
+from node.storage.store import RocksDisk
+from node.storage.wal_compaction import Reclaimed
+from node.storage.write_batch import JournalBatch
 
 __all__ = [
     "AlreadyOpen",

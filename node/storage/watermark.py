@@ -22,7 +22,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged
-from node.storage.journal import Position
+from node.storage.write_ahead_log import Position
 
 _RECORD = struct.Struct(">QQQQI")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.ansible.spaces import PYTHON, Space, Switch, run
-from tests.integration.cluster import wait_until
+from tests.integration.clusters.cluster import wait_until
 
 INSIDE, OUTSIDE = "10.77.0", "10.78.0"
 CONTROL = 100

@@ -16,7 +16,14 @@ from typing import Any
 from proton import Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
-from tests.integration.plain import EARLIEST, REDIRECT, STREAMS, WAIT_S, Bound, starting
+from tests.integration.workloads.plain import (
+    EARLIEST,
+    REDIRECT,
+    STREAMS,
+    WAIT_S,
+    Bound,
+    starting,
+)
 
 EVENTS = 5
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tests.integration.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
+from tests.integration.clusters.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
 
 PYTHON = str(Path(sys.executable).resolve())
 IDLE = "read -r _ || true; exec sleep infinity"

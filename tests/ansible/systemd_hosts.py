@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.ansible.hosts import SSHD, Host, Network, missing
 from tests.ansible.spaces import PYTHON
-from tests.integration.cluster import wait_until
+from tests.integration.clusters.cluster import wait_until
 
 SYSTEMD = Path("/lib/systemd/systemd")
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

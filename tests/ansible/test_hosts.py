@@ -15,7 +15,7 @@ import pytest
 
 from tests.ansible.hosts import missing
 from tests.ansible.playbooks import ROOT
-from tests.integration.cluster import wait_until
+from tests.integration.clusters.cluster import wait_until
 
 HOLD = """
 import sys

@@ -19,7 +19,7 @@ import pytest
 from tests.ansible.hosts import OUTSIDE, Host, Network
 from tests.ansible.playbooks import CLUSTER, ROOT, Control, Outcome
 from tests.ansible.spaces import PYTHON
-from tests.integration.cluster import wait_until
+from tests.integration.clusters.cluster import wait_until
 
 LOG, PARTITIONS = "events", 6
 PER_SECOND = 5000

@@ -16,7 +16,7 @@ from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.systemd_hosts import SystemdHost, missing_systemd, python_for_services
 from tests.ansible.test_life import done, health, logs_rotate
-from tests.integration.cluster import wait_until
+from tests.integration.clusters.cluster import wait_until
 
 NODE, ZOOKEEPER = "holdfast-node", "holdfast-zookeeper"
 

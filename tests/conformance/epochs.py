@@ -16,7 +16,7 @@ from proton.utils import LinkDetached
 from tests.conformance.broker import EPOCH, GROUP, PARTITION, Broker, marks, properties_of
 from tests.conformance.groups import group_name
 from tests.conformance.suite import NotApplicable, rule
-from tests.integration.raw import ATTACH, Raw, frame
+from tests.integration.workloads.raw import ATTACH, Raw, frame
 
 
 def epoch_of(receiver: Any) -> int:

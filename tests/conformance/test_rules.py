@@ -15,7 +15,7 @@ from tests.conformance.broker import Broker
 from tests.conformance.rules import READINGS, RULES
 from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result, checks, judge
 from tests.conformance.yesman import YesMan
-from tests.integration.cluster import Cluster
+from tests.integration.clusters.cluster import Cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.discovery import Member, NotAMember
 from tests.discovery.conftest import ADDRESSES, Found
-from tests.unit.listener.peer import eventually
+from tests.unit.listener.support.peer import eventually
 
 
 async def joined(found: Found, *numbers: int, **options: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from kazoo.security import make_digest_acl
 from cluster.discovery import DiscoveryError, InUse, Memory, OtherCluster, SecondRegistration
 from tests.discovery.conftest import ADDRESSES, SESSION_S, Found
 from tests.discovery.test_conformance import joined
-from tests.unit.listener.peer import eventually
+from tests.unit.listener.support.peer import eventually
 from tests.zookeeper import Tls, ZooKeeper, missing
 
 LONG_S = 60.0

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration import beside
-from tests.integration.cluster import Cluster, Settings
+from tests.integration.clusters.cluster import Cluster, Settings
+from tests.integration.workloads import beside
 
 _serving: list[Cluster] = []  # whose logs belong to the report of the test that runs now
 _numbers = itertools.count(1)

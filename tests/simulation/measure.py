@@ -15,8 +15,8 @@ import random
 import time
 
 from cluster.raft import Host, OutgoingMessage, RaftMessage, RaftOptions
-from tests.simulation.disk import SimBatch
 from tests.simulation.runner import run_many
+from tests.simulation.world.disk import SimBatch
 
 NODES = (1, 2, 3)
 SETTLE_TURNS = 2000

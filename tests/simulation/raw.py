@@ -16,9 +16,9 @@ from pysyncobj import syncobj as library
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.transport import Transport
 
-from cluster.raft.core import Member
-from cluster.raft.names import set_clock
-from tests.simulation.disk import SimDisk
+from cluster.raft.pysyncobj.core import Member
+from cluster.raft.pysyncobj.private_names import set_clock
+from tests.simulation.world.disk import SimDisk
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import mutations, rich
+from tests.simulation import rich
 from tests.simulation.checker import Empty, Violation
-from tests.simulation.load import ClusterLoad
-from tests.simulation.nodes import SimNode
+from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
 from tests.simulation.raw import RawLoad, RawNode
 from tests.simulation.schedule import Schedule
+from tests.simulation.workload.load import ClusterLoad
+from tests.simulation.world.nodes import SimNode
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ KINDS: dict[str, Kind] = {
     "impatient": Kind(rich.impatient),
     "bare-library": Kind(rich.bare, rich.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(rich.bare_fifo, rich.library_random, RawNode, RawLoad),
-    **{name: Kind(mutation.plan, mutation.apply) for name, mutation in mutations.BY_SCHEDULES.items()},
+    **{name: Kind(mutation.plan, mutation.apply) for name, mutation in catalogue.BY_SCHEDULES.items()},
 }
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.raft import ENTRY_REGULAR, RaftMessage, RaftOptions
-from cluster.raft.messages import Stamp
+from cluster.raft.replication.messages import Stamp
 from tests.simulation.theatre import GROUP, Pair, Theatre, describe
 
 DIRECTORY = Path(__file__).parent / "scenarios"

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tests.simulation.checker import Empty, GroupJudge, Violation
-from tests.simulation.events import PartitionJudge
-from tests.simulation.faults import Faults
-from tests.simulation.network import Link
 from tests.simulation.plan import Plan, draw
+from tests.simulation.world.events import PartitionJudge
+from tests.simulation.world.faults import Faults
+from tests.simulation.world.network import Link
 
 HEALING_S = 12.0
 """Virtual time in which a healed cluster must be in order: many election timeouts."""

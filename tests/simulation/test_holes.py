@@ -12,14 +12,19 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from cluster.raft import Host, Outcome, RaftMessage, RaftOptions
-from cluster.raft.core import Core
-from cluster.raft.journal import Journal
-from cluster.raft.lazy import LazySlice
-from cluster.raft.tail import TailCache
-from node.storage.journal import Place, Position
-from node.storage.rows import decode_position, encode_position, place_of, row_there
-from tests.simulation.disk import SimDisk
+from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.log.log_store import Journal
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.log_view import LazySlice
+from node.storage.row_format import (
+    decode_position,
+    encode_position,
+    place_of,
+    row_there,
+)
+from node.storage.write_ahead_log import Place, Position
 from tests.simulation.theatre import GROUP, Theatre
+from tests.simulation.world.disk import SimDisk
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import test_holes
-from tests.simulation.mutations import BY_SCRIPTS
+from tests.simulation.mutations.catalogue import BY_SCRIPTS
 from tests.simulation.scenario import COMMANDS, DIRECTORY, Wrong, play
 
 SCRIPTS = sorted(DIRECTORY.glob("*.txt"))

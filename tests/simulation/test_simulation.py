@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from tests.simulation.checker import Empty, Violation
-from tests.simulation.mutations import BY_SCHEDULES
+from tests.simulation.mutations.catalogue import BY_SCHEDULES
 from tests.simulation.runner import Tally, is_noticed, report, run_many, run_schedule
 from tests.simulation.schedule import Stuck
 

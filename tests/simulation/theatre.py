@@ -26,11 +26,11 @@ from cluster.raft import (
     StateDamaged,
     Turn,
 )
-from cluster.raft.journal import Journal
-from cluster.raft.layout import group_prefix
+from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.log.keys import group_prefix
+from cluster.raft.log.log_store import Journal
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
-from cluster.raft.tail import TailCache
-from tests.simulation.disk import SimBatch, SimDisk
+from tests.simulation.world.disk import SimBatch, SimDisk
 
 GROUP = 7
 STEP_S = 0.001

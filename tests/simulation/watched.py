@@ -16,7 +16,7 @@ from cluster.raft import (
 from tests.simulation.checker import GroupJudge, Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.nodes import SimNode
+    from tests.simulation.world.nodes import SimNode
 
 
 class Watched:

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "node.storage": {"cluster.raft"},
     "node.partition": {"cluster.raft", "node.storage"},
     "node.filters": {"holdfast.amqp"},
-    "node.listener": {"holdfast.amqp", "node.filters", "node.partition", "node.config"},
+    "node.listener": {"holdfast.amqp", "node.filters", "node.partition", "node.admin.errors"},
     "node": {"cluster", "holdfast.amqp"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures

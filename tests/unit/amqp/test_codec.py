@@ -29,7 +29,7 @@ from holdfast.amqp import (
     ulong,
     ushort,
 )
-from holdfast.amqp.codec import MAX_DEPTH, symbol_array, symbols_of
+from holdfast.amqp.encoding.codec import MAX_DEPTH, symbol_array, symbols_of
 
 texts = st.text(max_size=300)
 symbols = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=300).map(symbol)

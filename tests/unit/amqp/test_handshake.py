@@ -17,7 +17,7 @@ from holdfast.amqp import (
     symbol,
     uint,
 )
-from holdfast.amqp.engine import HANDSHAKE_TIMEOUT_S
+from holdfast.amqp.engine.engine import HANDSHAKE_TIMEOUT_S
 from tests.unit.amqp.wire import AMQP_HEADER, SASL_HEADER, RawPeer, Wire, each, frame, only
 
 

@@ -31,8 +31,8 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from holdfast.amqp.message import Sequence
-from holdfast.amqp.sections import (
+from holdfast.amqp.messages.message import Sequence
+from holdfast.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.demo import DEFAULT_FILE
-from holdfast.cli.processes import LocalCluster
+from holdfast.cli.commands.demo import DEFAULT_FILE
+from holdfast.cli.local_cluster.processes import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import frame, ports, settings
 from holdfast.cli.app import main
-from holdfast.cli.bench import percentiles
-from holdfast.cli.consume import parse_start, parse_time_ms
-from holdfast.cli.errors import CliError
-from holdfast.cli.lines import KeyColumn, lines, open_input
-from holdfast.cli.output import bytes_text, counted, duration_text
-from holdfast.client.start import Start
+from holdfast.cli.commands.bench import percentiles
+from holdfast.cli.commands.consume import parse_start, parse_time_ms
+from holdfast.cli.local_cluster import ports
+from holdfast.cli.shared import command_frame, settings
+from holdfast.cli.shared.errors import CliError
+from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
+from holdfast.cli.shared.output import bytes_text, counted, duration_text
+from holdfast.client.consume.start_position import Start
 from tests.ports import free_port
 
 
@@ -96,7 +97,7 @@ def test_an_unreachable_server_is_told_with_its_own_exit_status() -> None:
 
 @pytest.mark.parametrize("arguments", [["log", "list"], ["consume", "trades"], ["produce", "trades"]])
 def test_nobody_listens_is_told_before_the_timeout(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "FIRST_CONTACT_S", 0.1)
+    monkeypatch.setattr(command_frame, "FIRST_CONTACT_S", 0.1)
     started_s = time.monotonic()
     result = CliRunner().invoke(main, [*arguments, "--server", f"127.0.0.1:{free_port()}"])
     assert result.exit_code == 4
@@ -107,7 +108,7 @@ def test_nobody_listens_is_told_before_the_timeout(arguments: list[str], monkeyp
 def test_zookeeper_that_is_not_there_is_one_error_without_the_librarys_own(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(frame, "ZOOKEEPER_S", 1.0)
+    monkeypatch.setattr(command_frame, "ZOOKEEPER_S", 1.0)
     result = CliRunner().invoke(main, ["log", "list", "--server", f"zk://127.0.0.1:{free_port()}/holdfast/prod"])
     assert result.exit_code == 4
     assert "does not answer" in result.output

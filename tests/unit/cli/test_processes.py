@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.errors import CliError
-from holdfast.cli.processes import ClusterPlan, LocalCluster, NodePlan, ProcessId
+from holdfast.cli.local_cluster.processes import (
+    ClusterPlan,
+    LocalCluster,
+    NodePlan,
+    ProcessId,
+)
+from holdfast.cli.shared.errors import CliError
 from node.config import parse
 
 

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.demo import DEFAULT_FILE
-from holdfast.cli.errors import CliError
-from holdfast.cli.trades import HEADER, Published, ReadBack, Trade, read_trades
+from holdfast.cli.commands.demo import DEFAULT_FILE
+from holdfast.cli.main_job.trades import (
+    HEADER,
+    Published,
+    ReadBack,
+    Trade,
+    read_trades,
+)
+from holdfast.cli.shared.errors import CliError
 from holdfast.client import ReceivedEvent, encode_event
 
 LINES = [

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.unit.client.real_cluster import Nodes
-from tests.unit.client.tiny_node import TinyLog, TinyNode
-from tests.unit.listener.cluster import Cluster
+from tests.unit.client.support.real_cluster import Nodes
+from tests.unit.client.support.tiny_node import TinyLog, TinyNode
+from tests.unit.listener.support.cluster import Cluster
 
 
 @pytest.fixture

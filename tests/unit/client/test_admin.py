@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.client import AdminClient, AdminError, ConnectionLostError, HoldfastError
-from holdfast.client.address import Address
-from holdfast.client.info import OneMessage
-from holdfast.client.network import Network
-from tests.unit.client.tiny_node import TinyNode
+from holdfast.client.transport.address import Address
+from holdfast.client.transport.log_info import OneMessage
+from holdfast.client.transport.network import Network
+from tests.unit.client.support.tiny_node import TinyNode
 
 Answer = tuple[dict[str, Any], Any]
 

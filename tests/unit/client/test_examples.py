@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import client
-from tests.unit.client.real_cluster import Nodes
+from tests.unit.client.support.real_cluster import Nodes
 from tests.zookeeper import ZooKeeper, missing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.client import AdminClient, Event
 from holdfast.client.errors import AdminError
-from tests.unit.client.real_cluster import Nodes
-from tests.unit.listener.consuming import attached, terms
-from tests.unit.listener.peer import Peer
-from tests.unit.listener.reading import start_at
+from tests.unit.client.support.real_cluster import Nodes
+from tests.unit.listener.support.consuming import attached, terms
+from tests.unit.listener.support.peer import Peer
+from tests.unit.listener.support.reading import start_at
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -97,7 +97,7 @@ async def test_while_somebody_reads_only_its_claim_commits(nodes: Nodes) -> None
 
 async def test_a_list_longer_than_one_answer_is_complete(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.client.admin.GROUPS_PER_ANSWER", 3)
-    monkeypatch.setattr("node.groups.LIST_LIMIT", 3)
+    monkeypatch.setattr("node.admin.consumer_groups.LIST_LIMIT", 3)
     log = await filled(nodes, 2, 2)
     names = [f"group-{number}" for number in range(7)]
     async with AdminClient(nodes.servers) as admin:

@@ -24,7 +24,7 @@ from holdfast.client import (
     TimeoutExpiredError,
     sync,
 )
-from tests.unit.client.tiny_node import REJECTED, TinyNode
+from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
 T = TypeVar("T")
 

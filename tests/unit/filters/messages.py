@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.amqp import encode_value, symbol
-from node.filters import words
+from node.filters import vocabulary
 
-LISTS = {"h": (0x70, words.HEADER_FIELDS), "p": (0x73, words.PROPERTY_FIELDS)}
+LISTS = {"h": (0x70, vocabulary.HEADER_FIELDS), "p": (0x73, vocabulary.PROPERTY_FIELDS)}
 MAPS = {"m": 0x72, "a": 0x74, "f": 0x78}
 NAMES = {
     0x70: "amqp:header:list", 0x72: "amqp:message-annotations:map", 0x73: "amqp:properties:list",

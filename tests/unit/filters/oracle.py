@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any as Anything
 from uuid import UUID
 
-from node.filters import functions, words
-from node.filters.tree import (
+from node.filters import functions, vocabulary
+from node.filters.syntax_tree import (
     All,
     Any,
     AtOffset,
@@ -89,13 +89,13 @@ def _truth(node: Node, event: Event) -> bool | None:
 def _field(section: str, name: str, event: Event) -> Anything:
     if section == "d":
         return {
-            words.OFFSET: f"{event.offset:016x}",
-            words.TIMESTAMP: event.time_ms,
-            words.SOURCE_PARTITION: event.partition,
+            vocabulary.OFFSET: f"{event.offset:016x}",
+            vocabulary.TIMESTAMP: event.time_ms,
+            vocabulary.SOURCE_PARTITION: event.partition,
         }[name]
     value = event.sections.get(section, {}).get(name)
     if section == "h" and value is None:
-        return words.HEADER_DEFAULTS[words.HEADER_FIELDS.index(name)]
+        return vocabulary.HEADER_DEFAULTS[vocabulary.HEADER_FIELDS.index(name)]
     return str(value) if isinstance(value, UUID) else value
 
 

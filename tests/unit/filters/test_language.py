@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Described, encode_value, float32, symbol, timestamp, ubyte, uint, ulong
-from holdfast.amqp.codec import decimal32
+from holdfast.amqp.encoding.codec import decimal32
 from node.filters import FilterError, Predicate, parse
 from node.filters.functions import MAX_TEXT
 from node.filters.lexer import MAX_CHARACTERS, MAX_TOKENS

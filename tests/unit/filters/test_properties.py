@@ -13,7 +13,21 @@ from hypothesis import strategies as st
 
 from holdfast.amqp import symbol, timestamp, ubyte, uint
 from node.filters import END, FilterError, Predicate, parse
-from node.filters.tree import All, Any, AtOffset, AtTime, Call, Compare, Exists, Field, In, IsNull, Like, Literal, Not
+from node.filters.syntax_tree import (
+    All,
+    Any,
+    AtOffset,
+    AtTime,
+    Call,
+    Compare,
+    Exists,
+    Field,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+)
 from tests.unit.filters.messages import message
 from tests.unit.filters.oracle import Event, matches
 

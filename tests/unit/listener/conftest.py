@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.listener.single import SingleNode
+from tests.unit.listener.support.single import SingleNode
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], Any]]:

@@ -21,10 +21,15 @@ from holdfast.amqp import (
     uint,
 )
 from holdfast.amqp import Message as Encoded
-from holdfast.amqp.prelude import AMQP_HEADER, SASL_HEADER, frame, performative
-from tests.unit.listener.peer import Peer, eventually, message
-from tests.unit.listener.reading import start_at
-from tests.unit.listener.single import SingleNode
+from holdfast.amqp.framing.handshake import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    frame,
+    performative,
+)
+from tests.unit.listener.support.peer import Peer, eventually, message
+from tests.unit.listener.support.reading import start_at
+from tests.unit.listener.support.single import SingleNode
 
 OPEN = frame(0, performative(0x10, ["raw"]))
 

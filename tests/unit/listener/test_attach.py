@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.amqp import Coordinator, Described, LinkDetached, LinkOpened, Source, Target, symbol, uint, ulong
 from node.listener import AmqpAddress
-from tests.unit.listener.peer import Peer, eventually, message
-from tests.unit.listener.single import SingleNode
+from tests.unit.listener.support.peer import Peer, eventually, message
+from tests.unit.listener.support.single import SingleNode
 
 STREAMS = "AMQP_EVENT_STREAMS_V1_0"
 REDIRECT = "amqp:link:redirect"

@@ -14,10 +14,10 @@ from proton.reactor import Container
 from proton.utils import BlockingConnection
 
 from holdfast.amqp import ACCEPTED, Drained, Modified, decode_message, symbol
-from tests.unit.listener.cluster import Cluster
-from tests.unit.listener.peer import Peer, eventually, message
-from tests.unit.listener.reading import place, start_at
-from tests.unit.listener.stock import WAIT_S, from_offset
+from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.peer import Peer, eventually, message
+from tests.unit.listener.support.reading import place, start_at
+from tests.unit.listener.support.stock import WAIT_S, from_offset
 
 REDIRECT = "amqp:link:redirect"
 

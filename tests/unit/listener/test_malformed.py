@@ -18,9 +18,9 @@ from proton import UNDESCRIBED, Data
 
 from holdfast.amqp import Array, Described, float32, int32, symbol, timestamp, ubyte, uint, ulong
 from node.listener.errors import Refused
-from node.listener.filters import Selection, select
-from tests.unit.listener.single import SingleNode
-from tests.unit.listener.speaking import Speaker, section
+from node.listener.outgoing.source_filters import Selection, select
+from tests.unit.listener.support.single import SingleNode
+from tests.unit.listener.support.speaking import Speaker, section
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "1"))
 

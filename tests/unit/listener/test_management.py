@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.amqp import ACCEPTED, Message, Source, Target, Value, decode_message, encode_message, ulong
 from node.listener.management import ANSWERS_WAITING, REQUESTS_UNDER_WAY
-from tests.unit.listener.peer import Peer, eventually
-from tests.unit.listener.single import SingleNode
+from tests.unit.listener.support.peer import Peer, eventually
+from tests.unit.listener.support.single import SingleNode
 
 
 def request(kind: str, operation: str, **more: Any) -> bytes:

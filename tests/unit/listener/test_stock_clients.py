@@ -10,8 +10,8 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, LinkOption
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from tests.unit.listener.single import SingleNode
-from tests.unit.listener.stock import WAIT_S, from_offset
+from tests.unit.listener.support.single import SingleNode
+from tests.unit.listener.support.stock import WAIT_S, from_offset
 
 
 class Properties(LinkOption):

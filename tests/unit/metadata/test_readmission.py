@@ -7,7 +7,7 @@ import pytest
 from cluster.metadata import MetadataMachine, MetadataView, Ok, Rejected, create_log, readmit_node, register_node
 from cluster.metadata.machine import encode_command
 from cluster.metadata.metadata_pb2 import Command
-from tests.simulation.disk import SimBatch
+from tests.simulation.world.disk import SimBatch
 
 
 class Cluster:

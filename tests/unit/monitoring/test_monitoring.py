@@ -12,9 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from node.listener import AdminError
-from node.monitoring.http import MAX_CONNECTIONS, MAX_HEAD_BYTES
-from tests.unit.listener.cluster import Cluster
-from tests.unit.listener.peer import eventually
+from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
+from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.peer import eventually
 
 
 @pytest.fixture

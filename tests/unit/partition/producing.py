@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node.partition.batch import encode
 from node.partition.commands import OpenProducer
+from node.partition.idempotence.producer_state import Producer
 from node.partition.machine import Accepted, Opened, PartitionMachine, Rejected
-from node.partition.producers import Producer
+from node.partition.record_batch import encode
 
 DAY_MS = 24 * 3600 * 1000
 

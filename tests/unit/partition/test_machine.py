@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.partition.batch import Attributes, encode
 from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.machine import (
     Accepted,
@@ -19,6 +18,7 @@ from node.partition.machine import (
     Trimmed,
     WrongCheckpoint,
 )
+from node.partition.record_batch import Attributes, encode
 
 
 def batch_of(count: int, now_ms: int = 1000) -> bytes:

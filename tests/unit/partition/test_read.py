@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
-from node.partition.batch import Damaged
 from node.partition.limits import PartitionLimits
+from node.partition.record_batch import Damaged
 from node.storage import StorageDamaged
 from tests.unit.partition.support import START_MS, Node, flat, read_all
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.raft import RaftOptions
 from node.partition.api import After, Earliest
 from node.partition.commands import OpenProducer
-from node.partition.index import OffsetIndex, erase, group_range
+from node.partition.offset_index import OffsetIndex, erase, group_range
 from node.partition.retention import plan_trim
 from tests.unit.partition.support import GROUP, Node, flat, read_all
 

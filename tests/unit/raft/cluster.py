@@ -22,7 +22,7 @@ from cluster.raft import (
     RaftMessage,
     RaftOptions,
 )
-from tests.simulation.disk import SimBatch, SimDisk
+from tests.simulation.world.disk import SimBatch, SimDisk
 
 GROUP = 7
 STEP_S = 0.001

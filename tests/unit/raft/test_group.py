@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftOptions
-from cluster.raft.journal import Journal
-from tests.simulation.disk import SimBatch
+from cluster.raft.log.log_store import Journal
+from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
 
 

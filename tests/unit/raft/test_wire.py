@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.messages import Stamp
+from cluster.raft.replication.messages import Stamp
 
 ROOT = Path(__file__).parents[3]
 U64 = st.integers(0, 2**64 - 1)

@@ -10,7 +10,7 @@ from typing import Any
 import node.partition.api as vocabulary
 from cluster.raft import NotLeader, RaftMessage
 from cluster.rpc import PeerNetwork
-from node.partition.ownership import Owned
+from node.partition.consumer_groups.group_state import Owned
 from tests.ports import free_port
 
 WAIT_S = 20.0

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.frames import FRAME_HELLO, FRAME_HINTS, FRAME_MESSAGES, PartQueue, submessage, varint
+from cluster.rpc.streams.frames import (
+    FRAME_HELLO,
+    FRAME_HINTS,
+    FRAME_MESSAGES,
+    PartQueue,
+    submessage,
+    varint,
+)
 
 messages = st.builds(
     lambda group, entries: RaftMessage(group=group, append={"entries": entries}),

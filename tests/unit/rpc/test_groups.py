@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.partition.api import After, Earliest, Failed, Owner, ReadError
-from node.partition.ownership import Claim, Commit, Owned
+from node.partition.consumer_groups.group_state import Claim, Commit, Owned
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
 
 GROUP = 17

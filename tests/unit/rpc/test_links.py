@@ -15,9 +15,9 @@ import pytest
 
 from cluster.raft import RaftMessage
 from cluster.rpc import AddressInUse, options
-from cluster.rpc.frames import FRAME_HELLO, submessage
-from cluster.rpc.identity import hello_to
-from cluster.rpc.methods import link_call
+from cluster.rpc.calls.methods import link_call
+from cluster.rpc.handshake import hello_to
+from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, until
 

@@ -13,9 +13,15 @@ import pytest_asyncio
 
 from cluster.raft import RaftMessage
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.frames import FRAME_HELLO, submessage
-from cluster.rpc.identity import METADATA_KEY, hello_to
-from cluster.rpc.methods import append_call, execute_call, info_call, link_call, read_call
+from cluster.rpc.calls.methods import (
+    append_call,
+    execute_call,
+    info_call,
+    link_call,
+    read_call,
+)
+from cluster.rpc.handshake import METADATA_KEY, hello_to
+from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.unit.rpc.support import TestNode, cluster_of, until
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

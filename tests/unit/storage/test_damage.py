@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.storage import DiskFull, RocksDisk, StorageDamaged
-from node.storage.tuning import DiskOptions
+from node.storage.options import DiskOptions
 from tests.unit.storage.support import (
     SMALL,
     WHO,
@@ -86,7 +86,7 @@ def test_what_a_watermark_does_not_know_is_made_up_for_or_refused(
     cannot; never is less there in silence."""
     with RocksDisk(copy_files(store, store.parent / "whole"), WHO, SMALL) as disk:
         whole = rows(disk)
-    monkeypatch.setattr("node.storage.rocks.check_manifest", lambda mark, database: None)
+    monkeypatch.setattr("node.storage.store.check_manifest", lambda mark, database: None)
     cut(newest(store / "db", "MANIFEST-*"), share)
     for _ in range(2):
         try:

@@ -1,0 +1,204 @@
+"""When a member may campaign: pre-vote, loyalty to a living leader, and quick suspicion of a dead one.
+
+The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still
+(L5), raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a
+majority first; nobody grants while it hears a leader, or without a memory (`readmission` has the one exception); a term
+that is over is answered, or a member with a higher term could never come back (L4); only the leader's own order
+(`TimeoutNow`) overrides loyalty.
+
+A broken connection to the leader's node is evidence, not proof: it shortens the wait before asking, and the
+question itself is harmless. Pre-votes change nothing on the disk of anyone.
+
+Rejected: shorter election timeouts for faster failover. They turn every pause of a loop into an election.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from math import inf
+
+from cluster.raft.elections.vote_recovery import may_grant
+from cluster.raft.interfaces import NodeId
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.private_names import CANDIDATE, FOLLOWER, LEADER
+from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
+from cluster.raft.replication.messages import Stamp
+
+CAMPAIGN_RETRY_FACTORS = (2.0, 4.0)
+"""With a leader known to be gone, a lost election is repeated after this many times `suspicion_max_s`."""
+
+
+class Election:
+    def __init__(
+        self,
+        self_id: NodeId,
+        peers: frozenset[NodeId],
+        stamp: Stamp,
+        journal: Journal,
+        options: RaftOptions,
+        randomness: random.Random,
+        emit: Callable[[NodeId, RaftMessage], None],
+    ) -> None:
+        self._self_id = self_id
+        self._peers = peers
+        self._majority = (len(peers) + 1) // 2 + 1
+        self._stamp = stamp
+        self._journal = journal
+        self._options = options
+        self._random = randomness
+        self._emit = emit
+        self.core: Core
+        self._round = 0
+        self._asking = False
+        self._asked_term = 0
+        self._grants: set[NodeId] = set()
+        self._approved = False
+        self._tries = 0
+        self._heard_at = -inf
+        self._voted_at = -inf
+        self._leader_lost = False
+        self.by_transfer = False
+
+    # ---- timers
+
+    def random_timeout(self) -> float:
+        """The library's wait for a leader: after a heartbeat, a granted vote, the start of a campaign."""
+        if self._leader_lost:
+            low, high = CAMPAIGN_RETRY_FACTORS
+            return self._random.uniform(low, high) * self._options.suspicion_max_s
+        return self._random.uniform(self._options.election_min_s, self._options.election_max_s)
+
+    def _short_wait(self) -> float:
+        """Wait between questions about a leader known to be gone; doubles so that a lonely node goes
+        quiet."""
+        options, uniform = self._options, self._random.uniform
+        wait = uniform(options.suspicion_min_s, options.suspicion_max_s) * 2.0**self._tries
+        return min(wait, uniform(options.election_min_s, options.election_max_s))
+
+    def before_tick(self, now: float) -> None:
+        """Let the library campaign in the coming tick, or move its deadline."""
+        core = self.core
+        if core.state == LEADER or core.election_deadline > now:
+            return
+        if not self._peers:
+            core.election_deadline = 0.0
+        elif self._journal.mute:
+            core.forget_transfer()
+            core.election_deadline = now + self.random_timeout()
+        elif len(core.connected) + 1 < self._majority:
+            self.reset_question()
+            core.forget_transfer()
+            core.forget_leader()
+            core.election_deadline = now + self._wait_to_ask_again()
+        elif core.transfer_ordered or (self._approved and core.term == self._asked_term):
+            self.by_transfer = core.transfer_ordered
+            self.reset_question()
+            core.election_deadline = 0.0
+        elif 0.0 < core.election_deadline < now - self._options.stall_s:
+            core.election_deadline = now + self._random.uniform(self._options.heartbeat_s, self._options.election_min_s)
+        else:
+            self._ask(now)
+
+    def _wait_to_ask_again(self) -> float:
+        self._tries = min(self._tries + 1, 8)
+        return self._short_wait() if self._leader_lost else self.random_timeout()
+
+    def hurry(self, now: float) -> None:
+        """There is no leader and good reason to ask soon."""
+        self._leader_lost = True
+        self._tries = 0
+        self.core.election_deadline = min(self.core.election_deadline, now + self._short_wait())
+
+    # ---- asking
+
+    def _ask(self, now: float) -> None:
+        core = self.core
+        self._round += 1
+        self._asking, self._approved = True, False
+        self._asked_term = core.term
+        self._grants = {self._self_id}
+        core.forget_leader()
+        core.election_deadline = now + self._wait_to_ask_again()
+        last = (self._journal.last, self._journal.last_term)
+        for peer in sorted(self._peers):
+            self._emit(peer, self._stamp.vote_request(core.term + 1, last, pre=True, round_number=self._round))
+
+    def reset_question(self) -> None:
+        self._asking = self._approved = False
+
+    def pre_vote_reply(self, sender: NodeId, message: RaftMessage) -> None:
+        reply, core = message.vote_reply, self.core
+        current = self._asking and reply.round == self._round and core.term == self._asked_term
+        if not current or not reply.granted or core.state not in (FOLLOWER, CANDIDATE):
+            return
+        self._grants.add(sender)
+        if len(self._grants) >= self._majority:
+            self._asking, self._approved = False, True
+            core.election_deadline = 0.0
+
+    # ---- answering
+
+    @property
+    def may_grant(self) -> bool:
+        return may_grant(len(self._peers), mute=self._journal.mute)
+
+    def judged_by(self, request: VoteRequest) -> tuple[int, int]:
+        """(term, index) of the candidate's last entry. What a mute member has beyond it was never committed."""
+        last, own = (request.last_term, request.last_index), (self._journal.last_term, self._journal.last)
+        return max(last, own) if self._journal.mute else last
+
+    def is_loyal(self, now: float) -> bool:
+        """This member leads, or heard the leader within the shortest time after which anyone may doubt it."""
+        return self.core.state == LEADER or now - self._heard_at < self._options.election_min_s
+
+    def pre_vote_request(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+        core, request = self.core, message.vote_request
+        if message.term <= core.term:
+            self._emit(sender, self._stamp.stale_term(core.term))
+            return
+        own = (self._journal.last_term, self._journal.last)
+        just_voted = now - self._voted_at < self._options.suspicion_max_s
+        if not self.may_grant or self.is_loyal(now) or just_voted or self.judged_by(request) < own:
+            return
+        self._emit(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
+
+    # ---- what the guard saw
+
+    def leader_heard(self, now: float) -> None:
+        self._heard_at = now
+        self._leader_lost = False
+        self._tries = 0
+        self._asking = self._approved = False
+
+    def vote_given(self, now: float) -> None:
+        self._voted_at = now
+        self.reset_question()
+
+    def peer_joined(self, now: float) -> None:
+        """A connection came up while no leader is known: perhaps that completes a majority. New groups keep
+        the order of their first wait."""
+        core = self.core
+        leaderless = core.state != LEADER and core.leader is None and core.term > 0
+        if leaderless and len(core.connected) + 1 >= self._majority:
+            self.hurry(now)
+
+    def leader_gone(self, now: float) -> None:
+        """The connection to the leader's node broke."""
+        self._heard_at = -inf
+        self.hurry(now)
+
+    def first_wait(self, now: float, *, eager: bool, new: bool) -> None:
+        """Set the first deadline: nobody waits for a leader that never was, and the preferred node asks
+        first. An old group's leader, if there is one, shows itself within two heartbeats."""
+        options = self._options
+        if not self._peers:
+            wait = -now
+        elif new:
+            self._leader_lost = True
+            wait = self._short_wait() + (0.0 if eager else 2.0 * options.suspicion_max_s)
+        else:
+            wait = self._random.uniform(2.0 * options.heartbeat_s, options.election_min_s)
+        self.core.election_deadline = now + wait

@@ -1,0 +1,98 @@
+"""Leadership transfer (L12), asked for or towards the group's preferred node.
+
+The problem: pysyncobj's transfer works only when the target has every entry, and does not stop new ones. The
+rules: proposals stop first; the order goes out once, when the target has everything; if nobody took over in
+time, proposals are taken again.
+
+Rejected: stepping down and hoping for the right winner. A transfer costs one round trip, an election costs a
+timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from cluster.raft.interfaces import NodeId
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.private_names import LEADER
+
+
+class Handover:
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        peers: Mapping[NodeId, Member],
+        options: RaftOptions,
+        preferred: NodeId | None,
+        has_vote: Callable[[NodeId], bool],
+    ) -> None:
+        self._core = core
+        self._has_vote = has_vote
+        self._journal = journal
+        self._options = options
+        self._preferred = None if preferred is None else peers.get(preferred)
+        self._target: Member | None = None
+        self._ordered = False
+        self._give_up_at = inf
+        self._prefer_at = inf
+
+    @property
+    def is_active(self) -> bool:
+        return self._target is not None
+
+    @property
+    def next_deadline(self) -> float:
+        return min(self._give_up_at, self._prefer_at)
+
+    def begin(self, now: float) -> None:
+        """This node became leader."""
+        self._stop()
+        self._prefer_at = inf if self._preferred is None else now + self._options.prefer_after_s
+
+    def end(self) -> None:
+        """This node is leader no more."""
+        self._stop()
+        self._prefer_at = inf
+
+    def _stop(self) -> None:
+        self._target, self._ordered, self._give_up_at = None, False, inf
+
+    def peer_up(self, node: NodeId, now: float) -> None:
+        if self._preferred is not None and node == self._preferred.id and self._prefer_at < inf:
+            self._prefer_at = now + self._options.prefer_after_s
+
+    def start(self, target: Member, now: float) -> None:
+        self._target, self._ordered = target, False
+        self._give_up_at = now + self._options.transfer_timeout_s
+
+    def before_tick(self, now: float) -> None:
+        if now >= self._give_up_at:
+            self._stop()
+        if now >= self._prefer_at:
+            self._consider_preferred(now)
+        target = self._target
+        if target is None or self._ordered or self._core.state != LEADER:
+            return
+        if not self._has_vote(target.id):
+            return  # it would not campaign; the order is given up in time
+        if target in self._core.connected and self._core.match.get(target, 0) == self._journal.last:
+            self._ordered = True
+            self._core.transferLeadership(target)
+
+    def _consider_preferred(self, now: float) -> None:
+        target = self._preferred
+        assert target is not None
+        core, options = self._core, self._options
+        silent_s = now - core.last_response.get(target, -inf)  # who cannot be heard would not be heard campaigning
+        able = silent_s < options.election_min_s and target in core.connected and self._has_vote(target.id)
+        caught_up = able and core.match.get(target, 0) >= core.commit_index
+        own_term_applied = core.applied_index >= (core.noop_index or 0)
+        if caught_up and own_term_applied and self._target is None:
+            self.start(target, now)
+            self._prefer_at = now + options.prefer_retry_s
+        else:
+            self._prefer_at = now + options.prefer_after_s

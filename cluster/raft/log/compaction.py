@@ -1,0 +1,126 @@
+"""Checkpoints and trims of one group: how much a restart applies again, and how long the log gets.
+
+The problem: the log would grow for ever, and what goes from it goes for good. The rules: both happen outside of apply,
+and what they change is in one batch, so that what a machine forgot is never missing from an older state; nothing is
+trimmed that is not applied here, that a member takes from the log (one that was heard of within `trim_wait_s`), or that
+a snapshot under way needs. Who is further behind gets a snapshot.
+
+Who says what goes is one of two. A machine whose log is the data (a partition) asks, by `ask`, as its replicated
+retention decides. A group whose entries are worth nothing once they are applied (the metadata) is opened with
+`keep_entries`: it keeps so many of the newest, for members that lack a few, and lets the older ones go so many at a
+time. Each member does that by itself: which entries a log begins with is no part of the state.
+
+Rejected: trims of the metadata as commands. They would agree on something that nobody has to agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.raft.interfaces import NodeId, StateMachine
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.private_names import LEADER
+from cluster.raft.replication.step import Guard
+from cluster.raft.snapshot.sender import Exports
+
+
+class Upkeep:
+    def __init__(
+        self,
+        journal: Journal,
+        core: Core,
+        machine: StateMachine,
+        guard: Guard,
+        exports: Exports,
+        peers: Mapping[NodeId, Member],
+        options: RaftOptions,
+        keep_entries: int | None,
+    ) -> None:
+        assert keep_entries is None or keep_entries > 0, keep_entries
+        self._journal = journal
+        self._core = core
+        self._machine = machine
+        self._guard = guard
+        self._exports = exports
+        self._peers = peers
+        self._options = options
+        self._keep_entries = keep_entries
+        self._trim_to = 0
+        self._asked = False
+        self._checkpoint_index = 0
+        self._entries = 0  # applied since the checkpoint
+        self._bytes = 0
+
+    def restore(self) -> None:
+        """L1: the library would apply the whole log again; continue behind the checkpoint instead."""
+        index, state = self._journal.load_checkpoint()
+        self._machine.restore(index, state)
+        self._core.applied_index = index
+        self._checkpoint_index = index
+
+    def installed(self, index: int) -> None:
+        """A snapshot took the place of the log, and put its checkpoint into the batch."""
+        self._checkpoint_index = index
+        self._entries = self._bytes = 0
+
+    def applied(self, size: int) -> None:
+        self._entries += 1
+        self._bytes += size
+
+    def ask(self, index: int) -> None:
+        self._trim_to = max(self._trim_to, index)
+        self._asked = True
+
+    def safe_trim_index(self, now: float) -> int:
+        """Up to where every member that counts on it, as far as this node knows, can do without the log."""
+        core, exports = self._core, self._exports
+        if core.state != LEADER:
+            return core.applied_index
+        match = {node: core.match.get(member, 0) for node, member in self._peers.items()}
+        for node, index in match.items():
+            exports.joined(node, index)
+        pinned = exports.pinned_index(now)
+        held = [index for node, index in match.items() if self._waits_for(node, now)]
+        return min([core.applied_index, *held] if pinned is None else [core.applied_index, pinned, *held])
+
+    def _waits_for(self, node: NodeId, now: float) -> bool:
+        """It was heard of not long ago, and takes what it lacks from the log. Others come back by a snapshot."""
+        silent_s = now - self._core.last_response[self._peers[node]]
+        return silent_s < self._options.trim_wait_s and not self._guard.progress[node].behind
+
+    def run(self, now: float) -> None:
+        """In a tick, behind apply."""
+        options, journal = self._options, self._journal
+        trim_to = max(self._asked_for(now), self._outlived(now))
+        trims = trim_to > journal.base_index
+        due = self._entries >= options.checkpoint_entries or self._bytes >= options.checkpoint_bytes
+        if not (trims or due or self._asked):
+            return
+        self._checkpoint()
+        if trims:
+            journal.trim(trim_to, self._core.applied_index)
+            self._trim_to = 0
+
+    def _asked_for(self, now: float) -> int:
+        return min(self._trim_to, self.safe_trim_index(now)) if self._trim_to > self._journal.base_index else 0
+
+    def _outlived(self, now: float) -> int:
+        """Not worth a checkpoint before so many can go as are kept."""
+        keep, base, applied = self._keep_entries, self._journal.base_index, self._core.applied_index
+        if keep is None or applied - base < 2 * keep:
+            return 0
+        index = min(applied - keep, self.safe_trim_index(now))
+        return index if index - base >= keep else 0
+
+    def _checkpoint(self) -> None:
+        applied = self._core.applied_index
+        self._journal.put_checkpoint(applied, self._machine.checkpoint())
+        self.installed(applied)
+        self._asked = False
+
+    def close(self) -> None:
+        """The next start has nothing to apply again."""
+        if self._core.applied_index > self._checkpoint_index:
+            self._checkpoint()

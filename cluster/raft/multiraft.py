@@ -1,0 +1,365 @@
+"""All Raft groups of one node, and the one place where their turns are ordered.
+
+The problem: a message or an answer that leaves before the sync promises what a crash forgets (A6, A9); a tick
+on state that is not on disk decides on it. The order of a turn is therefore fixed: queued input, then the
+groups that are due, then *one* write; the caller syncs (in a thread, if it likes) and calls `release`, and
+only then messages leave and the next turn may begin. While a sync runs, proposals and input are taken and
+belong to the next turn.
+
+    turn = host.turn()
+    if turn is not None:
+        if turn.needs_sync:
+            await in_thread(disk.sync)
+        host.release(turn)
+
+After any exception out of `turn` the node has to stop: memory is ahead of the disk. Every later call raises
+the same again.
+
+Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
+
+from cluster.raft.group import Group
+from cluster.raft.interfaces import Batch, Clock, Disk, GroupId, NodeId, StateMachine
+from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.private_names import set_clock
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.replication.messages import OutgoingMessage
+from cluster.raft.results import InvariantBroken
+from cluster.raft.snapshot.receiver import FetchBudget
+from cluster.raft.snapshot.sender import Exports
+
+Send = Callable[[NodeId, list[OutgoingMessage]], None]
+
+
+class Turn:
+    """What one turn wrote and wants to say."""
+
+    __slots__ = ("durable", "fetches", "messages", "needs_sync")
+
+    def __init__(
+        self,
+        needs_sync: bool,
+        messages: dict[NodeId, list[OutgoingMessage]],
+        durable: list[tuple[Group, int]],
+        fetches: list[tuple[NodeId, FetchRequest]],
+    ) -> None:
+        self.needs_sync = needs_sync
+        self.messages = messages
+        self.durable = durable
+        self.fetches = fetches
+
+
+class Host:
+    def __init__(
+        self,
+        node_id: NodeId,
+        disk: Disk,
+        clock: Clock,
+        random: random.Random,
+        send: Send,
+        options: RaftOptions | None = None,
+    ) -> None:
+        if node_id < 1:
+            raise ValueError(f"a node id is 1 or more, not {node_id}")
+        self.node_id = node_id
+        self.options = options or RaftOptions()
+        self.now = clock.monotonic()
+        self.on_wake: Callable[[], None] | None = None
+        self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
+        """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its
+        time, or get lost: requests are repeated."""
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._send = send
+        self._groups: dict[GroupId, Group] = {}
+        self._cache = TailCache(self.options.tail_cache_bytes)
+        self._inbox: list[tuple[NodeId, Sequence[RaftMessage]]] = []
+        self._dirty: dict[Group, None] = {}
+        self._deadlines: list[tuple[float, int, Group]] = []
+        self._tie = 0
+        self._up: set[NodeId] = set()
+        self._batch: Batch | None = None
+        self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
+        self._fetches: list[tuple[NodeId, FetchRequest]] = []
+        self._fetched: list[tuple[NodeId, FetchReply]] = []
+        self._budget = FetchBudget(self.options)
+        self._early: dict[NodeId, list[OutgoingMessage]] = {}
+        # What an earlier process of this node wrote may not have been synced: the first turn does it.
+        self._votes_changed = True
+        self._entries_changed = False
+        self._open_turn: Turn | None = None
+        self._in_turn = False
+        self._broken: BaseException | None = None
+
+    # ---- groups
+
+    @property
+    def groups(self) -> Mapping[GroupId, Group]:
+        return MappingProxyType(self._groups)
+
+    def open_group(
+        self,
+        group_id: GroupId,
+        members: Sequence[NodeId],
+        machine: StateMachine,
+        *,
+        version: int = 1,
+        preferred: NodeId | None = None,
+        mute: bool = False,
+        keep_entries: int | None = None,
+    ) -> Group:
+        """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
+
+        `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
+        not count until the group's leader says that nothing of what it forgot matters (`readmission`). The member's
+        earlier life must be over: nothing sent by it may be *asked for* any more when this one speaks.
+
+        `keep_entries`: the state is all that matters of applied entries; so many of the newest stay (`upkeep`).
+        """
+        if group_id in self._groups:
+            raise ValueError(f"Raft group {group_id} is open already")
+        if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
+            raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
+        self._enter()
+        journal = Journal(group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute)
+        append_emit = self._emit_early if self.options.eager_appends else self._emit
+        group = Group(
+            group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
+            random.Random(self._random.getrandbits(64)), version, preferred,
+            self._disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
+        )  # fmt: skip
+        self._groups[group_id] = group
+        for node in sorted(self._up):
+            group.peer_up(node)
+        self.mark_dirty(group)
+        return group
+
+    def close_group(self, group_id: GroupId, *, erase: bool) -> None:
+        """Forget a group; with `erase` also everything this package stored of it (a machine removes its own
+        keys)."""
+        group = self._groups.pop(group_id)
+        self._enter()
+        self._dirty.pop(group, None)
+        group.close(erase=erase)
+        group.scheduled_at = inf
+        self._write()
+
+    def close(self) -> None:
+        """Checkpoint and close all groups, and sync: the next start has nothing to apply again."""
+        for group_id in list(self._groups):
+            self.close_group(group_id, erase=False)
+        self._disk.sync()
+
+    def replay(self, group: Group) -> None:
+        """Apply what the group is known to have committed before, right after it was opened: for whoever must not act
+        on less than this node knew when it stopped. The caller drives no turns meanwhile."""
+        while group.applied_index < group.commit_index:
+            turn = self.turn()
+            if turn is None:
+                return
+            if turn.needs_sync:
+                self._disk.sync()
+            self.release(turn)
+
+    # ---- input
+
+    def deliver(self, sender: NodeId, messages: Sequence[RaftMessage]) -> None:
+        idle = not self.has_work
+        self._inbox.append((sender, messages))
+        if idle:
+            self._wake()
+
+    def serve_fetch(self, sender: NodeId, request: FetchRequest) -> FetchReply:
+        """A piece of a snapshot for another node. Reads the disk, a bounded amount; promises nothing."""
+        self._enter()
+        group = self._groups.get(request.group)
+        if group is None:
+            return Exports.refuse(request, f"node {self.node_id} has no such group")
+        return group.serve_fetch(sender, request, self.now)
+
+    def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
+        idle = not self.has_work
+        self._fetched.append((sender, reply))
+        if idle:
+            self._wake()
+
+    def peer_up(self, node: NodeId) -> None:
+        self._enter()
+        self._up.add(node)
+        for group in self._groups.values():
+            group.peer_up(node)
+            self._schedule(group)
+
+    def peer_down(self, node: NodeId) -> None:
+        self._enter()
+        self._up.discard(node)
+        for group in self._groups.values():
+            group.peer_down(node)
+            self._schedule(group)
+
+    @property
+    def has_work(self) -> bool:
+        """There is something to do now (after `release`, if a turn is open)."""
+        return bool(self._inbox or self._dirty or self._fetched)
+
+    def _wake(self) -> None:
+        """`has_work` became true. What becomes dirty inside a turn is announced by `release`."""
+        if self.on_wake is not None and not self._in_turn:
+            self.on_wake()
+
+    def mark_dirty(self, group: Group) -> None:
+        if group not in self._dirty and not group.closed:
+            idle = not self.has_work
+            self._dirty[group] = None
+            if idle:
+                self._wake()
+
+    # ---- turn
+
+    def turn(self) -> Turn | None:
+        if self._broken is not None:
+            raise InvariantBroken(f"node {self.node_id} stopped: {self._broken}") from self._broken
+        assert self._open_turn is None, "release() the turn before the next one"
+        self._enter()
+        self._in_turn = True
+        try:
+            turn = self._turn()
+        except BaseException as error:
+            self._broken = error
+            raise
+        finally:
+            self._in_turn = False
+        self._open_turn = turn
+        return turn
+
+    def _turn(self) -> Turn | None:
+        now = self.now
+        inbox, self._inbox = self._inbox, []
+        groups, dirty = self._groups, self._dirty
+        for sender, messages in inbox:
+            for message in messages:
+                group = groups.get(message.group)
+                if group is not None:
+                    group.receive(sender, message, now)
+                    dirty[group] = None
+        fetched, self._fetched = self._fetched, []
+        for sender, reply in fetched:
+            group = groups.get(reply.group)
+            if group is not None:
+                group.fetched(sender, reply, now)
+                dirty[group] = None
+        self._collect_due(now)
+        ticked, self._dirty = self._dirty, {}
+        if not ticked and self._batch is None and not self._outbox:
+            return None
+        for group in ticked:
+            group.tick(now)
+            self._schedule(group)
+        self._write()
+        early, self._early = self._early, {}
+        self._send_all(early)
+        durable = [(group, group.journal.mark_written()) for group in ticked]
+        self._cache.shrink()
+        needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
+        self._votes_changed = self._entries_changed = False
+        messages_by_peer, self._outbox = self._outbox, {}
+        fetches, self._fetches = self._fetches, []
+        return Turn(needs_sync, messages_by_peer, durable, fetches)
+
+    def release(self, turn: Turn) -> None:
+        """The turn's writes are as durable as the options ask: let its messages go."""
+        assert turn is self._open_turn, "this turn is not the open one"
+        self._open_turn = None
+        self._enter()
+        for group, index in turn.durable:
+            if not group.closed:
+                group.after_sync(index)
+        self._send_all(turn.messages)
+        if self.on_fetch is not None:
+            for node, request in turn.fetches:
+                self.on_fetch(node, request)
+        if self.has_work:
+            self._wake()
+
+    def _collect_due(self, now: float) -> None:
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            at, _, group = heapq.heappop(deadlines)
+            if group.scheduled_at != at:
+                continue
+            group.scheduled_at = inf
+            if group.next_deadline() <= now:
+                self._dirty[group] = None
+            else:
+                self._schedule(group)
+
+    def _schedule(self, group: Group) -> None:
+        """One live heap entry per group, never later than its deadline; one that is too early is moved when
+        it fires."""
+        at = group.next_deadline()
+        if at < group.scheduled_at and not group.closed:
+            group.scheduled_at = at
+            self._tie += 1
+            heapq.heappush(self._deadlines, (at, self._tie, group))
+
+    def next_deadline(self) -> float:
+        """When `turn` has something to do even without input; inf if never."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] != deadlines[0][2].scheduled_at:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else inf
+
+    # ---- for groups and journals
+
+    def _enter(self) -> None:
+        """Time stands still within one call."""
+        self.now = now = self._clock.monotonic()
+        set_clock(lambda: now)
+
+    def batch(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._disk.batch()
+        return self._batch
+
+    def _write(self) -> None:
+        for group in self._dirty:
+            # A callback proposed to it after its tick, or input came since: entries and hard state go together.
+            group.journal.flush()
+        if self._batch is not None:
+            batch, self._batch = self._batch, None
+            try:
+                self._disk.write(batch)
+            except BaseException as error:
+                self._broken = error  # outside of a turn too: the batch held what all groups have in memory
+                raise
+
+    def fetch(self, node: NodeId, request: FetchRequest) -> None:
+        self._fetches.append((node, request))
+
+    def _note_vote(self) -> None:
+        self._votes_changed = True
+
+    def _note_entries(self) -> None:
+        self._entries_changed = True
+
+    def _emit(self, node: NodeId, message: OutgoingMessage) -> None:
+        self._outbox.setdefault(node, []).append(message)
+
+    def _emit_early(self, node: NodeId, message: OutgoingMessage) -> None:
+        """A leader's append promises nothing: followers write while the leader syncs (`eager_appends`)."""
+        self._early.setdefault(node, []).append(message)
+
+    def _send_all(self, messages_by_peer: dict[NodeId, list[OutgoingMessage]]) -> None:
+        for node, messages in messages_by_peer.items():
+            self._send(node, messages)

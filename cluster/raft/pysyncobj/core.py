@@ -1,0 +1,279 @@
+"""pysyncobj's `SyncObj` with the overrides it needs, and readable names for its private state.
+
+What stays the library's: terms and votes, the reaction to each message, replication progress per member, and
+the commit rule. What is replaced, because it is slow, unsafe or in the way: its timers' randomness, its
+command queue (A13: proposals are appended synchronously by `Group`), apply (it hides index and term, A10-A11,
+L1-L2), sending appends (no window, no way to tell a new entry from a heartbeat, L9-L11), and log compaction
+(L13).
+
+The rule: an override keeps the contract its callers in the library rely on; anything more belongs into
+`guard` or `group`.
+
+Rejected: overriding `_onTick` and `__onMessageReceived` too. That would be a new Raft; these two are what was
+audited.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
+
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj
+from pysyncobj.transport import Transport
+
+from cluster.raft.interfaces import NodeId
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
+from cluster.raft.pysyncobj.log_view import LazySlice
+from cluster.raft.pysyncobj.private_names import FOLLOWER
+from cluster.raft.results import InvariantBroken
+
+NEVER = 10**12
+"""Entries or seconds before the library would compact its log: our journal trims, never it (L13)."""
+
+
+class CoreOwner(Protocol):
+    """What the library's ticks call back into; implemented by `Group`."""
+
+    def random_timeout(self) -> float: ...
+    def apply_committed(self) -> None: ...
+    def send_appends(self) -> None: ...
+    def state_changed(self, old: int, new: int) -> None: ...
+
+
+class Member(Node):
+    """A member of the group; the library hashes and compares these often."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        super().__init__(node_id)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Member) and other._id == self._id)
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __str__(self) -> str:
+        return f"node {self._id}"
+
+
+class MatchIndex(dict[Member, int]):
+    """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
+
+    Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick. What a
+    member without a memory holds does not count (`counts`).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own_term_from = 0
+
+        self.counts: Callable[[Member], bool] = _always
+
+    def own_term_begins(self, index: int) -> None:
+        self._own_term_from = index
+
+    def __getitem__(self, member: Member) -> int:
+        index = super().__getitem__(member)
+        return index if index >= self._own_term_from and self.counts(member) else 0
+
+    def __setitem__(self, member: Member, index: int) -> None:
+        """A late answer must not lower it; only a new leadership sets it back to 0."""
+        super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
+
+
+def _always(_: Member) -> bool:
+    return True
+
+
+class _NoPoller:
+    """The library polls its sockets at the end of a tick; it has none here."""
+
+    def poll(self, timeout: float) -> None:
+        del timeout
+
+
+def _configuration(journal: Journal, options: RaftOptions) -> SyncObjConf:
+    return SyncObjConf(
+        autoTick=False,
+        journalFile=journal,
+        raftMinTimeout=options.election_min_s,
+        raftMaxTimeout=options.election_max_s,
+        appendEntriesPeriod=options.heartbeat_s,
+        leaderFallbackTimeout=options.quorum_check_s,
+        connectionTimeout=max(options.election_max_s, 1.0),
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=2 * MAX_ENTRY_BYTES,
+        commandsQueueSize=1,
+        logCompactionMinEntries=NEVER,
+        logCompactionMinTime=NEVER,
+        dynamicMembershipChange=False,
+        useFork=False,
+    )
+
+
+class Core(SyncObj):
+    _SyncObj__newAppendEntriesTime = 0.0  # read by a property while the library's constructor still runs
+
+    def __init__(
+        self,
+        self_member: Member,
+        others: Iterable[Member],
+        journal: Journal,
+        transport: Transport,
+        owner: CoreOwner,
+        options: RaftOptions,
+    ) -> None:
+        self._log = journal
+        self._owner = owner
+        super().__init__(self_member, list(others), _configuration(journal, options), transport=transport)
+        self._poller = _NoPoller()
+        self._SyncObj__raftMatchIndex = MatchIndex()
+        # One thread ever ticks; a lock per group is only memory.
+        assert isinstance(self._SyncObj__onTickCallbacksLock, type(threading.Lock()))
+
+    # ---- readable names
+
+    @property
+    def state(self) -> int:
+        return self._SyncObj__raftState
+
+    @property
+    def term(self) -> int:
+        return self._SyncObj__raftCurrentTerm
+
+    @property
+    def leader(self) -> Member | None:
+        return self._SyncObj__raftLeader
+
+    def forget_leader(self) -> None:
+        self._SyncObj__raftLeader = None
+
+    @property
+    def commit_index(self) -> int:
+        return self._SyncObj__raftCommitIndex
+
+    @property
+    def applied_index(self) -> int:
+        return self._SyncObj__raftLastApplied
+
+    @applied_index.setter
+    def applied_index(self, index: int) -> None:
+        self._SyncObj__raftLastApplied = index
+
+    def jump_to(self, index: int) -> None:
+        """A snapshot was installed: everything up to here is committed and applied."""
+        self._SyncObj__raftCommitIndex = index
+        self._SyncObj__raftLastApplied = index
+
+    def commit_to(self, index: int) -> None:
+        """The log agrees with what is known to be committed up to here."""
+        self._log.setRaftCommitIndex(index)
+        self._SyncObj__raftCommitIndex = index
+
+    def follow_term(self, term: int) -> None:
+        """A greater term than ours was heard of, and not yet who leads it."""
+        assert term > self.term, (term, self.term)
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    def vote_for(self, member: Member) -> None:
+        """In the present term, in which it leads: nobody else can have this vote."""
+        self._SyncObj__setCurrentTerm(self.term, member.id)
+
+    @property
+    def noop_index(self) -> int | None:
+        """Index of the entry with which this node began its own term as leader."""
+        return getattr(self, "_SyncObj__noopIDx", None)
+
+    @property
+    def election_deadline(self) -> float:
+        return self._SyncObj__raftElectionDeadline
+
+    @election_deadline.setter
+    def election_deadline(self, at: float) -> None:
+        self._SyncObj__raftElectionDeadline = at
+
+    @property
+    def append_time(self) -> float:
+        """When the next tick of a leader calls `send_appends`; 0 = at once."""
+        return self._SyncObj__newAppendEntriesTime
+
+    @append_time.setter
+    def append_time(self, at: float) -> None:
+        self._SyncObj__newAppendEntriesTime = at
+
+    @property
+    def transfer_ordered(self) -> bool:
+        """The leader told this node to start an election now."""
+        return self._SyncObj__transferInProgress
+
+    def forget_transfer(self) -> None:
+        self._SyncObj__transferInProgress = False
+
+    @property
+    def connected(self) -> set[Member]:
+        return self._SyncObj__connectedNodes
+
+    @property
+    def next_index(self) -> dict[Member, int]:
+        return getattr(self, "_SyncObj__raftNextIndex", {})
+
+    @property
+    def match(self) -> MatchIndex:
+        """`get` tells the truth, `[]` what the commit rule may use."""
+        return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
+
+    @property
+    def last_response(self) -> dict[Member, float]:
+        return getattr(self, "_SyncObj__lastResponseTime", {})
+
+    # ---- overrides
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        return self._owner.random_timeout()
+
+    def _SyncObj__getCurrentLogIndex(self) -> int:
+        return self._log.last
+
+    def _SyncObj__getCurrentLogTerm(self) -> int:
+        return self._log.last_term
+
+    def _SyncObj__getEntries(
+        self, fromIDx: int | None, count: int | None = None, maxSizeBytes: int | None = None
+    ) -> LazySlice | list[Any]:
+        """The commit rule asks for single entries: one that is not durable here does not exist for it
+        (A9)."""
+        log = self._log
+        if fromIDx is None or fromIDx < log.base_index:
+            return []
+        if count == 1 and fromIDx > log.durable:
+            return []
+        end = log.last + 1 if count is None else min(log.last + 1, fromIDx + count)
+        return LazySlice(log, fromIDx, end)
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        self._owner.apply_committed()
+        return False
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        self._owner.send_appends()
+
+    def _SyncObj__setState(self, newState: int) -> None:
+        old = self.state
+        self._SyncObj__raftState = newState
+        if old != newState:
+            self._owner.state_changed(old, newState)
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        """L13: nothing here may be pickled."""
+
+    def _checkCommandsToApply(self) -> None:
+        """A13: there is no queue. `Group.propose` appends to the journal itself."""
+
+    def _applyCommand(self, command: Any, callback: Any, commandType: Any = None) -> None:
+        raise InvariantBroken("a command was queued inside pysyncobj; proposals go through Group.propose (A12, A13)")

@@ -1,0 +1,153 @@
+"""The sending half of a leader: which appends go out in a tick.
+
+The problem: pysyncobj sends an append to everybody whenever it sends at all, slices the whole tail for each,
+and knows no window (L9-L11). The rules: entries leave in the tick after they were proposed, within a window
+per follower; a heartbeat goes only to those who got nothing else; a new commit index travels with the next
+append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
+
+Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
+
+Rejected: a timer per follower. All leaders of a node beat at the same multiples of `heartbeat_s`, so one
+frame carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import floor, inf
+
+from cluster.raft.interfaces import NodeId
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
+from cluster.raft.replication.progress import Progress
+from cluster.raft.replication.step import Guard
+
+
+class Replication:
+    def __init__(
+        self,
+        peers: Mapping[NodeId, Member],
+        stamp: Stamp,
+        journal: Journal,
+        core: Core,
+        guard: Guard,
+        options: RaftOptions,
+        emit: Callable[[NodeId, OutgoingMessage], None],
+    ) -> None:
+        self._peers = peers
+        self._stamp = stamp
+        self._journal = journal
+        self._core = core
+        self._guard = guard
+        self._options = options
+        self._emit = emit
+        self._heartbeat_at = inf
+        self._commit_at = inf
+        self._ticked_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """Leadership begins; the library sends the first appends right after this."""
+        self._heartbeat_at = now if self._peers else inf
+        self._commit_at = inf
+        self._ticked_at = now
+        self._guard.readmission.begin()
+        self._guard.progress = {node: Progress(self._options, self._guard.next_sequence) for node in self._peers}
+
+    def restart(self, member: Member) -> None:
+        """The connection to a follower broke or came back: what was in flight is lost."""
+        self._guard.progress[member.id].restart(self._guard.next_sequence)
+        match = self._core.match.get(member, 0)
+        if match:
+            self._core.next_index[member] = match + 1
+
+    def commit_moved(self, now: float) -> None:
+        if self._peers and self._commit_at == inf:
+            self._commit_at = now + self._options.commit_lag_s
+            self._core.append_time = min(self._core.append_time, self._commit_at)
+
+    def before_tick(self, now: float) -> None:
+        """The library compares times strictly and blames others for our own pauses (L5)."""
+        core = self._core
+        stalled_s = now - self._ticked_at - self._options.heartbeat_s
+        if stalled_s > self._options.stall_s:
+            for member in self._peers.values():
+                core.last_response[member] += stalled_s
+        self._ticked_at = now
+        if core.append_time <= now:
+            core.append_time = 0.0
+
+    def send(self, now: float, *, probes: bool = False) -> None:
+        """`probes`: an answer is wanted from everybody, whether there is something to say or not."""
+        beats = now >= self._heartbeat_at
+        tells_commit = now >= self._commit_at
+        commit = self._core.commit_index
+        built: dict[int, tuple[EncodedAppend, int, int]] = {}
+        behind = False
+        for node, member in self._peers.items():
+            if member not in self._core.connected:
+                continue
+            progress = self._guard.progress[node]
+            if self._send_entries(node, member, progress, built):
+                progress.commit_told = commit
+                if beats and self._guard.readmission.is_mute(node):
+                    self._send_empty(node, member)  # entries for several cannot carry its release
+            elif beats or probes or (tells_commit and progress.commit_told < commit):
+                self._send_empty(node, member)
+                progress.commit_told = commit
+            behind = behind or progress.commit_told < commit
+        if beats:
+            beat = self._options.heartbeat_s
+            self._heartbeat_at = (floor(now / beat) + 1) * beat
+        if tells_commit or not behind:
+            self._commit_at = inf
+        self._core.append_time = min(self._heartbeat_at, self._commit_at)
+
+    def _send_entries(
+        self, node: NodeId, member: Member, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
+    ) -> bool:
+        next_index, journal = self._core.next_index, self._journal
+        sent = False
+        while next_index[member] <= journal.last and progress.has_room():
+            start = next_index[member]
+            if start <= journal.base_index:
+                progress.behind = True
+                progress.warn_once(
+                    f"{self._guard.name}: {member} needs entry {start}, the log begins at {journal.base_index + 1}; "
+                    "that replica fetches a snapshot"
+                )
+                return sent
+            if start not in built:
+                built[start] = self._build(start)
+            message, count, size = built[start]
+            self._emit(node, message)
+            progress.sent(message.sequence, size)
+            next_index[member] = start + count
+            sent = True
+        return sent
+
+    def _build(self, start: int) -> tuple[EncodedAppend, int, int]:
+        options, journal = self._options, self._journal
+        data, terms = journal.take(start, options.max_append_entries, options.max_append_bytes)
+        core, previous = self._core, (start - 1, journal.term_at(start - 1))
+        message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
+        return message, len(data), sum(map(len, data))
+
+    def _send_empty(self, node: NodeId, member: Member) -> None:
+        """A heartbeat; one without promise if the follower needs entries that are gone here."""
+        start, journal, core = self._core.next_index[member], self._journal, self._core
+        sequence = self._next_sequence()
+        if start <= journal.base_index:
+            retained_from = journal.base_index + 1
+            message = self._stamp.append(core.term, sequence, core.commit_index, None, retained_from=retained_from)
+        else:
+            previous = (start - 1, journal.term_at(start - 1))
+            release = self._guard.release_for(node)
+            message = self._stamp.append(core.term, sequence, core.commit_index, previous, release=release)
+        self._emit(node, message)
+
+    def _next_sequence(self) -> int:
+        sequence = self._guard.next_sequence
+        self._guard.next_sequence = sequence + 1
+        return sequence

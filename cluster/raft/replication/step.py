@@ -1,0 +1,375 @@
+"""The transport of one group's core: every message passes here, in both directions, and is dropped, corrected
+or answered.
+
+The problem: as shipped, pysyncobj loses acknowledged entries on plain FIFO links. It counts messages instead
+of voters (A5), takes replies of any age for fresh ones (A1), truncates what it already has and acknowledged
+(A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
+handlers within the conditions under which it is right:
+
+* only members with the same configuration version are heard;
+* an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
+  a conflict at or below our commit index stops the process;
+* a commit index is believed up to the entry the same append proved to match;
+* one vote per voter and term; one accepted rejection per batch of appends (`progress`);
+* elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
+  L4, never one alone);
+* commands are never forwarded to another member (A12, A13);
+* a member without a memory grants no vote (but to the only other member), and is not believed to remember
+  (`readmission`).
+
+Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
+
+Rejected: repairing pysyncobj's handlers in place. Filters can be tested one by one, and the library stays
+what was audited.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pysyncobj.transport import Transport
+
+from cluster.raft.elections.election import Election
+from cluster.raft.elections.vote_recovery import Readmission
+from cluster.raft.interfaces import NodeId
+from cluster.raft.log.log_store import Journal
+from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
+from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
+from cluster.raft.read_index import Reads
+from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.progress import Progress
+from cluster.raft.results import InvariantBroken
+from cluster.raft.snapshot.receiver import Rebuild
+
+log = logging.getLogger(__name__)
+
+
+class Guard(Transport):
+    def __init__(
+        self,
+        name: str,
+        members: Mapping[NodeId, Member],
+        version: int,
+        stamp: Stamp,
+        journal: Journal,
+        election: Election,
+        emit: Callable[[NodeId, RaftMessage], None],
+        mark: int,
+        rebuild: Rebuild,
+        reads: Reads,
+    ) -> None:
+        """`mark`: not 0; tells this life of a mute member from others."""
+        super().__init__(None, None, ())
+        self.name = name
+        self._members = members
+        self._version = version
+        self._stamp = stamp
+        self._journal = journal
+        self._election = election
+        self._emit = emit
+        self._mark = mark
+        self._rebuild = rebuild
+        self._reads = reads
+        self.readmission = Readmission(members)
+        self.core: Core
+        self.progress: dict[NodeId, Progress] = {}
+        self.next_sequence = 1
+        self._answering = 0
+        self._voters: set[tuple[int, NodeId]] = set()
+        self._handlers: dict[str, Callable[[Member, RaftMessage, float], None]] = {
+            "append": self._on_append,
+            "append_reply": self._on_append_reply,
+            "vote_request": self._on_vote_request,
+            "vote_reply": self._on_vote_reply,
+            "timeout_now": self._on_timeout_now,
+            "stale_term": self._on_stale_term,
+            "resigned": self._on_resigned,
+        }
+
+    # ---- outgoing
+
+    def send(self, node: Member, message: dict[str, Any]) -> bool:
+        kind = message["type"]
+        if kind == "request_vote":
+            last = (message["last_log_index"], message["last_log_term"])
+            out = self._stamp.vote_request(message["term"], last, transfer=self._election.by_transfer)
+        elif kind == "response_vote":
+            out = self._stamp.vote_reply(message["term"], granted=True)
+        elif kind == "next_node_idx":
+            out = self._reply(message["next_node_idx"], success=message["success"], reset=message["reset"])
+        elif kind == "timeout_now":
+            out = self._stamp.timeout_now(message["term"])
+        else:
+            raise InvariantBroken(f"{self.name}: pysyncobj wants to send {kind!r}, which no member may send")
+        self._emit(node.id, out)
+        return True
+
+    def _reply(self, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
+        if reset:
+            next_index = self._hint(next_index)
+        mute = self._mark if self._journal.mute else 0
+        return self._stamp.append_reply(
+            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute
+        )
+
+    def _hint(self, next_index: int) -> int:
+        """L6: skip our whole run of the conflicting term, but nothing that is committed here."""
+        journal = self._journal
+        if journal.base_index < next_index <= journal.last:
+            next_index = journal.first_of_term_at(next_index)
+        return max(next_index, journal.commit + 1)
+
+    # ---- incoming
+
+    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+        member = self._members.get(sender)
+        if member is None or message.version != self._version:
+            return
+        kind = message.WhichOneof("body")
+        if kind is not None:
+            self._handlers[kind](member, message, now)
+
+    def _deliver(self, member: Member, message: dict[str, Any]) -> None:
+        self._onMessageReceived(member, message)
+
+    def _on_append(self, member: Member, message: RaftMessage, now: float) -> None:
+        core = self.core
+        if message.term < core.term:
+            self._emit(member.id, self._stamp.stale_term(core.term))
+            return
+        if message.term == core.term and core.state == LEADER:
+            raise InvariantBroken(f"{self.name}: {member} and this node both lead term {core.term}")
+        self._election.leader_heard(now)
+        body = message.append
+        self._answering = body.sequence
+        if body.has_previous:
+            self._match(member, message.term, body)
+        else:
+            self._bare(member, message.term, body.commit_index, proven=core.commit_index)
+            if body.retained_from > self._journal.commit + 1:
+                self._rebuild.wanted(member.id, now)
+            self._emit(member.id, self._reply(self._journal.commit + 1, success=False, reset=False))
+
+    def _bare(self, member: Member, term: int, commit_index: int, proven: int) -> None:
+        """A sign of life whose commit index is believed up to `proven` (A3)."""
+        self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
+
+    def _match(self, member: Member, term: int, body: AppendEntries) -> None:
+        journal = self._journal
+        index, index_term = body.previous_index, body.previous_term
+        terms = body.entry_terms
+        end = index + len(terms)
+        if len(body.entries) != len(terms):
+            return
+        skip = 0
+        if index < journal.base_index:
+            # Trimmed here, hence committed, hence the same at every leader.
+            skip = min(journal.base_index - index, len(terms))
+        elif index > journal.last or journal.term_at(index) != index_term:
+            self._reject(member, term, body)
+            return
+        while skip < len(terms) and self._has(index + skip + 1, terms[skip]):
+            skip += 1
+        if skip == len(terms):
+            self._bare(member, term, body.commit_index, proven=max(end, self.core.commit_index))
+            self._rebuild.matched()
+            self._regain_vote(member, body, end)
+            self._emit(member.id, self._reply(end + 1, success=True, reset=False))
+        else:
+            self._append(member, term, body, skip)
+
+    def _regain_vote(self, member: Member, body: AppendEntries, end: int) -> None:
+        """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
+        journal = self._journal
+        if not journal.mute or not body.release_index or body.release_mark != self._mark:
+            return
+        if end >= body.release_index:
+            if journal.vote == 0:
+                self.core.vote_for(member)
+            journal.regain_vote()
+            log.info("%s: has everything up to entry %d and votes again after term %d", self.name, end, journal.term)
+
+    def _has(self, index: int, term: int) -> bool:
+        return index <= self._journal.last and self._journal.term_at(index) == term
+
+    def _append(self, member: Member, term: int, body: AppendEntries, skip: int) -> None:
+        """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
+        journal = self._journal
+        index = body.previous_index + skip
+        if index < journal.last and index + 1 <= journal.commit:
+            raise InvariantBroken(
+                f"{self.name}: {member} leads term {term} with another entry at {index + 1}, "
+                f"which is committed here (commit index {journal.commit})"
+            )
+        self._rebuild.matched()
+        terms = body.entry_terms
+        first = body.previous_index + 1
+        entries = [(data, first + i, terms[i]) for i, data in enumerate(body.entries) if i >= skip]
+        self._deliver(
+            member,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": body.commit_index,
+                "prevLogIdx": index,
+                "prevLogTerm": journal.term_at(index),
+                "entries": entries,
+            },
+        )
+
+    def _reject(self, member: Member, term: int, body: AppendEntries) -> None:
+        """The library answers "go back"; it needs no entries for that."""
+        if body.previous_index <= self._journal.commit:
+            raise InvariantBroken(
+                f"{self.name}: {member} leads term {term} and has term {body.previous_term} at "
+                f"{body.previous_index}, which is committed here with term "
+                f"{self._journal.term_at(body.previous_index)}"
+            )
+        self._deliver(
+            member,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": self.core.commit_index,
+                "prevLogIdx": body.previous_index,
+                "prevLogTerm": body.previous_term,
+                "entries": [],
+            },
+        )
+
+    def _on_append_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+        core = self.core
+        if message.term != core.term or core.state != LEADER:
+            return
+        reply = message.append_reply
+        progress = self.progress[member.id]
+        if self.readmission.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
+            self._forget(member, progress)
+        if progress.is_of_an_earlier_life(reply.sequence):
+            return
+        if not self.readmission.is_mute(member.id):
+            self._reads.answered(member.id, reply.sequence)
+        if reply.success:
+            if reply.next_index > self._journal.last + 1:
+                raise InvariantBroken(
+                    f"{self.name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
+                    f"but this leader's last is {self._journal.last}"
+                )
+            progress.accepts_success(reply.sequence)
+        elif reply.reset:
+            if not progress.accepts_reset(reply.sequence, self.next_sequence):
+                return
+            if reply.next_index <= core.match.get(member, 0):
+                progress.warn_once(
+                    f"{self.name}: {member} lacks entry {reply.next_index}, which it had acknowledged in term "
+                    f"{core.term}: it lost data it reported as durable; sending it again"
+                )
+        sent_next = core.next_index[member]
+        self._deliver(
+            member,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": min(reply.next_index, self._journal.last + 1),
+                "success": reply.success,
+                "reset": reply.reset,
+            },
+        )
+        if not reply.reset:
+            core.next_index[member] = max(sent_next, core.next_index[member])
+        self._join_log(member, progress, reply, sent_next)
+        if core.next_index[member] <= self._journal.last:
+            core.append_time = 0.0
+
+    def _forget(self, member: Member, progress: Progress) -> None:
+        """It lost its memory: nothing that it acknowledged is there."""
+        log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
+        progress.begin_new_life(self.next_sequence)
+        self.core.match[member] = 0
+        self.core.next_index[member] = self._journal.last + 1
+
+    def _join_log(self, member: Member, progress: Progress, reply: AppendReply, sent_next: int) -> None:
+        """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
+        next_index, base = self.core.next_index, self._journal.base_index
+        if reply.reset:
+            if next_index[member] <= base < sent_next - 1 and not progress.tried_base:
+                progress.tried_base = True
+                next_index[member] = base + 1  # its hint may have leapt over the base, at which the logs can agree
+        elif reply.success:
+            progress.behind = progress.tried_base = False
+        elif reply.next_index > base and (progress.behind or next_index[member] <= base):
+            progress.behind = progress.tried_base = False
+            next_index[member] = reply.next_index
+            progress.restart(self.next_sequence)
+
+    def release_for(self, node: NodeId) -> tuple[int, int] | None:
+        core = self.core
+        return self.readmission.release(node, core.commit_index, core.noop_index or 0)
+
+    def _on_vote_request(self, member: Member, message: RaftMessage, now: float) -> None:
+        core, request = self.core, message.vote_request
+        if request.pre:
+            self._election.pre_vote_request(member.id, message, now)
+            return
+        if message.term < core.term:
+            self._emit(member.id, self._stamp.stale_term(core.term))
+            return
+        if not self._election.may_grant or (self._election.is_loyal(now) and not request.transfer):
+            return
+        voted_before = (self._journal.term, self._journal.vote)
+        last_term, last_index = self._election.judged_by(request)
+        self._deliver(
+            member,
+            {
+                "type": "request_vote",
+                "term": message.term,
+                "last_log_index": last_index,
+                "last_log_term": last_term,
+            },
+        )
+        if (self._journal.term, self._journal.vote) == (message.term, member.id):
+            self._election.vote_given(now)
+            if voted_before == (message.term, member.id):
+                # L7: the library answers once; the answer may have been lost with a connection.
+                self._emit(member.id, self._stamp.vote_reply(message.term, granted=True))
+
+    def _on_vote_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+        if message.vote_reply.pre:
+            self._election.pre_vote_reply(member.id, message)
+            return
+        vote = (message.term, member.id)
+        if message.term != self.core.term or self.core.state != CANDIDATE or not message.vote_reply.granted:
+            return
+        if self._is_counted(vote):
+            return
+        self._deliver(member, {"type": "response_vote", "term": message.term})
+
+    def _is_counted(self, vote: tuple[int, NodeId]) -> bool:
+        """A5: the library counts messages; let each voter through once per term."""
+        if vote in self._voters:
+            return True
+        self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
+        return False
+
+    def _on_timeout_now(self, member: Member, message: RaftMessage, now: float) -> None:
+        self._deliver(member, {"type": "timeout_now", "term": message.term})
+
+    def _on_resigned(self, member: Member, message: RaftMessage, now: float) -> None:
+        if message.term == self.core.term and self.core.leader == member:
+            self._election.leader_gone(now)
+
+    def resign(self) -> None:
+        """This node led, and hears no majority: whoever can hear it need not wait for its silence."""
+        for node in self._members:
+            self._emit(node, self._stamp.resigned(self.core.term))
+
+    def _on_stale_term(self, member: Member, message: RaftMessage, now: float) -> None:
+        """Step down by a vote request that cannot be granted: the library adopts the term and nothing else
+        (L4)."""
+        if message.term <= self.core.term:
+            return
+        self._deliver(member, {"type": "request_vote", "term": message.term, "last_log_index": 0, "last_log_term": -1})
+        self._election.reset_question()
+        self._election.hurry(now)

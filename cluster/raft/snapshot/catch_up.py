@@ -1,0 +1,94 @@
+"""Both sides of catching up by a snapshot, for one group: what this node hands out (`exports`), and what it fetches for
+itself (`rebuild`), up to the moment at which that takes the place of its log.
+
+The rule: whoever is fetched from gives only what it has applied, and only while it leads; whoever fetches changes
+nothing but the staging until everything is there; and what a log holds beyond the snapshot, if the two agree, stays: it
+may have been counted on. A leader that cannot commit anything yet gives a snapshot too: those
+who lack what is trimmed may be the very ones that it needs for its majority.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from cluster.raft.interfaces import Batch, Disk, GroupId, NodeId, StateMachine
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.private_names import LEADER
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest
+from cluster.raft.snapshot.receiver import FetchBudget, Rebuild
+from cluster.raft.snapshot.sender import Exports
+from cluster.raft.snapshot.staging import Staging
+
+log = logging.getLogger(__name__)
+
+
+class CatchUp:
+    def __init__(
+        self,
+        group: GroupId,
+        name: str,
+        version: int,
+        journal: Journal,
+        machine: StateMachine,
+        options: RaftOptions,
+        disk: Disk,
+        budget: FetchBudget,
+        batch: Callable[[], Batch],
+        draws: random.Random,
+    ) -> None:
+        self._name = name
+        self._version = version
+        self._journal = journal
+        self._machine = machine
+        self._batch = batch
+        self._staging = Staging(group, disk, journal, batch)
+        self.exports = Exports(disk, journal, machine, options, draws)
+        self.rebuild = Rebuild(
+            group, name, version, journal, machine, self._staging, options, budget, batch,
+            first_number=draws.getrandbits(48),
+        )  # fmt: skip
+
+    def progress(self) -> dict[str, Any] | None:
+        return self.rebuild.progress()
+
+    def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float, *, leads: bool) -> FetchReply:
+        if request.version != self._version:
+            return Exports.refuse(request, "the members are of another configuration")
+        if not leads:
+            return Exports.refuse(request, "this node does not lead the group")
+        return self.exports.serve(node, request, applied_index, now)
+
+    def install(self, core: Core) -> int | None:
+        """What was fetched takes the place of the log and the state, in the batch of this turn. Returns up to where;
+        None: the log has come as far by itself."""
+        rebuild, staging, journal = self.rebuild, self._staging, self._journal
+        index, state = rebuild.manifest.index, bytes(rebuild.state)
+        if core.state == LEADER or index <= journal.commit:
+            rebuild.stop()
+            return None
+        if index <= journal.last and journal.term_at(index) == staging.term_at(index):
+            # The log agrees up to here, and what follows may have been acknowledged: it must not be forgotten.
+            core.commit_to(index)
+            rebuild.stop()
+            return None
+        if staging.last_term > core.term:
+            # The path of snapshots was open while that of messages was not: the term was never heard of here.
+            core.follow_term(staging.last_term)
+        journal.replace(staging.base, staging.last_index, staging.starts, index)
+        journal.put_checkpoint(index, state)
+        self._machine.restore(index, state)
+        forget_old_rows = getattr(self._machine, "rows_copied", None)
+        if forget_old_rows is not None:
+            forget_old_rows(self._batch())
+        core.jump_to(index)
+        rebuild.installed()
+        log.info(
+            "%s: installed a snapshot up to entry %d, with entries from %d on", self._name, index,
+            journal.base_index + 1,
+        )  # fmt: skip
+        return index

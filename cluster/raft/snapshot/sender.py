@@ -1,0 +1,167 @@
+"""Snapshots that a leader hands out, piece by piece, to replicas that are behind its log.
+
+The problem: a snapshot is a moment in a state that goes on changing, and may be gigabytes. The rules: the checkpoint is
+taken once, when the requester begins, and kept in memory until it is done; entries are immutable and are read from the
+log as they are asked for; rows of the state machine are read as they are *now*, which a machine bears (a crash leaves
+rows ahead of its checkpoint too). While a requester goes on asking, nothing that it still needs is trimmed; when it is
+silent for `fetch_lease_s` the leader owes it nothing any more. Every piece is bounded and carries a checksum, and every
+request says all there is to know: nothing is remembered of the last one but the snapshot's name.
+
+Rejected: pushing. The leader would have to guess how fast the other side can take it, and to notice when it cannot.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.raft.interfaces import Disk, NodeId, StateMachine
+from cluster.raft.log.log_store import Journal
+from cluster.raft.options import RaftOptions
+from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest
+
+MAX_PIECE_BYTES = 8 << 20
+"""Whatever a requester asks for; a single entry may be larger."""
+
+
+@dataclass(slots=True)
+class _Export:
+    snapshot: int
+    index: int
+    base: tuple[int, int]
+    state: bytes
+    pinned: int  # entries up to here are not needed by the requester any more
+    asked_at: float
+
+
+class Exports:
+    def __init__(
+        self, disk: Disk, journal: Journal, machine: StateMachine, options: RaftOptions, randomness: random.Random
+    ) -> None:
+        self._disk = disk
+        self._journal = journal
+        self._machine = machine
+        self._options = options
+        self._random = randomness
+        self._exports: dict[NodeId, _Export] = {}
+
+    def end(self) -> None:
+        """This node leads no more."""
+        self._exports.clear()
+
+    def joined(self, node: NodeId, match_index: int) -> None:
+        """The member has the snapshot, and takes the rest from the log."""
+        export = self._exports.get(node)
+        if export is not None and match_index >= export.index:
+            del self._exports[node]
+
+    def pinned_index(self, now: float) -> int | None:
+        """Up to here entries may go; None: nobody fetches."""
+        for node, export in list(self._exports.items()):
+            if now - export.asked_at > self._options.fetch_lease_s:
+                del self._exports[node]
+        return min((export.pinned for export in self._exports.values()), default=None)
+
+    def progress(self, node: NodeId) -> dict[str, int] | None:
+        """For people."""
+        export = self._exports.get(node)
+        if export is None:
+            return None
+        return {"first": export.base[0] + 1, "next": export.pinned + 1, "last": export.index}
+
+    # ---- serving
+
+    def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float) -> FetchReply:
+        body = self._body(node, request, applied_index, now).SerializeToString()
+        return FetchReply(
+            group=request.group,
+            version=request.version,
+            number=request.number,
+            checksum=zlib.crc32(body),
+            body=body,
+        )
+
+    @staticmethod
+    def refuse(request: FetchRequest, why: str) -> FetchReply:
+        body = FetchBody(refusal=why).SerializeToString()
+        return FetchReply(
+            group=request.group,
+            version=request.version,
+            number=request.number,
+            checksum=zlib.crc32(body),
+            body=body,
+        )
+
+    def _body(self, node: NodeId, request: FetchRequest, applied_index: int, now: float) -> FetchBody:
+        wanted = request.WhichOneof("wanted")
+        if request.snapshot == 0:
+            return self._begin(node, request.entries_from, applied_index, now)
+        export = self._exports.get(node)
+        if export is None or export.snapshot != request.snapshot:
+            return FetchBody(refusal="the snapshot is gone: begin anew")
+        export.asked_at = now
+        limit = max(1, min(request.max_bytes, MAX_PIECE_BYTES))
+        if wanted == "entries_from":
+            return self._entries(export, request.entries_from, limit)
+        if wanted == "rows_after":
+            return self._rows(request.rows_after, limit)
+        return self._state(export, request.state_from, limit)
+
+    def _begin(self, node: NodeId, have_from: int, applied_index: int, now: float) -> FetchBody:
+        """`have_from`: the requester staged what comes before it, and can go on if that joins what is left here."""
+        journal = self._journal
+        base = (journal.base_index, journal.base_term)
+        goes_on = base[0] < have_from <= applied_index
+        export = _Export(
+            snapshot=self._random.getrandbits(63) + 1,
+            index=applied_index,
+            base=base,
+            state=self._machine.checkpoint(),
+            pinned=have_from - 1 if goes_on else base[0],
+            asked_at=now,
+        )
+        self._exports[node] = export
+        body = FetchBody()
+        manifest = body.manifest
+        manifest.snapshot, manifest.index = export.snapshot, export.index
+        manifest.base_index, manifest.base_term = base
+        manifest.state_bytes = len(export.state)
+        return body
+
+    def _entries(self, export: _Export, start: int, limit: int) -> FetchBody:
+        if start <= self._journal.base_index:
+            return FetchBody(refusal=f"entry {start} was trimmed: begin anew")
+        count = export.index - start + 1
+        body = FetchBody(last=count <= 0)
+        if count > 0:
+            entries, terms = self._journal.take(start, min(count, self._options.max_append_entries), limit)
+            body.entries.extend(entries)
+            body.entry_terms.extend(terms)
+            body.last = start + len(entries) > export.index
+        export.pinned = max(export.pinned, min(start - 1, export.index))
+        return body
+
+    def _rows(self, after: bytes, limit: int) -> FetchBody:
+        body, size = FetchBody(), 0
+        for start, end in row_ranges(self._machine):
+            for key, value in self._disk.scan(max(start, after + b"\0"), end) if after < end else ():
+                body.row_keys.append(key)
+                body.row_values.append(value)
+                size += len(key) + len(value)
+                if size >= limit:
+                    return body
+        body.last = True
+        return body
+
+    @staticmethod
+    def _state(export: _Export, start: int, limit: int) -> FetchBody:
+        end = min(len(export.state), start + limit)
+        return FetchBody(state=export.state[start:end], last=end == len(export.state))
+
+
+def row_ranges(machine: StateMachine) -> list[tuple[bytes, bytes]]:
+    """Sorted. A machine without rows of its own need not say so."""
+    ranges: Callable[[], list[tuple[bytes, bytes]]] | None = getattr(machine, "rows", None)
+    return sorted(ranges()) if ranges is not None else []

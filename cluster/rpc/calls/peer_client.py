@@ -1,0 +1,216 @@
+"""Asking one other node: the facade over its append streams, readers and single questions.
+
+One channel per peer, apart from the Raft stream's, so that bulk reads do not delay heartbeats; it connects on first
+use and reconnects by itself. Every call carries this node's Hello.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from cluster.raft import FetchReply, FetchRequest
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
+from cluster.rpc.calls.append_stream import AppendStream
+from cluster.rpc.calls.methods import (
+    confirm_call,
+    execute_call,
+    fetch_call,
+    group_call,
+    info_call,
+    open_producer_call,
+    producers_call,
+    replicas_call,
+)
+from cluster.rpc.calls.producer_codec import (
+    failed,
+    info_of,
+    open_request,
+    opened,
+)
+from cluster.rpc.calls.remote_reader import GrpcReader, NoReader
+from cluster.rpc.handshake import METADATA_KEY
+
+log = logging.getLogger("holdfast.rpc")
+
+NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED})
+"""Refused before anything was handled."""
+
+
+class GrpcPeerClient:
+    def __init__(
+        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], vocabulary: Vocabulary
+    ) -> None:
+        self.node = node
+        self._hello = hello
+        self._address = address
+        self._vocabulary = vocabulary
+        self._channel: Any = None
+        self._fetch_channel: Any = None
+        self._fetch_address = ""
+        self._channel_address = ""
+        self._closing: list[asyncio.Future[None]] = []  # channels to addresses that are not used any more
+        self._appends: dict[int, AppendStream] = {}
+        self._closed = False
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, bytes]]:
+        """What this node is may change while it runs: it is told anew with each call."""
+        return ((METADATA_KEY, self._hello().SerializeToString()),)
+
+    def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
+        stream = self._appends.get(group)
+        if stream is None or stream.closed:
+            if self._closed:
+                done(self._vocabulary.Failed("not_leader", True, "this node is stopping", None))
+                return
+            stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._vocabulary)
+            self._appends[group] = stream
+            stream.on_closed = self._forget
+        stream.append(records, done, numbers)
+
+    def open_reader(self, group: int, start: Any, wake: Callable[[], None], owner: Any = None) -> GrpcReader | NoReader:
+        if self._closed:
+            return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
+        return GrpcReader(
+            self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary, owner=owner
+        )
+
+    async def info(self, group: int) -> Any:
+        reply = await self._ask(info_call, pb.InfoRequest(group=group), options.INFO_TIMEOUT_S)
+        if reply.HasField("failure"):
+            if reply.failure.kind == "group_unknown":
+                raise GroupUnknown(group, self.node)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return self._vocabulary.PartitionInfo(
+            partition=reply.partition,
+            earliest_offset=reply.earliest_offset if reply.HasField("earliest_offset") else None,
+            latest_offset=reply.latest_offset if reply.HasField("latest_offset") else None,
+            next_offset=reply.next_offset,
+            events=reply.events,
+            bytes=reply.bytes,
+            leader=reply.leader or None,
+            replicas=tuple(reply.replicas),
+            last_timestamp_ms=reply.last_timestamp_ms if reply.HasField("last_timestamp_ms") else None,
+        )
+
+    async def open_producer(self, group: int, wish: Any) -> Any:
+        try:
+            reply = await self._ask(open_producer_call, open_request(group, wish), options.OPEN_PRODUCER_TIMEOUT_S)
+        except Unavailable as error:
+            kind = "unknown" if error.sent else "not_leader"
+            return self._vocabulary.Failed(kind, True, str(error), None)
+        if reply.HasField("failure"):
+            return failed(reply.failure, self._vocabulary)
+        return opened(reply, self._vocabulary)
+
+    async def producers(self, group: int, after: int, limit: int) -> list[Any]:
+        request = pb.ProducersRequest(group=group, after=after, limit=limit)
+        reply = await self._ask(producers_call, request, options.INFO_TIMEOUT_S)
+        if reply.HasField("failure"):
+            if reply.failure.kind == "group_unknown":
+                raise GroupUnknown(group, self.node)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return [info_of(field, self._vocabulary) for field in reply.producers]
+
+    async def ask_group(self, group: int, question: Any) -> Any:
+        request = pb.GroupRequest(group=group, question=self._vocabulary.encode_question(question))
+        try:
+            reply = await self._ask(group_call, request, options.GROUP_TIMEOUT_S)
+        except Unavailable as error:
+            kind = "unknown" if error.sent else "not_leader"
+            return self._vocabulary.Failed(kind, True, str(error), None)
+        if reply.HasField("failure"):
+            return failed(reply.failure, self._vocabulary)
+        return self._vocabulary.decode_answer(reply.answer)
+
+    async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
+        reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)
+        if reply.HasField("failure"):
+            if reply.failure.kind == "not_leader":
+                raise NotLeaderHere(reply.failure.leader or None)
+            raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
+        return bytes(reply.result)
+
+    async def confirm(self, timeout_s: float) -> int:
+        """The metadata leader's word on how far the metadata go; raises NotLeaderHere, Unavailable."""
+        reply = await self._ask(confirm_call, pb.ConfirmRequest(), timeout_s)
+        if reply.HasField("failure"):
+            raise NotLeaderHere(reply.failure.leader or None)
+        return int(reply.index)
+
+    async def replicas(self, groups: Sequence[int]) -> list[pb.ReplicaState]:
+        """How the node's replicas are; raises Unavailable."""
+        reply = await self._ask(replicas_call, pb.ReplicasRequest(groups=groups), options.INFO_TIMEOUT_S)
+        return list(reply.states)
+
+    async def fetch(self, request: FetchRequest) -> FetchReply:
+        """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
+        if self._closed:
+            raise Unavailable("this node is stopping", sent=False)
+        if self._fetch_channel is not None and self._fetch_address != self._address():
+            self._closing.append(asyncio.ensure_future(self._fetch_channel.close(None)))
+            self._fetch_channel = None
+        if self._fetch_channel is None:
+            self._fetch_address = self._address()
+            self._fetch_channel = grpc.aio.insecure_channel(self._address(), options=options.channel_options())
+        call = fetch_call(self._fetch_channel)
+        try:
+            reply: FetchReply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable(f"node {self.node}: {error.code().name.lower()}: {error.details()}", sent=True) from error
+        return reply
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._fetch_channel is not None:
+            await self._fetch_channel.close(None)
+        for stream in list(self._appends.values()):
+            await stream.close()
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+        await asyncio.gather(*self._closing)
+
+    def _open_channel(self) -> Any:
+        if self._closed:
+            raise Unavailable("this node is stopping", sent=False)
+        address = self._address()
+        if self._channel is None or address != self._channel_address:
+            if self._channel is not None:  # what is under way on it ends like any lost connection
+                self._closing.append(asyncio.ensure_future(self._channel.close(None)))
+            self._channel = grpc.aio.insecure_channel(address, options=options.channel_options())
+            self._channel_address = address
+        return self._channel
+
+    async def _ask(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:
+        channel = self._open_channel()
+        await self._connected(channel, timeout_s)
+        try:
+            return await method(channel)(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise Unavailable(
+                f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
+                sent=error.code() not in NOT_SENT_CODES,
+            ) from error
+
+    async def _connected(self, channel: Any, timeout_s: float) -> None:
+        """Before a question is put: only then is it certain that a failure to connect has sent nothing."""
+        try:
+            async with asyncio.timeout(min(timeout_s, options.HELLO_TIMEOUT_S)):
+                while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise Unavailable(f"node {self.node} at {self._address()} cannot be reached", sent=False)
+                    await channel.wait_for_state_change(state)
+        except TimeoutError as error:
+            raise Unavailable(f"node {self.node} at {self._address()} does not answer", sent=False) from error
+
+    def _forget(self, stream: AppendStream) -> None:
+        if self._appends.get(stream.group) is stream:
+            del self._appends[stream.group]

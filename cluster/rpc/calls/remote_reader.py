@@ -1,0 +1,196 @@
+"""A reader of a partition on another node.
+
+The problem: the link that reads asks for events when it has credit; the other node must be a little ahead of it, and
+never far. The rule: this side holds at most its window (in bytes, with an overhead per event); what `poll` takes out is
+granted again, a quarter of the window at a time. `wake` is called once after a `poll` that returned nothing, when that
+has changed, and once when `error` was set. Rejected: relying on HTTP/2 flow control (its bytes lie unparsed in memory
+that nobody counts, and a message larger than the window is let through whole).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import Vocabulary
+from cluster.rpc.calls.append_stream import charge
+from cluster.rpc.calls.methods import EOF, read_call
+
+OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
+"""What ends a reader in favour of another one."""
+
+log = logging.getLogger("holdfast.rpc")
+
+
+def encode_open(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int, owner: Any) -> pb.ReadOpen:
+    request = encode_start(start, vocabulary, group, window_bytes)
+    if owner is not None:
+        request.owner_key, request.owner_claim = owner.key, owner.claim
+    return request
+
+
+def encode_start(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int) -> pb.ReadOpen:
+    if isinstance(start, vocabulary.Earliest):
+        return pb.ReadOpen(group=group, window_bytes=window_bytes, earliest=True)
+    if isinstance(start, vocabulary.Latest):
+        return pb.ReadOpen(group=group, window_bytes=window_bytes, latest=True)
+    if isinstance(start, vocabulary.After):
+        return pb.ReadOpen(group=group, window_bytes=window_bytes, after_offset=start.offset)  # type: ignore[attr-defined]
+    if isinstance(start, vocabulary.AfterTime):
+        after_ms, first = start.timestamp_ms, start.offset + 1  # type: ignore[attr-defined]
+        return pb.ReadOpen(group=group, window_bytes=window_bytes, after_time_ms=after_ms, from_offset=first)
+    raise TypeError(f"not a start of the vocabulary: {start!r}")
+
+
+class NoReader:
+    """Failed from the start: `wake` is called once, soon."""
+
+    resolved = False
+    position = 0
+
+    def __init__(self, error: Any, wake: Callable[[], None]) -> None:
+        self.error = error
+        self._waking = asyncio.get_running_loop().call_soon(wake)
+
+    def poll(self, max_events: int, max_bytes: int) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        self._waking.cancel()
+
+
+class GrpcReader:
+    def __init__(
+        self,
+        channel: Any,
+        metadata: Any,
+        node: int,
+        group: int,
+        start: Any,
+        wake: Callable[[], None],
+        vocabulary: Vocabulary,
+        window_bytes: int = options.READ_WINDOW_BYTES,
+        owner: Any = None,
+    ) -> None:
+        self.node = node
+        self.error: Any = None
+        self.resolved = False
+        self._position = 0
+        self._wake = wake
+        self._vocabulary = vocabulary
+        self._window_bytes = window_bytes
+        self._buffer: deque[tuple[int, int, list[bytes]]] = deque()  # base offset, timestamp, records
+        self._consumed_bytes = 0
+        self._starved = False  # the last poll returned nothing: wake when that changes
+        self._closed = False
+        self._credit_due = asyncio.Event()
+        self._call = read_call(channel)(metadata=metadata)
+        request = encode_open(start, vocabulary, group, window_bytes, owner)
+        self._task = asyncio.get_running_loop().create_task(self._run(request), name=f"read-{node}-{group}")
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(charge(records) for _, _, records in self._buffer)
+
+    def poll(self, max_events: int, max_bytes: int) -> list[Any]:
+        out: list[Any] = []
+        while self._buffer and max_events > 0 and (max_bytes > 0 or not out):
+            base, timestamp_ms, records = self._buffer[0]
+            count, size = _fitting(records, max_events, max_bytes, at_least_one=not out)
+            if count == 0:
+                break
+            taken = records if count == len(records) else records[:count]
+            if count == len(records):
+                self._buffer.popleft()
+            else:
+                self._buffer[0] = (base + count, timestamp_ms, records[count:])
+            out.append(self._vocabulary.StoredBatch(base, timestamp_ms, taken))
+            self._position = base + count
+            self._consume(size + options.EVENT_OVERHEAD_BYTES * count)
+            max_events -= count
+            max_bytes -= size
+        self._starved = not out
+        return out
+
+    def close(self) -> None:
+        self._closed = True
+        self._buffer.clear()
+        self._call.cancel()
+        self._task.cancel()
+
+    def _consume(self, size: int) -> None:
+        self._consumed_bytes += size
+        if self._consumed_bytes * 4 >= self._window_bytes:
+            self._credit_due.set()
+
+    async def _run(self, request: pb.ReadOpen) -> None:
+        granting = None
+        try:
+            await self._call.write(pb.ReadRequest(open=request))
+            granting = asyncio.ensure_future(self._grant())
+            while (reply := await self._call.read()) is not EOF:
+                self._take(reply)
+                if self.error is not None:
+                    return
+            code, details = await self._call.code(), await self._call.details()
+            self._fail("unavailable", f"node {self.node}: {code.name.lower()}: {details}", True, None)
+        except grpc.aio.AioRpcError as error:
+            self._fail("unavailable", f"node {self.node}: {error.code().name.lower()}: {error.details()}", True, None)
+        except asyncio.InvalidStateError:  # grpc: a write met the end of the call
+            self._fail("unavailable", f"node {self.node}: connection lost", True, None)
+        finally:
+            self._call.cancel()
+            if granting is not None:
+                granting.cancel()
+
+    async def _grant(self) -> None:
+        while True:
+            await self._credit_due.wait()
+            self._credit_due.clear()
+            consumed, self._consumed_bytes = self._consumed_bytes, 0
+            try:
+                await self._call.write(pb.ReadRequest(credit_bytes=consumed))
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the stream ended; its reading end says why
+
+    def _take(self, reply: pb.ReadReply) -> None:
+        if reply.HasField("next_offset"):
+            self.resolved = True
+            self._position = reply.next_offset
+        for batch in reply.batches:
+            self._buffer.append((batch.base_offset, batch.timestamp_ms, list(batch.records)))
+        if reply.HasField("failure"):
+            failure = reply.failure
+            self._fail(failure.kind, failure.detail, failure.retriable, failure.leader or None)
+        elif self._starved and self._buffer and not self._closed:
+            self._starved = False
+            self._wake()
+
+    def _fail(self, kind: str, detail: str, retriable: bool, leader: int | None) -> None:
+        if self.error is None and not self._closed:
+            if kind in OWNERSHIP_LOST:
+                self._buffer.clear()  # another one reads it now
+            self.error = self._vocabulary.ReadError(kind, detail, retriable, leader)
+            self._wake()
+
+
+def _fitting(records: list[bytes], max_events: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int]:
+    """How many of the first records may be taken, and their bytes."""
+    count = size = 0
+    for record in records[:max_events]:
+        if size + len(record) > max_bytes and (count or not at_least_one):
+            break
+        size += len(record)
+        count += 1
+    return count, size

@@ -1,0 +1,366 @@
+"""What this node answers to its peers: adapters from the wire to the protocols of `api.py`, and nothing more.
+
+The rules: a caller that does not belong is refused before its request is read; the memory a caller can take is bounded
+(unanswered appends stop the reading of its stream, a reader is never ahead of its window); a failure that has a type
+crosses the wire with it. The decision what a request means is the partition's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from cluster.raft import FetchReply, FetchRequest, NotLeader
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.api import AdminHost, PartitionHost, Reader, Vocabulary
+from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge
+from cluster.rpc.calls.methods import EOF
+from cluster.rpc.calls.producer_codec import (
+    info_field,
+    numbers_of,
+    opened_reply,
+    wish_of,
+)
+from cluster.rpc.handshake import Who, hello_in
+from cluster.rpc.streams.frames import APPEND_REPLIES, PartQueue
+
+log = logging.getLogger("holdfast.rpc")
+
+
+class Services:
+    def __init__(
+        self,
+        *,
+        who: Who,
+        vocabulary: Vocabulary,
+        partitions: PartitionHost,
+        admin: AdminHost,
+        serve_fetch: Callable[[int, FetchRequest], FetchReply],
+    ) -> None:
+        self._who = who
+        self._self_id = who.node
+        self._serve_fetch = serve_fetch
+        self._vocabulary = vocabulary
+        self._partitions = partitions
+        self._admin = admin
+
+    async def append(self, _: Any, context: Any) -> None:
+        await self._admit(context)
+        await context.send_initial_metadata(())  # the welcome
+        await AppendSession(context, self._partitions, self._vocabulary, self._self_id).run()
+
+    async def read(self, _: Any, context: Any) -> None:
+        await self._admit(context)
+        first = await _next(context, pb.ReadRequest)
+        if first is EOF or not first.HasField("open"):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a read must open it")
+        request = first.open
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            await context.write(_encoded(pb.ReadReply(failure=_failure("unavailable", True, detail, None))))
+            return
+        await ReadSession(context, request.window_bytes).run(
+            lambda wake: replica.open_reader(
+                decode_start(request, self._vocabulary), wake, owner_of(request, self._vocabulary)
+            )
+        )
+
+    async def info(self, data: bytes, context: Any) -> pb.InfoReply:
+        await self._admit(context)
+        request = await _parse(context, pb.InfoRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}"
+            return pb.InfoReply(failure=_failure("group_unknown", True, detail, None))
+        try:
+            info = await replica.info()
+        except ConnectionError as error:  # it cannot be sure that it still leads
+            return pb.InfoReply(failure=_failure("unavailable", True, str(error), None))
+        return pb.InfoReply(
+            partition=info.partition,
+            earliest_offset=info.earliest_offset,
+            latest_offset=info.latest_offset,
+            next_offset=info.next_offset,
+            events=info.events,
+            bytes=info.bytes,
+            leader=info.leader or 0,
+            replicas=info.replicas,
+            last_timestamp_ms=info.last_timestamp_ms,
+        )
+
+    async def open_producer(self, data: bytes, context: Any) -> pb.OpenProducerReply:
+        await self._admit(context)
+        request = await _parse(context, pb.OpenProducerRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            return pb.OpenProducerReply(failure=_failure("not_leader", True, detail, None))
+        outcome = await replica.open_producer(wish_of(request, self._vocabulary))
+        if isinstance(outcome, self._vocabulary.Failed):
+            return pb.OpenProducerReply(failure=_failure_of(outcome))
+        return opened_reply(outcome)
+
+    async def producers(self, data: bytes, context: Any) -> pb.ProducersReply:
+        await self._admit(context)
+        request = await _parse(context, pb.ProducersRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}"
+            return pb.ProducersReply(failure=_failure("group_unknown", True, detail, None))
+        limit = min(request.limit, options.MAX_PRODUCERS_PER_REPLY)
+        try:
+            found = await replica.producers(request.after, limit)
+        except NotLeader as error:
+            return pb.ProducersReply(failure=_failure("not_leader", True, str(error), error.leader))
+        return pb.ProducersReply(producers=map(info_field, found))
+
+    async def group(self, data: bytes, context: Any) -> pb.GroupReply:
+        await self._admit(context)
+        request = await _parse(context, pb.GroupRequest, data)
+        replica = self._partitions.partition(request.group)
+        if replica is None:
+            detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
+            return pb.GroupReply(failure=_failure("not_leader", True, detail, None))
+        try:
+            question = self._vocabulary.decode_question(request.question)
+        except ValueError as error:
+            reason = f"not a question that this version knows: {error}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        answer = await replica.ask_group(question)
+        if isinstance(answer, self._vocabulary.Failed):
+            return pb.GroupReply(failure=_failure_of(answer))
+        return pb.GroupReply(answer=self._vocabulary.encode_answer(answer))
+
+    async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
+        await self._admit(context)
+        request = await _parse(context, pb.AdminRequest, data)
+        try:
+            return pb.AdminReply(result=await self._admin.execute(request.command))
+        except NotLeader as error:
+            return pb.AdminReply(failure=_failure("not_leader", True, str(error), error.leader))
+
+    async def confirm(self, data: bytes, context: Any) -> pb.ConfirmReply:
+        await self._admit(context)
+        try:
+            return pb.ConfirmReply(index=await self._admin.confirm())
+        except NotLeader as error:
+            return pb.ConfirmReply(failure=_failure("not_leader", True, str(error), error.leader))
+
+    async def replicas(self, data: bytes, context: Any) -> pb.ReplicasReply:
+        await self._admit(context)
+        request = await _parse(context, pb.ReplicasRequest, data)
+        return pb.ReplicasReply(states=self._admin.replica_states(request.groups))
+
+    async def fetch(self, data: bytes, context: Any) -> FetchReply:
+        caller = await self._admit(context)
+        return self._serve_fetch(caller, await _parse(context, FetchRequest, data))
+
+    async def _admit(self, context: Any) -> int:
+        """The node that calls."""
+        hello = hello_in(context.invocation_metadata())
+        reason = self._who.refusal(hello)
+        if reason is not None or hello is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+            raise AssertionError("abort raises")
+        return int(hello.node)
+
+
+class AppendSession:
+    """One gateway's appends to one partition.
+
+    The links behind it pipeline, and submit again what was refused for the moment. What they sent before they learned
+    of a refusal, or of an outcome that nobody knows, must not get in front of it: so after the first one everything
+    else on the stream is refused too, and the gateway opens another (`append_client`).
+    """
+
+    def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._vocabulary = vocabulary
+        self._failed_type = vocabulary.Failed
+        self._self_id = self_id
+        self._refusal: pb.Failure | None = None
+        self._replies = PartQueue()
+        self._unanswered_bytes = 0
+        self._replied = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = False
+
+    async def run(self) -> None:
+        writing = asyncio.ensure_future(self._write())
+        try:
+            await self._read()
+        finally:
+            self._ended = True
+            writing.cancel()
+
+    async def _read(self) -> None:
+        while (frame := await _next(self._context, pb.AppendFrame)) is not EOF:
+            for request in frame.requests:
+                self._append(frame.group, request)
+            while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
+                self._room.clear()
+                await self._room.wait()
+
+    def _append(self, group: int, request: pb.AppendRequest) -> None:
+        number = request.id
+        if self._refusal is not None:
+            self._push(pb.AppendReply(id=number, failure=self._refusal))
+            return
+        records = list(request.records)
+        size = charge(records)
+        self._unanswered_bytes += size
+
+        def done(outcome: Any) -> None:
+            self._unanswered_bytes -= size
+            self._room.set()
+            self._reply(number, outcome)
+
+        # Looked up for each request: the replica may be closed, and opened anew, while the stream stands.
+        replica = self._partitions.partition(group)
+        if replica is None:
+            self._unanswered_bytes -= size
+            detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
+            self._refuse(number, _failure("not_leader", True, detail, None))
+        else:
+            replica.append(records, done, numbers_of(request, self._vocabulary))
+
+    def _reply(self, request: int, outcome: Any) -> None:
+        if isinstance(outcome, self._failed_type):
+            self._refuse(request, _failure_of(outcome))
+        else:
+            reply = pb.AppendReply(
+                id=request,
+                base_offset=outcome.base_offset,
+                timestamp_ms=outcome.timestamp_ms,
+                duplicates=outcome.duplicates,
+            )
+            for records, base_offset in outcome.places:
+                reply.rows.add(records=records, base_offset=base_offset)
+            self._push(reply)
+
+    def _refuse(self, request: int, failure: pb.Failure) -> None:
+        if self._refusal is None and failure.kind in TRANSIENT_KINDS:
+            self._refusal = failure
+        elif self._refusal is None and failure.kind == "unknown":
+            detail = f"node {self._self_id} lost leadership amid earlier records of this stream: retry on another"
+            self._refusal = _failure("not_leader", True, detail, None)
+        self._push(pb.AppendReply(id=request, failure=failure))
+
+    def _push(self, reply: pb.AppendReply) -> None:
+        if not self._ended:
+            self._replies.push(APPEND_REPLIES, (reply,))
+            self._replied.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._replied.wait()
+            self._replied.clear()
+            while self._replies:
+                frame, _ = self._replies.take(options.FRAME_TARGET_BYTES, options.MAX_REPLIES_PER_FRAME)
+                await self._context.write(frame)
+
+
+class ReadSession:
+    """One remote reader of one partition."""
+
+    def __init__(self, context: Any, window_bytes: int) -> None:
+        self._context = context
+        self._window_bytes = min(window_bytes, options.MAX_MESSAGE_BYTES)
+        self._woken = asyncio.Event()
+
+    async def run(self, open_reader: Callable[[Callable[[], None]], Reader]) -> None:
+        reader = open_reader(self._woken.set)
+        crediting = asyncio.ensure_future(self._read_credit())
+        try:
+            await self._context.write(_encoded(pb.ReadReply(next_offset=reader.position)))
+            await self._serve(reader, crediting)
+        finally:
+            crediting.cancel()
+            reader.close()
+
+    async def _serve(self, reader: Reader, crediting: asyncio.Future[None]) -> None:
+        while not crediting.done():
+            self._woken.clear()
+            batches = (
+                reader.poll(options.READ_REPLY_EVENTS, min(self._window_bytes, options.READ_REPLY_BYTES))
+                if self._window_bytes > 0
+                else ()
+            )
+            if batches:
+                reply = pb.ReadReply()
+                for batch in batches:
+                    reply.batches.add(
+                        base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records
+                    )
+                    self._window_bytes -= charge(batch.records)
+                await self._context.write(_encoded(reply))
+            elif reader.error is not None:
+                error = reader.error
+                failure = _failure(error.kind, error.retriable, error.detail, error.leader)
+                await self._context.write(_encoded(pb.ReadReply(failure=failure)))
+                return
+            else:
+                await self._woken.wait()
+
+    async def _read_credit(self) -> None:
+        try:
+            while (request := await _next(self._context, pb.ReadRequest)) is not EOF:
+                self._window_bytes += request.credit_bytes
+                self._woken.set()
+        except grpc.aio.AbortError:
+            return  # nonsense instead of credit: the caller has been told, the call is over
+        finally:
+            self._woken.set()  # the client has gone: let `_serve` see it
+
+
+async def _next(context: Any, kind: Any) -> Any:
+    """The next message of a stream, or EOF."""
+    data = await context.read()
+    return EOF if data is EOF else await _parse(context, kind, data)
+
+
+async def _parse(context: Any, kind: Any, data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        reason = f"{len(data)} bytes are no {kind.DESCRIPTOR.name}: the caller is broken or runs another version"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+
+
+def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+    kind = request.WhichOneof("start")
+    if kind == "after_offset":
+        return vocabulary.After(request.after_offset)
+    if kind == "after_time_ms":
+        return vocabulary.AfterTime(request.after_time_ms, request.from_offset - 1)
+    return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
+
+
+def owner_of(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+    return vocabulary.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
+
+
+def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:
+    return pb.Failure(kind=kind, retriable=retriable, detail=detail, leader=leader or 0)
+
+
+def _failure_of(failed: Any) -> pb.Failure:
+    return pb.Failure(
+        kind=failed.kind,
+        retriable=failed.retriable,
+        detail=failed.detail,
+        leader=failed.leader or 0,
+        known=failed.known,
+    )
+
+
+def _encoded(message: pb.ReadReply) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,149 @@
+"""Who may talk to this node.
+
+The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
+a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
+change, and where. It is a check of configurations and directories, not of credentials.
+
+A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
+would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
+each side says which one it expects of the other.
+
+The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
+is the very pair: so while an operator has the remaining node let the other one in, that node goes by his word before it
+is decided (`admitted`). It is the one that remembers, and part of every majority; the other one comes without a vote
+(`cluster/raft/elections/vote_recovery.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from cluster.rpc.options import PROTOCOL_VERSION
+from cluster.rpc.rpc_pb2 import Hello
+
+METADATA_KEY = "holdfast-hello-bin"
+WELCOME_KEY = "holdfast-welcome"
+"""In the answer to a Hello that was let in: before it nothing is said on the stream."""
+
+
+def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
+    return Hello(cluster=cluster, node=self_id, dialled=dialled, protocol=PROTOCOL_VERSION)
+
+
+def _unknown(_: int) -> int:
+    return 0
+
+
+def _not_new() -> bool:
+    return False
+
+
+@dataclass
+class Who:
+    """This node, as it presents itself, and as it judges others."""
+
+    cluster: str
+    node: int
+    known: frozenset[int]
+    """Its peers."""
+    incarnation: int = 0
+    """0: without a directory, in tests. Such a node is not compared."""
+    members: tuple[int, ...] = ()
+    registered: Callable[[int], int] = _unknown
+    """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
+    is_new: Callable[[], bool] = _not_new
+    """This node has no memory of the cluster at all."""
+    strangers: dict[int, int] = field(default_factory=dict)
+    """By node: the incarnation that was refused last."""
+    admitted: dict[int, int] = field(default_factory=dict)
+    """By node: the incarnation to go by while it is being decided on."""
+
+    def expected(self, node: int) -> int:
+        return self.admitted.get(node) or self.registered(node)
+
+    def hello_to(self, dialled: int) -> Hello:
+        hello = hello_to(dialled, cluster=self.cluster, self_id=self.node)
+        hello.incarnation, hello.expected = self.incarnation, self.expected(dialled)
+        hello.members.extend(self.members)
+        hello.is_new = self.is_new()
+        return hello
+
+    def refusal(self, hello: Hello | None) -> str | None:
+        """Why the caller is not let in; None: welcome."""
+        reason = refusal(hello, cluster=self.cluster, self_id=self.node, known=self.known)
+        if reason is not None or hello is None:
+            return reason
+        if hello.members and self.members and tuple(hello.members) != self.members:
+            theirs, ours = _listed(hello.members), _listed(self.members)
+            return (
+                f"node {hello.node} is configured with the nodes {theirs} and node {self.node} with {ours}: one of the "
+                "two has an old or wrong configuration; write the same cluster.peers into both"
+            )
+        if self.is_stranger(hello.node, hello.incarnation):
+            self.strangers[hello.node] = hello.incarnation
+            return _replaced(hello.node, hello.incarnation, self.expected(hello.node))
+        if hello.expected and self.incarnation and hello.expected != self.incarnation:
+            return _replaced(self.node, self.incarnation, hello.expected)
+        return None
+
+    def is_stranger(self, node: int, incarnation: int) -> bool:
+        expected = self.expected(node)
+        return bool(expected and incarnation) and incarnation != expected
+
+
+def _replaced(node: int, incarnation: int, registered: int) -> str:
+    return (
+        f"node {node} comes with other data (incarnation {incarnation:016x}) than the cluster knows it by "
+        f"({registered:016x}): it was started with an empty or a wrong data_dir. Start it with its own data. Only if "
+        "those are lost for good: leave it running, and let it in as an empty replica with "
+        f"`holdfast node readmit {node}`"
+    )
+
+
+def _listed(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(nodes)))
+
+
+def hello_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> Hello | None:
+    """The Hello that a call carries, or None when there is none that can be read."""
+    for key, value in metadata or ():
+        if key == METADATA_KEY and isinstance(value, bytes):
+            try:
+                return Hello.FromString(value)
+            except DecodeError:
+                return None
+    return None
+
+
+def refusal(hello: Hello | None, *, cluster: str, self_id: int, known: Collection[int]) -> str | None:
+    """Why the caller is not let in; None: welcome."""
+    if hello is None:
+        return f"node {self_id} of cluster {cluster!r} was called without a Hello: the caller is not a Holdfast node"
+    who = f"node {hello.node} of cluster {hello.cluster!r}"
+    if hello.protocol != PROTOCOL_VERSION:
+        return (
+            f"{who} speaks protocol {hello.protocol} and node {self_id} speaks {PROTOCOL_VERSION}: "
+            "run the same version of Holdfast on both; retrying does not help"
+        )
+    if hello.cluster != cluster:
+        return (
+            f"{who} dialled node {self_id} of cluster {cluster!r}: the caller's configuration has the wrong address "
+            "for one of its peers, or one of the two has the wrong cluster name"
+        )
+    if hello.dialled != self_id:
+        return (
+            f"{who} took this for node {hello.dialled}, but it is node {self_id}: correct the address of node "
+            f"{hello.dialled} in cluster.peers of node {hello.node}"
+        )
+    if hello.node == self_id:
+        return f"two processes call themselves node {self_id} of cluster {cluster!r}: stop one, or change its node.id"
+    if hello.node not in known:
+        listed = _listed(known)
+        return (
+            f"{who} is not among the peers that node {self_id} was configured with ({listed}): "
+            f"add it to cluster.peers of node {self_id}, or stop it"
+        )
+    return None

@@ -1,0 +1,146 @@
+"""The streams that peers open to this node.
+
+The rules: nothing is delivered before a Hello that belongs here; a node has one inbound stream, the newest (an older
+one is a leftover of a connection that its dialler has given up); a stream that is silent for `SILENCE_S` is ended, so
+a black hole is noticed on this side too, and so is a peer that was stopped with its sockets open. A frame that cannot
+be parsed ends the stream and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from cluster.raft.raft_pb2 import RaftMessage
+from cluster.rpc import options
+from cluster.rpc.calls.methods import EOF
+from cluster.rpc.handshake import WELCOME_KEY, Who
+from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
+
+log = logging.getLogger("holdfast.rpc")
+
+
+class InboundStream:
+    """One accepted stream. `ended` is set to the reason when this side wants it closed."""
+
+    def __init__(self, node: int, incarnation: int, now_s: float) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.heard_s = now_s
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+
+class InboundLinks:
+    """Serves `Peers.Link`. `on_change(node, True|False)` when a node's inbound stream begins and ends."""
+
+    def __init__(
+        self,
+        *,
+        who: Who,
+        on_hello: Callable[[Hello], None],
+        on_change: Callable[[int, bool], None],
+        on_messages: Callable[[int, list[RaftMessage]], None],
+        on_hints: Callable[[LeaderHints], None],
+    ) -> None:
+        self._who = who
+        self._on_hello = on_hello
+        self._on_change = on_change
+        self._on_messages = on_messages
+        self._on_hints = on_hints
+        self._streams: dict[int, InboundStream] = {}
+        self._refused: set[str] = set()
+
+    def end_silent(self, now_s: float) -> None:
+        for stream in list(self._streams.values()):
+            if now_s - stream.heard_s > options.SILENCE_S:
+                self._retire(stream, f"nothing heard from node {stream.node} for {options.SILENCE_S} s")
+
+    def postpone(self, late_s: float) -> None:
+        """This process stood still: what peers said meanwhile is still in the sockets."""
+        for stream in self._streams.values():
+            stream.heard_s += late_s
+
+    def end_strangers(self) -> None:
+        """The cluster has learned something: who is not the node that it knows is heard no longer."""
+        for stream in list(self._streams.values()):
+            if self._who.is_stranger(stream.node, stream.incarnation):
+                self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
+
+    def end_all(self) -> None:
+        for stream in list(self._streams.values()):
+            self._retire(stream, f"node {self._who.node} is stopping")
+
+    async def serve(self, _: Any, context: Any) -> bytes:
+        hello = await self._hello(context)
+        reason = self._who.refusal(hello)
+        if reason is not None or hello is None:
+            self._note_refusal(reason or "")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+            raise AssertionError("abort raises")
+        older = self._streams.get(hello.node)
+        if older is not None:
+            self._retire(older, "replaced by a newer stream of the same node")
+        stream = InboundStream(hello.node, hello.incarnation, asyncio.get_running_loop().time())
+        await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
+        self._streams[hello.node] = stream
+        self._on_hello(hello)
+        self._on_change(hello.node, True)
+        return await self._serve(stream, context)
+
+    async def _serve(self, stream: InboundStream, context: Any) -> bytes:
+        reading = asyncio.ensure_future(self._read(stream, context))
+        try:
+            either: set[asyncio.Future[Any]] = {reading, stream.ended}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+            else:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, stream.ended.result())
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"node {stream.node} sent a broken frame: {error}")
+        finally:
+            reading.cancel()
+            self._retire(stream, "the peer closed it")
+        return b""
+
+    async def _hello(self, context: Any) -> Hello | None:
+        try:
+            async with asyncio.timeout(options.HELLO_TIMEOUT_S):
+                first = await context.read()
+            return Frame.FromString(first).hello if first is not EOF else None
+        except (DecodeError, TimeoutError):
+            return None
+
+    async def _read(self, stream: InboundStream, context: Any) -> None:
+        now_s = asyncio.get_running_loop().time
+        while (data := await context.read()) is not EOF:
+            frame = Frame.FromString(data)
+            if stream.ended.done():
+                return  # no longer the node's stream
+            stream.heard_s = now_s()
+            if frame.messages:
+                self._on_messages(stream.node, list(frame.messages))
+            if frame.HasField("hints"):
+                self._on_hints(frame.hints)
+
+    def _retire(self, stream: InboundStream, reason: str) -> None:
+        stream.end(reason)
+        if self._streams.get(stream.node) is stream:
+            del self._streams[stream.node]
+            self._on_change(stream.node, False)
+
+    def _note_refusal(self, reason: str) -> None:
+        if reason not in self._refused:
+            if len(self._refused) > 100:
+                self._refused.clear()
+            self._refused.add(reason)  # a misconfigured node tries twice a second for ever
+            log.error("refused: %s", reason)

@@ -1,0 +1,275 @@
+"""All that this node says to its peers and hears from them.
+
+The problem: Raft wants to know which peers can be talked to, and at once when that changes; two one-way streams per
+peer (one dialled by each side) carry the messages. The rule: a peer is *up* while both streams stand, and each change
+is told exactly once, in order. One direction alone is worth little (a Raft that cannot hear the answers makes no
+progress), but messages are still sent and delivered on it. Rejected: one bidirectional stream per pair; which side
+dials would have to be agreed, and a cut of one direction would look like a cut of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+
+from cluster.raft import FetchReply, FetchRequest, NodeId
+from cluster.raft.raft_pb2 import RaftMessage
+from cluster.rpc import options
+from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PeerClient, Vocabulary
+from cluster.rpc.calls.methods import handlers
+from cluster.rpc.calls.peer_client import GrpcPeerClient
+from cluster.rpc.calls.services import Services
+from cluster.rpc.handshake import Who
+from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.streams.frames import Encodable
+from cluster.rpc.streams.inbound import InboundLinks
+from cluster.rpc.streams.leader_hints import HintTable
+from cluster.rpc.streams.outbound import OutboundLink
+
+log = logging.getLogger("holdfast.rpc")
+
+
+def _ignore(_: Hello) -> None:
+    """Nobody wants to know."""
+
+
+def _no_group(_: int, request: FetchRequest) -> FetchReply:
+    """A network without groups: nothing to fetch, and the caller asks again elsewhere."""
+    return FetchReply(group=request.group, number=request.number)
+
+
+class _Peer:
+    """Both directions of one pair, folded into up and down."""
+
+    def __init__(self, node: int, on_up: Callable[[int], None], on_down: Callable[[int], None]) -> None:
+        self.node = node
+        self.outbound = self.inbound = self.up = False
+        self._on_up = on_up
+        self._on_down = on_down
+
+    def change(self, *, outbound: bool | None = None, inbound: bool | None = None) -> None:
+        self.outbound = self.outbound if outbound is None else outbound
+        self.inbound = self.inbound if inbound is None else inbound
+        up = self.outbound and self.inbound
+        if up != self.up:
+            self.up = up
+            log.info("node %d is %s", self.node, "up" if up else "down")
+            (self._on_up if up else self._on_down)(self.node)
+
+
+class PeerNetwork:
+    """`peers` maps node ids to addresses; this node may be among them. Addresses are what *this* node dials: an address
+    map (proxies, other networks) is applied by the caller, and `set_address` changes one while running.
+
+    `on_messages(node, messages)`, `on_up(node)`, `on_down(node)` are called on the event loop; they queue and return.
+    """
+
+    def __init__(
+        self,
+        self_id: NodeId,
+        cluster: str,
+        bind: str,
+        peers: Mapping[NodeId, str],
+        *,
+        on_messages: Callable[[NodeId, list[RaftMessage]], None],
+        on_up: Callable[[NodeId], None],
+        on_down: Callable[[NodeId], None],
+        vocabulary: Vocabulary,
+        partitions: PartitionHost,
+        admin: AdminHost,
+        on_leader: Callable[[int], None] | None = None,
+        who: Who | None = None,
+        on_hello: Callable[[Hello], None] = _ignore,
+        serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
+    ) -> None:
+        """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
+        peer was let in. `serve_fetch(node, request)`: a piece of a snapshot for a peer."""
+        self.self_id = self_id
+        self._bind = bind
+        self._addresses = {node: address for node, address in peers.items() if node != self_id}
+        self._hints = HintTable(on_leader)
+        self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
+        self._who = who or Who(cluster, self_id, frozenset(self._addresses))
+        self._links = {node: self._link(node) for node in self._addresses}
+        self._inbound = InboundLinks(
+            who=self._who,
+            on_hello=on_hello,
+            on_change=lambda node, is_open: self._peers[node].change(inbound=is_open),
+            on_messages=on_messages,
+            on_hints=self._hints.merge,
+        )
+        self._services = Services(
+            who=self._who, vocabulary=vocabulary, partitions=partitions, admin=admin, serve_fetch=serve_fetch
+        )
+        self._clients = {
+            node: GrpcPeerClient(node, partial(self._who.hello_to, node), self._dial(node), vocabulary)
+            for node in self._addresses
+        }
+        self._server: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hints_scheduled = False
+        self.port = 0  # bound; differs from the configured one when that is 0
+
+    # -- life
+
+    async def start(self) -> None:
+        """Listen, and begin to dial the peers. Raises AddressInUse."""
+        server = grpc.aio.server(options=options.server_options(), maximum_concurrent_rpcs=options.MAX_CALLS)
+        server.add_generic_rpc_handlers(
+            handlers(
+                link=self._inbound.serve,
+                append=self._services.append,
+                read=self._services.read,
+                info=self._services.info,
+                open_producer=self._services.open_producer,
+                producers=self._services.producers,
+                group=self._services.group,
+                execute=self._services.execute,
+                confirm=self._services.confirm,
+                replicas=self._services.replicas,
+                fetch=self._services.fetch,
+            )
+        )
+        try:
+            self.port = server.add_insecure_port(self._bind)
+        except RuntimeError as error:
+            raise AddressInUse(
+                f"cannot listen on {self._bind} for other nodes: {error}. Another process has the port, or the host "
+                f"has no such address; stop it, or correct cluster.peers for node {self.self_id}"
+            ) from error
+        await server.start()
+        self._server = server
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
+        self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
+
+    async def stop(self) -> None:
+        """Close all streams (peers notice at once), then the port."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for client in self._clients.values():
+            await client.close()
+        self._inbound.end_all()
+        if self._server is not None:
+            await self._server.stop(options.STOP_GRACE_S)
+            self._server = None
+
+    # -- Raft
+
+    def send(self, node: NodeId, messages: Sequence[Encodable]) -> None:
+        """Queue for the peer; dropped when there is no stream to it."""
+        self._links[node].send(messages)
+
+    def is_up(self, node: NodeId) -> bool:
+        return node == self.self_id or (node in self._peers and self._peers[node].up)
+
+    def set_address(self, node: NodeId, address: str) -> None:
+        """From the next connection on."""
+        if node not in self._addresses:
+            raise KeyError(f"node {node} is not a configured peer")
+        self._addresses[node] = address
+
+    def stranger(self, node: NodeId) -> int | None:
+        """The incarnation of a process that calls itself `node` and was refused, because the cluster knows it by other
+        data."""
+        return self._who.strangers.get(node)
+
+    @contextlib.contextmanager
+    def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
+        """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
+        for the other one of two nodes, see `identity`."""
+        assert set(self._addresses) == {node}, (node, set(self._addresses))
+        self._who.admitted[node] = incarnation
+        self._inbound.end_strangers()
+        try:
+            yield
+        finally:
+            self._who.admitted.pop(node, None)  # two operators may have asked for the same
+            self._inbound.end_strangers()
+
+    def registrations_changed(self) -> None:
+        self._inbound.end_strangers()
+
+    # -- leaders
+
+    def set_leader(self, group: int, term: int, leader: NodeId | None) -> None:
+        """What the replica on this node says; told to all peers with the next loop turn."""
+        self._hints.set_own(group, term, leader)
+        if not self._hints_scheduled:
+            self._hints_scheduled = True
+            asyncio.get_running_loop().call_soon(self._tell_changed)
+
+    def drop_group(self, group: int) -> None:
+        """The group was deleted, or this node no longer hosts it."""
+        self._hints.forget(group)
+
+    def leader_of(self, group: int) -> NodeId | None:
+        """Who leads, as far as heard; None also when that node is down."""
+        leader = self._hints.leader_of(group)
+        return leader if leader is not None and self.is_up(leader) else None
+
+    # -- questions to peers
+
+    def client(self, node: NodeId) -> PeerClient:
+        return self._clients[node]
+
+    def status(self) -> dict[int, dict[str, Any]]:
+        """For people: per peer its state, and why it is not up."""
+        return {
+            node: {
+                "address": self._addresses[node],
+                "up": peer.up,
+                "outbound": peer.outbound,
+                "inbound": peer.inbound,
+                "backlog_bytes": self._links[node].backlog,
+                "dropped_messages": self._links[node].dropped,
+                "last_error": self._links[node].last_error,
+            }
+            for node, peer in self._peers.items()
+        }
+
+    # -- inside
+
+    def _dial(self, node: int) -> Callable[[], str]:
+        return lambda: self._addresses[node]
+
+    def _link(self, node: int) -> OutboundLink:
+        def on_change(is_open: bool) -> None:
+            if is_open and (hints := self._hints.all_own()) is not None:
+                self._links[node].send_hints(hints)
+            self._peers[node].change(outbound=is_open)
+
+        return OutboundLink(node, partial(self._who.hello_to, node), self._dial(node), on_change)
+
+    def _tell_changed(self) -> None:
+        self._hints_scheduled = False
+        if (hints := self._hints.take_changed()) is not None:
+            for link in self._links.values():
+                link.send_hints(hints)
+
+    async def _watch(self) -> None:
+        now = asyncio.get_running_loop().time
+        due_heartbeat = due_hints = last = now()
+        while True:
+            await asyncio.sleep(options.TICK_S)
+            current = now()
+            self._inbound.postpone(max(0.0, current - last - 2 * options.TICK_S))
+            last = current
+            self._inbound.end_silent(current)
+            if current >= due_hints:
+                due_hints = current + options.HINT_PERIOD_S
+                if (hints := self._hints.all_own()) is not None:
+                    for link in self._links.values():
+                        link.send_hints(hints)
+            if current >= due_heartbeat:
+                due_heartbeat = current + options.HEARTBEAT_S
+                for link in self._links.values():
+                    link.heartbeat()

@@ -1,0 +1,186 @@
+"""The stream this node opens to one peer, kept open for ever.
+
+The problem: the messages of all groups for one peer go down one ordered stream, a frame per loop turn, and the turn
+that produced them must never wait for the network. The rules: `send` only queues; the queue is bounded in bytes, and
+when it is full the *stream* is dropped, never a message inside it (Raft tolerates a lost connection, and assumes that
+what arrives on one is without holes); a message is queued only while a stream is open, so nothing stale outlives a
+disconnection. Every attempt dials a new channel: gRPC's own reconnection would keep its backoff from us. Rejected: one
+channel shared with the bulk reads of gateways, which would share its flow control and its head of line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from cluster.rpc import options
+from cluster.rpc.calls.methods import link_call
+from cluster.rpc.handshake import WELCOME_KEY
+from cluster.rpc.rpc_pb2 import Hello, LeaderHints
+from cluster.rpc.streams.frames import (
+    FRAME_HELLO,
+    FRAME_HINTS,
+    FRAME_MESSAGES,
+    Encodable,
+    PartQueue,
+    submessage,
+)
+
+log = logging.getLogger("holdfast.rpc")
+
+
+class OutboundLink:
+    """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended."""
+
+    def __init__(
+        self,
+        node: int,
+        hello: Callable[[], Hello],
+        address: Callable[[], str],
+        on_change: Callable[[bool], None],
+        *,
+        backlog_bytes: int = options.BACKLOG_BYTES,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.node = node
+        self._hello = hello
+        self._address = address
+        self._on_change = on_change
+        self._backlog_bytes = backlog_bytes
+        self._jitter = jitter or random.Random()
+        self._queue = PartQueue()
+        self._flying_bytes = 0
+        self._call: Any = None  # accepted and not given up
+        self._over: asyncio.Future[str | None] | None = None  # of the present stream: set when it is to end
+        self._waiter: asyncio.Future[None] | None = None
+        self._quiet = True  # nothing sent since the last heartbeat check
+        self.last_error = "not dialled yet"
+        self.dropped = 0  # messages given up because there was no stream, for status
+
+    @property
+    def open(self) -> bool:
+        return self._call is not None
+
+    @property
+    def backlog(self) -> int:
+        return self._queue.bytes + self._flying_bytes
+
+    def send(self, messages: Sequence[Encodable]) -> None:
+        if self._call is None:
+            self.dropped += len(messages)
+            return
+        self._queue.push(FRAME_MESSAGES, messages)
+        self._check_backlog()
+        self._wake()
+
+    def send_hints(self, hints: LeaderHints) -> None:
+        if self._call is not None:
+            self._queue.push(FRAME_HINTS, (hints,))
+            self._check_backlog()
+            self._wake()
+
+    def heartbeat(self) -> None:
+        """Called each heartbeat period: a stream that was quiet since the last call carries an empty frame."""
+        if self._quiet and self._call is not None and not self._queue and not self._flying_bytes:
+            self._queue.push(FRAME_HINTS, (LeaderHints(),))
+            self._wake()
+        self._quiet = True
+
+    async def run(self) -> None:
+        backoff_s = options.BACKOFF_MIN_S
+        while True:
+            was_open, error = await self._session()
+            if error != self.last_error:
+                log.warning("link to node %d at %s: %s", self.node, self._address(), error)
+            self.last_error = error
+            backoff_s = options.BACKOFF_MIN_S if was_open else min(backoff_s * 2, options.BACKOFF_MAX_S)
+            await asyncio.sleep(backoff_s * self._jitter.uniform(0.5, 1.0))
+
+    async def _session(self) -> tuple[bool, str]:
+        """One connection from dialling to its end: whether the peer accepted it, and why it ended."""
+        channel = grpc.aio.insecure_channel(self._address(), options=options.channel_options())
+        call = link_call(channel)()
+        accepted = False
+        try:
+            async with asyncio.timeout(options.HELLO_TIMEOUT_S):
+                await call.write(submessage(FRAME_HELLO, self._hello()))
+                welcome = await call.initial_metadata()  # comes with the status, and empty, when there is none
+            if not call.done() and any(key == WELCOME_KEY for key, _ in welcome or ()):
+                accepted = True
+                reason = await self._serve(call)
+                if reason is not None:
+                    return accepted, reason
+            await call  # raises the status of a call that ended badly
+            return accepted, "the peer closed the stream (it is stopping)"
+        except grpc.aio.AioRpcError as error:
+            return accepted, _explain(error)
+        except TimeoutError:
+            return accepted, f"no welcome within {options.HELLO_TIMEOUT_S} s: the process hangs, or is something else"
+        except asyncio.InvalidStateError:  # grpc: the Hello met the end of the call
+            return accepted, "the stream ended at once"
+        finally:
+            call.cancel()
+            await channel.close(None)
+
+    async def _serve(self, call: Any) -> str | None:
+        """While the stream stands. Returns why this side gave it up, or None when the call has ended."""
+        over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._call, self._over = call, over
+        self._queue.clear()
+        self._flying_bytes = 0
+        self.last_error = ""
+        call.add_done_callback(lambda _: _resolve(over, None))
+        self._on_change(True)
+        # Apart, since a write to a peer that takes nothing does not return, even when its call was cancelled.
+        pumping = asyncio.get_running_loop().create_task(self._pump(call))
+        try:
+            return await over
+        finally:
+            pumping.cancel()
+            self._call = None
+            self._on_change(False)
+
+    async def _pump(self, call: Any) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                if not self._queue:
+                    self._waiter = loop.create_future()
+                    await self._waiter  # ends in the loop turn after the first push: what was pushed by then goes along
+                    continue
+                frame, _ = self._queue.take(options.FRAME_TARGET_BYTES)
+                self._flying_bytes = len(frame)
+                self._quiet = False
+                await call.write(frame)
+                self._flying_bytes = 0
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the call has ended; its status says why
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            _resolve(self._waiter, None)
+
+    def _check_backlog(self) -> None:
+        if self.backlog > self._backlog_bytes:
+            self._call = None  # nothing more is taken; `_serve` ends the stream, outside of the sender's turn
+            self._queue.clear()
+            self._flying_bytes = 0
+            if self._over is not None:
+                reason = f"dropped: more than {self._backlog_bytes} bytes waited for a peer that takes nothing"
+                _resolve(self._over, reason)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _explain(error: grpc.aio.AioRpcError) -> str:
+    if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+        return f"refused: {error.details()}"
+    return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"

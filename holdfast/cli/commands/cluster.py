@@ -1,0 +1,320 @@
+"""`holdfast cluster`: a cluster on this machine, for trying things out, for tests and for the main job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.local_cluster import ports
+from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan
+from holdfast.cli.shared.command_frame import (
+    Frame,
+    command_frame,
+    run,
+    terminate_like_interrupt,
+)
+from holdfast.cli.shared.errors import EXIT_NOT_FOUND, EXIT_TIMEOUT, CliError
+from holdfast.cli.shared.output import Output, counted
+from holdfast.client.admin import AdminClient
+from holdfast.client.errors import HoldfastError
+
+MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
+WATCH_INTERVAL_S = 1.0  # in the foreground: how soon a node that died is noticed
+ASK_INTERVAL_S = 0.1
+
+DIRECTORY = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("var/cluster"),
+    show_default=True,
+    help="Where the cluster keeps its files.",
+)
+
+
+@click.group()
+def cluster() -> None:
+    """Run a cluster on this machine."""
+
+
+@cluster.command()
+@DIRECTORY
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=None, help="How many nodes (default: 3).")
+@click.option(
+    "--amqp-port", type=click.IntRange(0, 65535), default=None, help="Node 1's AMQP port; node 2 has the next one, ..."
+)
+@click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port for other nodes.")
+@click.option("--name", default="dev", show_default=True, help="The cluster's name.")
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "replicated"]),
+    default=None,
+    help="fsync (default): acknowledged means on a majority's disks; replicated: in their page caches.",
+)
+@click.option("--detach", is_flag=True, help="Return when it is ready (otherwise: run until Ctrl-C).")
+@click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
+@command_frame(servers=False)
+def up(
+    frame: Frame,
+    directory: Path,
+    nodes: int | None,
+    amqp_port: int | None,
+    rpc_port: int,
+    name: str,
+    durability: str | None,
+    detach: bool,
+    wait_s: float,
+) -> None:
+    """Create a cluster, or start one that was stopped."""
+    terminate_like_interrupt()
+    if LocalCluster.exists(directory):
+        local = LocalCluster.load(directory)
+        _refuse_change(local, nodes, amqp_port, durability)
+    else:
+        local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync")
+    start(local, frame.output, wait_s)
+    try:
+        _describe(local, frame.output, detach)
+    finally:
+        if not detach:
+            hold(local, frame.output)
+
+
+def create(
+    directory: Path, nodes: int, amqp_port: int | None, rpc_port: int, name: str, durability: str
+) -> LocalCluster:
+    """Write the files of a new cluster; nothing is started."""
+    amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT, "AMQP")
+    rpc = ports.consecutive(rpc_port, nodes, ports.USUAL_RPC_PORT, "RPC")
+    if set(amqp) & set(rpc):
+        raise CliError("the AMQP and RPC ports overlap", advice="leave a gap of at least --nodes between them")
+    plan = ClusterPlan(
+        name=name,
+        durability=durability,
+        nodes=[
+            NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}")
+            for number, (a, r) in enumerate(zip(amqp, rpc, strict=True), start=1)
+        ],
+    )
+    local = LocalCluster(directory, plan)
+    try:
+        local.write()
+    except OSError as error:
+        raise CliError(f"{directory} cannot be written: {error}") from error
+    return local
+
+
+def start(local: LocalCluster, output: Output, wait_s: float) -> None:
+    """Start what does not run, and wait until every node answers and the cluster has a leader."""
+    deadline = time.monotonic() + wait_s
+    running = local.running()
+    wanted = [node.id for node in local.plan.nodes if node.id not in running]
+    starting = []
+    try:
+        for node_id in wanted:
+            starting.append(local.spawn(node_id))
+        with output.progress(f"starting {len(wanted)} nodes", len(wanted)) as bar:
+            for done, node in enumerate(starting, start=1):
+                node.wait(deadline)
+                bar.update(done)
+        run(_leader_known(local.plan.servers, deadline))
+    except (CliError, HoldfastError, KeyboardInterrupt):
+        # Half a cluster is worse than none: those that we started go again. Their logs stay.
+        for node in starting:
+            local.kill(node.node_id)
+        raise
+
+
+async def _leader_known(servers: list[str], deadline: float) -> None:
+    """Every node answers and names the same leader of the metadata group."""
+    last: Exception | str = "no node answered"
+    while (left_s := deadline - time.monotonic()) > 0:
+        try:
+            statuses = await asyncio.gather(*(_status_of(server, min(5.0, left_s)) for server in servers))
+            leaders = {metadata_leader(status) for status in statuses}
+            if len(leaders) == 1 and None not in leaders:
+                return
+            last = f"the nodes name these leaders: {leaders}"
+        except HoldfastError as error:
+            if not error.retriable:
+                raise
+            last = error
+        await asyncio.sleep(ASK_INTERVAL_S)
+    raise CliError(f"the cluster elected no leader in time ({last})", exit_code=EXIT_TIMEOUT)
+
+
+def metadata_leader(status: dict[str, Any]) -> int | None:
+    """The leader of the metadata group, as the node that gave this status knows it."""
+    leader = (status.get("metadata") or {}).get("leader")
+    return int(leader) if leader is not None else None
+
+
+async def _status_of(server: str, timeout_s: float) -> dict[str, Any]:
+    async with AdminClient([server], timeout_s=timeout_s) as admin:
+        return await admin.cluster_status()
+
+
+def _refuse_change(local: LocalCluster, nodes: int | None, amqp_port: int | None, durability: str | None) -> None:
+    """A cluster that exists is started as it is; asking for another shape is a mistake worth a word."""
+    plan = local.plan
+    port = int(plan.nodes[0].amqp.rpartition(":")[2])
+    asked = [
+        ("--nodes", nodes, len(plan.nodes)),
+        ("--amqp-port", amqp_port or None, port),
+        ("--durability", durability, plan.durability),
+    ]
+    for option, value, existing in asked:
+        if value is not None and value != existing:
+            raise CliError(
+                f"{local.directory} holds a cluster with {option} {existing}, not {value}",
+                advice="use another --dir, or leave the option out",
+            )
+
+
+def _describe(local: LocalCluster, output: Output, detach: bool) -> None:
+    rows = _process_rows(local)
+    output.result({"name": local.plan.name, "dir": str(local.directory), "nodes": rows})
+    output.table(
+        f"cluster {local.plan.name} is ready",
+        ["node>", "AMQP address", "process>", "log"],
+        ([row["node"], row["amqp"], row["pid"], row["log"]] for row in rows),
+    )
+    if detach and not output.as_json:
+        output.say(f"stop it with: holdfast cluster down --dir {local.directory}")
+
+
+def _process_rows(local: LocalCluster) -> list[dict[str, Any]]:
+    running = local.running()
+    return [
+        {
+            "node": node.id,
+            "amqp": node.amqp,
+            "rpc": node.rpc,
+            "pid": running[node.id].pid if node.id in running else None,
+            "log": str(local.log_path(node.id)),
+        }
+        for node in local.plan.nodes
+    ]
+
+
+def hold(local: LocalCluster, output: Output) -> None:
+    """Keep the cluster up until Ctrl-C (or SIGTERM), tell of nodes that die, then stop it."""
+    try:
+        run(_watch(local, output))
+    except KeyboardInterrupt:
+        output.note("interrupted")  # before the watch had begun to listen; the same thing is meant
+    finally:
+        for node_id, outcome in local.stop().items():
+            output.say(f"node {node_id}: {outcome}")
+
+
+async def _watch(local: LocalCluster, output: Output) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+    known = set(local.running())
+    output.say("the cluster stays up until Ctrl-C")
+    while not ended.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), WATCH_INTERVAL_S)
+        now = set(local.running())
+        for node_id in sorted(known - now):
+            output.note(f"node {node_id} has ended; its log: {local.log_path(node_id)}")
+        known = now
+
+
+@cluster.command()
+@DIRECTORY
+@command_frame(servers=False)
+def down(frame: Frame, directory: Path) -> None:
+    """Stop every node; the data stays."""
+    local = LocalCluster.load(directory)
+    outcome = local.stop()
+    frame.output.result({"nodes": [{"node": node_id, "outcome": text} for node_id, text in outcome.items()]})
+    frame.output.table("", ["node>", "outcome"], outcome.items())
+
+
+@cluster.command()
+@DIRECTORY
+@command_frame(servers=False)
+def status(frame: Frame, directory: Path) -> None:
+    """Which nodes run, and what they say. Exit status 1 when one does not answer."""
+    local = LocalCluster.load(directory)
+    rows = _process_rows(local)
+    answers = run(_ask_each(local, {row["node"] for row in rows if row["pid"] is not None}))
+    for row in rows:
+        row["running"] = row["pid"] is not None
+        row["answers"] = isinstance(answers.get(row["node"]), dict)
+    status_map = next((answer for answer in answers.values() if isinstance(answer, dict)), None)
+    frame.output.result({"name": local.plan.name, "dir": str(local.directory), "nodes": rows, "status": status_map})
+    frame.output.table(
+        f"cluster {local.plan.name}",
+        ["node>", "AMQP address", "process>", "state"],
+        ([row["node"], row["amqp"], row["pid"], _state(row, answers)] for row in rows),
+    )
+    if status_map is not None and not frame.output.as_json:
+        frame.output.say(
+            f"leader of the metadata group: node {metadata_leader(status_map) or '(none now)'}; "
+            f"{counted(status_map.get('logs', 0), 'log')} with "
+            f"{counted(status_map.get('partitions', 0), 'partition')}, "
+            f"{status_map.get('partitions_without_leader', 0)} without a leader"
+        )
+    if not all(row["answers"] for row in rows):
+        raise CliError("not every node answers", advice=f"start it: holdfast cluster start-node N --dir {directory}")
+
+
+def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | str]) -> str:
+    if not row["running"]:
+        return "stopped"
+    return "answers" if row["answers"] else f"runs, but: {answers.get(row['node'])}"
+
+
+async def _ask_each(local: LocalCluster, running: set[int]) -> dict[int, dict[str, Any] | str]:
+    """Each running node's own status, or why there is none."""
+
+    async def ask(node: NodePlan) -> tuple[int, dict[str, Any] | str]:
+        try:
+            return node.id, await _status_of(node.amqp, 3.0)
+        except HoldfastError as error:
+            return node.id, str(error)
+
+    return dict(await asyncio.gather(*(ask(node) for node in local.plan.nodes if node.id in running)))
+
+
+@cluster.command("kill-node")
+@click.argument("node_id", metavar="N", type=int)
+@DIRECTORY
+@command_frame(servers=False)
+def kill_node(frame: Frame, node_id: int, directory: Path) -> None:
+    """End node N by kill -9, as a crash would."""
+    local = LocalCluster.load(directory)
+    local.plan.node(node_id)
+    if not local.kill(node_id):
+        raise CliError(f"node {node_id} does not run", exit_code=EXIT_NOT_FOUND)
+    frame.output.result({"node": node_id, "outcome": "killed"})
+    if not frame.output.as_json:
+        again = f"holdfast cluster start-node {node_id} --dir {local.directory}"
+        frame.output.say(f"node {node_id} was killed; start it again with: {again}")
+
+
+@cluster.command("start-node")
+@click.argument("node_id", metavar="N", type=int)
+@DIRECTORY
+@click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
+@command_frame(servers=False)
+def start_node(frame: Frame, node_id: int, directory: Path, wait_s: float) -> None:
+    """Start node N again; returns when it is ready."""
+    local = LocalCluster.load(directory)
+    node = local.plan.node(node_id)
+    local.spawn(node_id).wait(time.monotonic() + wait_s)
+    process = local.process(node_id)
+    frame.output.result({"node": node_id, "amqp": node.amqp, "pid": process.pid if process else None})
+    if not frame.output.as_json:
+        frame.output.say(f"node {node_id} is ready at {node.amqp}")

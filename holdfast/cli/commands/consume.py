@@ -1,0 +1,176 @@
+"""`holdfast consume`: events of a log on standard output, one per line."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.output import counted
+from holdfast.client.consume.start_position import Start
+from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
+from holdfast.client.consumer import ConsumerClient
+from holdfast.client.errors import OwnershipLostError
+from holdfast.client.events import ReceivedEvent
+from holdfast.client.options import ConsumerOptions
+
+
+@click.command()
+@click.argument("log")
+@click.option(
+    "--from",
+    "begin",
+    default="latest",
+    show_default=True,
+    metavar="WHERE",
+    help="earliest, latest, offset:OFFSET (what follows it; needs --partition), or time:WHEN "
+    "(ISO 8601, or milliseconds since 1970).",
+)
+@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
+@click.option("--group", default=None, help="Read as its member, from where it stands; else from --from.")
+@click.option(
+    "--epoch", type=click.IntRange(min=0), default=None, help="With --group and --partition: claim it with this epoch."
+)
+@click.option(
+    "--ownership",
+    default=None,
+    metavar="zk://HOST:PORT,.../PATH",
+    help="With --group: the members share the partitions out among themselves through ZooKeeper.",
+)
+@click.option(
+    "--where", default=None, metavar="CONDITION", help="Only events for which it is true, for example \"price > 100\"."
+)
+@click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
+@click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
+@click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
+@click.option("--show", type=click.Choice(["body", "all"]), default="body", show_default=True, help="What of an event.")
+@click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
+@command_frame()
+def consume(
+    frame: Frame,
+    log: str,
+    begin: str,
+    partitions: tuple[str, ...],
+    group: str | None,
+    epoch: int | None,
+    ownership: str | None,
+    where: str | None,
+    most: int | None,
+    until_end: bool,
+    idle_s: float | None,
+    show: str,
+    redirect: bool,
+) -> None:
+    """Read events of LOG and print them, until Ctrl-C or the end that is asked for. What a member of a group printed is
+    committed."""
+    start = parse_start(begin)
+    if begin.startswith("offset:") and len(partitions) != 1:
+        raise CliError("offsets belong to one partition", advice="give one --partition", exit_code=EXIT_USAGE)
+    if epoch is not None and (group is None or not partitions):
+        raise CliError(
+            "an epoch is a claim on a partition, for a group",
+            advice="give --group and --partition with it",
+            exit_code=EXIT_USAGE,
+        )
+    options = ConsumerOptions(
+        reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=frame.network(follow_redirects=redirect)
+    )
+    shared = None if ownership is None else ZooKeeperOwnership(ownership, login=frame.zookeeper.login())
+    consumer = {
+        "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "ownership": shared,
+        "filter": where, "options": options,
+    }  # fmt: skip
+    started_s = time.monotonic()
+    count = 0
+
+    async def work() -> None:
+        nonlocal count
+        async with ConsumerClient(frame.servers, log, **consumer) as reader:  # type: ignore[arg-type]
+            with frame.output.progress(f"reading {log}", most, in_the_way=sys.stdout.isatty()) as bar:
+                while most is None or count < most:
+                    room = 1000 if most is None else min(1000, most - count)
+                    events = await reader.receive(room, idle_s)
+                    if not events:
+                        return
+                    _print(frame, events, show)
+                    count += len(events)
+                    if group is not None:
+                        with suppress(OwnershipLostError):  # another member prints it again
+                            await reader.commit(events[-1])
+                    bar.update(count, f"{count / (time.monotonic() - started_s):,.0f}/s")
+
+    try:
+        run(work())
+    finally:
+        if sys.stderr.isatty() and sys.stdout is not None:
+            frame.output.note(f"{counted(count, 'event')} in {time.monotonic() - started_s:.1f} s")
+
+
+def parse_start(text: str) -> Start:
+    """`--from` as a place."""
+    kind, _, value = text.partition(":")
+    match kind:
+        case "earliest" if not value:
+            return Start.earliest()
+        case "latest" if not value:
+            return Start.latest()
+        case "offset" if value:
+            return Start.after(value)
+        case "time" if value:
+            return Start.from_time(parse_time_ms(value))
+    raise CliError(
+        f"--from {text!r} is not a place", advice="write earliest, latest, offset:... or time:...", exit_code=EXIT_USAGE
+    )
+
+
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970, or an ISO 8601 time; local time when it has no zone."""
+    if text.isdigit():
+        return int(text)
+    try:
+        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise CliError(
+            f"{text!r} is not a time: {error}", advice="for example 2024-05-01T12:00:00Z", exit_code=EXIT_USAGE
+        ) from error
+
+
+def _print(frame: Frame, events: list[ReceivedEvent], show: str) -> None:
+    if frame.output.as_json:
+        for event in events:
+            frame.output.line(_document(event))
+        sys.stdout.flush()
+        return
+    out = sys.stdout.buffer
+    for event in events:
+        if show == "all":
+            when = datetime.datetime.fromtimestamp(event.timestamp_ms / 1000, datetime.UTC)
+            key = "-" if event.key is None else event.key
+            taken_in = when.isoformat("T", "milliseconds")
+            out.write(f"{event.partition}\t{event.offset}\t{taken_in}\t{key}\t".encode())
+        out.write(event.body)
+        out.write(b"\n")
+    out.flush()
+
+
+def _document(event: ReceivedEvent) -> dict[str, Any]:
+    """An event as JSON: the body as text when it is UTF-8, else as `body_base64`."""
+    document: dict[str, Any] = {
+        "partition": event.partition,
+        "offset": event.offset,
+        "timestamp_ms": event.timestamp_ms,
+        "key": event.key,
+    }
+    body = event.body
+    try:
+        document["body"] = body.decode("utf-8")
+    except UnicodeDecodeError:
+        document["body_base64"] = base64.b64encode(body).decode("ascii")
+    return document

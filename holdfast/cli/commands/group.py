@@ -1,0 +1,118 @@
+"""`holdfast group`: consumer groups, where they stand, and how to set them elsewhere."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.client.admin import AdminClient
+
+T = TypeVar("T")
+
+LIST_COLUMNS = ["group", "members>", "active partitions>", "committed partitions>", "lag>"]
+COLUMNS = ["partition", "active", "member", "epoch>", "committed offset", "lag>", "committed at"]
+
+
+@click.group()
+def group() -> None:
+    """Consumer groups: list, describe, commit, reset, delete."""
+
+
+def _with_admin(frame: Frame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    async def whole() -> T:
+        async with frame.admin() as admin:
+            return await work(admin)
+
+    return run(whole())
+
+
+@group.command("list")
+@click.argument("log")
+@command_frame()
+def list_groups(frame: Frame, log: str) -> None:
+    """The consumer groups of LOG."""
+    groups = _with_admin(frame, lambda admin: admin.list_groups(log))
+    frame.output.result({"log": log, "groups": groups})
+    names = ("group", "members", "active_partitions", "committed_partitions", "lag")
+    frame.output.table("", LIST_COLUMNS, ([_shown(entry.get(name)) for name in names] for entry in groups))
+
+
+@group.command("describe")
+@click.argument("log")
+@click.argument("name", metavar="GROUP")
+@command_frame()
+def describe_group(frame: Frame, log: str, name: str) -> None:
+    """Who reads LOG for GROUP, how far it has come, and how far it is behind."""
+    _show(frame, log, _with_admin(frame, lambda admin: admin.describe_group(log, name)))
+
+
+@group.command("commit")
+@click.argument("log")
+@click.argument("name", metavar="GROUP")
+@click.argument("partition")
+@click.argument("offset")
+@command_frame()
+def commit_group(frame: Frame, log: str, name: str, partition: str, offset: str) -> None:
+    """Let GROUP go on behind the event at OFFSET of PARTITION; only while nobody reads it for the group."""
+    done = _with_admin(frame, lambda admin: admin.commit_group(log, name, partition, offset))
+    frame.output.result({"log": log, **done})
+    if not frame.output.as_json:
+        frame.output.say(f"group {name} goes on in partition {partition} behind {done.get('committed_offset')}")
+
+
+@group.command("reset")
+@click.argument("log")
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--to",
+    required=True,
+    metavar="earliest|latest|none|OFFSET",
+    help="Where to go on; OFFSET: behind that event of --partition; none: forget the position.",
+)
+@click.option("--partition", default=None, help="Only in this partition.")
+@command_frame()
+def reset_group(frame: Frame, log: str, name: str, to: str, partition: str | None) -> None:
+    """Set GROUP elsewhere in LOG; only while nobody reads for it."""
+    if to not in ("earliest", "latest", "none") and partition is None:
+        raise CliError("offsets belong to one partition", advice="give --partition", exit_code=EXIT_USAGE)
+    place = f"@{to}" if to in ("earliest", "latest") else to
+    _show(frame, log, _with_admin(frame, lambda admin: admin.reset_group(log, name, place, partition=partition)))
+
+
+@group.command("delete")
+@click.argument("log")
+@click.argument("name", metavar="GROUP")
+@command_frame()
+def delete_group(frame: Frame, log: str, name: str) -> None:
+    """Forget GROUP of LOG, with its positions and epochs; only while nobody reads for it."""
+    _with_admin(frame, lambda admin: admin.delete_group(log, name))
+    frame.output.result({"log": log, "deleted": name})
+    if not frame.output.as_json:
+        frame.output.say(f"group {name} of {log} is forgotten")
+
+
+def _show(frame: Frame, log: str, described: dict[str, Any]) -> None:
+    frame.output.result({"log": log, **described})
+    frame.output.table("", COLUMNS, map(_row, described["partitions"]))
+    if not frame.output.as_json:
+        frame.output.say(f"lag {_shown(described.get('lag'))}")
+
+
+def _row(entry: dict[str, Any]) -> list[str]:
+    committed_ms = entry.get("committed_ms")
+    when = None if committed_ms is None else datetime.datetime.fromtimestamp(committed_ms / 1000)
+    return [
+        entry["partition"],
+        "yes" if entry["active"] else "no",
+        *(_shown(entry.get(name)) for name in ("member", "epoch", "committed_offset", "lag")),
+        "-" if when is None else when.isoformat(" ", "seconds"),
+    ]
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,228 @@
+"""`holdfast log`: what there is, and changing it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.output import Output, bytes_text, duration_text
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?", re.ASCII)
+_DURATION_MS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.ASCII | re.IGNORECASE)
+_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+FOR_EVER = "forever"
+
+
+class Quantity(click.ParamType):
+    """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or `forever`: no bound."""
+
+    def __init__(self, name: str, pattern: re.Pattern[str], units: dict[str, int], default_unit: str) -> None:
+        self.name = name
+        self._pattern, self._units, self._default = pattern, units, default_unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if isinstance(value, int) or value == FOR_EVER:
+            return value
+        match = self._pattern.fullmatch(str(value).strip())
+        if match is None or int(match[1]) == 0:
+            units = ", ".join(self._units)
+            self.fail(f"{value!r} is not a {self.name}: a number and one of {units}; or {FOR_EVER}", param, ctx)
+        return int(match[1]) * self._units[(match[2] or self._default).lower()]
+
+
+DURATION = Quantity("duration", _DURATION, _DURATION_MS, "ms")
+SIZE = Quantity("size", _SIZE, _SIZE_BYTES, "b")
+
+
+@click.group()
+def log() -> None:
+    """Logs: create, list, describe, alter, delete."""
+
+
+@log.command("create")
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--replicas", type=click.IntRange(min=1), default=None, help="Default: three, or every node if fewer.")
+@click.option("--retention", type=DURATION, default=None, help="Keep events so long, for example 7d.")
+@click.option("--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB.")
+@command_frame()
+def create_log(
+    frame: Frame,
+    name: str,
+    partitions: int,
+    replicas: int | None,
+    retention: int | str | None,
+    retention_bytes: int | str | None,
+) -> None:
+    """Create log NAME."""
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.create_log(
+                name,
+                partitions=partitions,
+                replicas=replicas,
+                retention_ms=_bound(retention),
+                retention_bytes=_bound(retention_bytes),
+            )
+
+    _show_log(frame.output, run(work()))
+
+
+@log.command("list")
+@command_frame()
+def list_logs(frame: Frame) -> None:
+    """All logs."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with frame.admin() as admin:
+            return await admin.list_logs()
+
+    logs = run(work())
+    frame.output.result({"logs": logs})
+    frame.output.table(
+        "",
+        ["log", "partitions>", "replicas>", "keeps", "up to>"],
+        (
+            [
+                entry["name"],
+                entry["partitions"],
+                entry.get("replicas"),
+                duration_text(entry.get("retention_ms")),
+                _size_text(entry.get("retention_bytes")),
+            ]
+            for entry in logs
+        ),
+    )
+
+
+@log.command("describe")
+@click.argument("name")
+@command_frame()
+def describe_log(frame: Frame, name: str) -> None:
+    """Partitions of log NAME: leaders, replicas, how far they reach."""
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            description = await admin.describe_log(name)
+            extents = {info.partition: info for info in await admin.log_info(name)}
+            for entry in description["partitions"]:
+                info = extents.get(str(entry["partition"]))
+                if info is not None:
+                    entry |= {"earliest_offset": info.earliest_offset, "latest_offset": info.latest_offset}
+                    entry |= {key: info.details[key] for key in ("events", "bytes") if key in info.details}
+            return description
+
+    _show_log(frame.output, run(work()))
+
+
+@log.command("alter")
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), default=None, help="More than now, never fewer.")
+@click.option("--retention", type=DURATION, default=None, help="For example 7d, or forever.")
+@click.option("--retention-bytes", type=SIZE, default=None, help="Per partition, for example 10GiB, or forever.")
+@command_frame()
+def alter_log(
+    frame: Frame, name: str, partitions: int | None, retention: int | str | None, retention_bytes: int | str | None
+) -> None:
+    """Change log NAME. More partitions move keys: events of one key are then in two partitions."""
+    changes: dict[str, int | None] = {}
+    if partitions is not None:
+        changes["partitions"] = partitions
+    if retention is not None:
+        changes["retention_ms"] = _bound(retention)
+    if retention_bytes is not None:
+        changes["retention_bytes"] = _bound(retention_bytes)
+    if not changes:
+        raise CliError(
+            "nothing to change was given",
+            advice="give --partitions, --retention or --retention-bytes",
+            exit_code=EXIT_USAGE,
+        )
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.alter_log(name, **changes)
+
+    _show_log(frame.output, run(work()))
+
+
+@log.command("delete")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@command_frame()
+def delete_log(frame: Frame, name: str, yes: bool) -> None:
+    """Delete log NAME with all its events."""
+    if not yes:
+        click.confirm(f"Delete log {name} with all its events?", abort=True, err=True)
+
+    async def work() -> None:
+        async with frame.admin() as admin:
+            await admin.delete_log(name)
+
+    run(work())
+    frame.output.result({"name": name, "deleted": True})
+    if not frame.output.as_json:
+        frame.output.say(f"log {name} is deleted")
+
+
+def progress_text(state: dict[str, Any]) -> str:
+    if "entries" not in state:
+        return ""
+    done = f"{state['entries_fetched']} of {state['entries']} entries, {bytes_text(state['received_bytes'])}"
+    return f"{done}, {state['refused_pieces']} damaged" if state.get("refused_pieces") else done
+
+
+def _behind(entry: dict[str, Any]) -> str:
+    """Replicas of a partition that are not simply following."""
+    odd = [state for state in entry.get("replica_states", ()) if state["state"] != "follows"]
+    return "; ".join(" ".join(filter(None, (f"{one['node']}:", one["state"], progress_text(one)))) for one in odd)
+
+
+def _show_log(output: Output, description: dict[str, Any]) -> None:
+    output.result(description)
+    keeps = duration_text(description.get("retention_ms"))
+    limit = _size_text(description.get("retention_bytes"))
+    partitions = description.get("partitions", [])
+    columns = ["partition", "leader>", "replicas"]
+    optional = [
+        key for key in ("earliest_offset", "latest_offset", "events", "bytes") if any(key in p for p in partitions)
+    ]
+    right = {"events", "bytes"}
+    behind = [_behind(entry) for entry in partitions]
+    output.table(
+        f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition)",
+        columns
+        + [key.replace("_", " ") + (">" if key in right else "") for key in optional]
+        + (["not following"] if any(behind) else []),
+        (
+            [entry["partition"], entry.get("leader"), cell(entry.get("replicas"))]
+            + [bytes_text(entry[key]) if key == "bytes" and key in entry else cell(entry.get(key)) for key in optional]
+            + ([text] if any(behind) else [])
+            for entry, text in zip(partitions, behind, strict=True)
+        ),
+    )
+
+
+def cell(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
+def _size_text(count: int | None) -> str:
+    return "any size" if count is None else bytes_text(count)
+
+
+def _bound(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,251 @@
+"""`holdfast node`: the nodes of a cluster, each by its own word, and emptying one before it is stopped.
+
+Problem: what one node says about the others is hearsay; a rolling upgrade needs to know that *each* is ready and that
+nobody lacks replicas, before it takes the next one away.
+Rule never broken: health is judged from the answers of all nodes, each asked at its own address; a node that does not
+answer is a problem, never left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import click
+
+from holdfast.cli.commands.log import cell, progress_text
+from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
+from holdfast.cli.shared.output import counted
+from holdfast.client.admin import AdminClient
+from holdfast.client.errors import HoldfastError
+
+ASK_AGAIN_S = 0.5
+ANSWER_WITHIN_S = 5.0  # of one node, when all are asked: one that hangs must not hide the others
+
+LISTENER = click.option(
+    "--listener", default="default", show_default=True, help="The listener by whose addresses nodes are reached."
+)
+
+
+@click.group()
+def node() -> None:
+    """Nodes of the cluster."""
+
+
+@node.command("list")
+@command_frame()
+def list_nodes(frame: Frame) -> None:
+    """All nodes, as the node asked sees them."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with frame.admin() as admin:
+            return await admin.list_nodes()
+
+    nodes = run(work())
+    frame.output.result({"nodes": nodes})
+    for entry in nodes:
+        entry.pop("incarnation", None)  # for programs, and in `node describe`
+    columns = list(dict.fromkeys(key for entry in nodes for key in entry))
+    rows = ([cell(entry.get(column)) for column in columns] for entry in nodes)
+    frame.output.table("", [column.replace("_", " ") for column in columns], rows)
+
+
+class Incarnation(click.ParamType):
+    """Sixteen hexadecimal digits, as a node's log tells them."""
+
+    name = "hex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else int(str(value), 16)
+        except ValueError:
+            self.fail(f"{value!r} is not a hexadecimal number", param, ctx)
+
+
+@node.command("describe")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@command_frame()
+def describe_node(frame: Frame, node_id: int) -> None:
+    """Node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.describe_node(node_id)
+
+    found = run(work())
+    frame.output.result(found)
+    replicas = found.pop("catching_up", None)
+    found.pop("node", None)  # in the heading
+    frame.output.table("", ["node", str(node_id)], ([key.replace("_", " "), cell(found[key])] for key in found))
+    if replicas is None:
+        frame.output.say("it does not answer: how its replicas are is not known")
+    elif not replicas:
+        frame.output.say("all its replicas follow their leaders")
+    else:
+        rows = ([row["log"], row["partition"], row["state"], progress_text(row)] for row in replicas)
+        frame.output.table("replicas that are behind", ["log", "partition", "state", "fetched"], rows)
+
+
+@node.command("readmit")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@click.option("--incarnation", type=Incarnation(), default=None, help="Of its new directory; default: refused last.")
+@command_frame()
+def readmit_node(frame: Frame, node_id: int, incarnation: int | None) -> None:
+    """Let node N in again, which has lost its data for good.
+
+    It must run, with an empty data directory. It copies its replicas from the others, and votes when nothing that it
+    forgot matters. If it ever comes back with its old data, it is refused.
+    """
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.readmit_node(node_id, incarnation=incarnation)
+
+    done = run(work())
+    frame.output.result(done)
+    frame.output.say(
+        f"node {node_id} is a member again, with the data of incarnation {done['incarnation']}; "
+        f"watch it catch up: holdfast node describe {node_id}"
+    )
+
+
+@node.command("status")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@LISTENER
+@command_frame()
+def node_status(frame: Frame, node_id: int, listener: str) -> None:
+    """Node N, by its own word."""
+    _show(frame, run(_at_node(frame, node_id, listener, "status")))
+
+
+@node.command("drain")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@LISTENER
+@command_frame()
+def drain(frame: Frame, node_id: int, listener: str) -> None:
+    """Move all leaderships of node N to others, before it is stopped.
+
+    It leads nothing until it is restarted or resumed. Exit status 1 when some are left: no other member has what is
+    committed.
+    """
+    status = run(_at_node(frame, node_id, listener, "drain"))
+    _show(frame, status)
+    if status.get("leads"):
+        raise CliError(
+            f"node {node_id} still leads {counted(status['leads'], 'group')}",
+            advice="bring the other nodes up and in sync (`holdfast node health`), or `holdfast node resume` this one",
+        )
+
+
+@node.command("resume")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@LISTENER
+@command_frame()
+def resume(frame: Frame, node_id: int, listener: str) -> None:
+    """Let a drained node lead again."""
+    _show(frame, run(_at_node(frame, node_id, listener, "resume")))
+
+
+@node.command("health")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=None, help="How many there must be (default: as registered)."
+)
+@click.option("--expect-version", default=None, metavar="V", help="Every node must run this version.")
+@click.option("--wait-s", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Ask again for so long.")
+@LISTENER
+@command_frame()
+def health(frame: Frame, nodes: int | None, expect_version: str | None, wait_s: float, listener: str) -> None:
+    """Whether every node is ready, every partition led, and every replica in sync. Exit status 1 when not."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        statuses, problems = run(_judge(frame, nodes, expect_version, listener))
+        if not problems or time.monotonic() >= deadline:
+            break
+        time.sleep(ASK_AGAIN_S)
+    frame.output.result({"healthy": not problems, "nodes": statuses, "problems": problems})
+    columns = ["node>", "version", "ready", "draining", "leads>", "replicas>"]
+    keys = [column.rstrip(">") for column in columns]
+    frame.output.table("", columns, ([cell(status.get(key)) for key in keys] for status in statuses))
+    if problems:
+        raise CliError(
+            "the cluster is not healthy: " + "; ".join(problems),
+            advice="start or mend what is named; with --wait-s N it is asked again, until all is well",
+        )
+
+
+async def _judge(
+    frame: Frame, nodes: int | None, expect_version: str | None, listener: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    try:
+        async with frame.admin() as admin:
+            registered = await admin.list_nodes()
+    except HoldfastError as error:
+        return [], [f"no node answers: {error}"]
+    problems = []
+    if nodes is not None and len(registered) != nodes:
+        problems.append(f"{len(registered)} node(s) are registered, not {nodes}")
+    answers = await asyncio.gather(*(_ask(entry, listener) for entry in registered))
+    statuses = []
+    for entry, answer in zip(registered, answers, strict=True):
+        if isinstance(answer, str):
+            problems.append(f"node {entry['node']} does not answer: {answer}")
+        else:
+            statuses.append(answer)
+            problems += _problems(answer, expect_version)
+    return statuses, problems
+
+
+def _problems(status: dict[str, Any], expect_version: str | None) -> list[str]:
+    who = f"node {status['node']}"
+    found = [f"{who}: {problem}" for problem in status["problems"]]
+    if expect_version is not None and status["version"] != expect_version:
+        found.append(f"{who} runs version {status['version']}, not {expect_version}")
+    for item in status["behind"]:
+        state = "lacks" if item["up"] else "is away and lacks"
+        found.append(f"node {item['node']} {state} {item['entries']} entries of {item['partition']}")
+    return found
+
+
+async def _ask(entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
+    """The node's own status, or why there is none."""
+    try:
+        async with AdminClient([_address(entry, listener)], timeout_s=ANSWER_WITHIN_S) as admin:
+            return await admin.node_status(int(entry["node"]))
+    except (CliError, HoldfastError) as error:
+        return str(error)
+
+
+async def _at_node(frame: Frame, node_id: int, listener: str, what: str) -> dict[str, Any]:
+    async with frame.admin() as admin:
+        known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
+    if node_id not in known:
+        raise CliError(
+            f"there is no node {node_id}; registered: {', '.join(map(str, sorted(known)))}", exit_code=EXIT_NOT_FOUND
+        )
+    async with frame.admin(_address(known[node_id], listener)) as admin:
+        match what:
+            case "drain":
+                return await admin.drain_node(node_id)
+            case "resume":
+                return await admin.resume_node(node_id)
+            case _:
+                return await admin.node_status(node_id)
+
+
+def _address(entry: dict[str, Any], listener: str) -> str:
+    listeners: dict[str, str] = entry.get("listeners") or {}
+    if listener not in listeners:
+        raise CliError(
+            f"node {entry['node']} has no listener {listener!r}; it has {', '.join(listeners) or 'none'}",
+            advice="name one of them with --listener",
+            exit_code=EXIT_NOT_FOUND,
+        )
+    return listeners[listener]
+
+
+def _show(frame: Frame, status: dict[str, Any]) -> None:
+    frame.output.result(status)
+    rows = ([key.replace("_", " "), cell(value)] for key, value in status.items() if key != "node")
+    frame.output.table("", ["node", str(status["node"])], rows)

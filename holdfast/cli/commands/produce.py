@@ -1,0 +1,193 @@
+"""`holdfast produce`: each line of a file or of standard input becomes an event."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
+from holdfast.cli.shared.output import ProgressBar, counted
+from holdfast.client.errors import HoldfastError
+from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.idempotent.producer_identity import (
+    MAX_GROUP_ID,
+    MAX_OWNER_LEVEL,
+    MAX_SEQUENCE,
+    PartitionPublishingOptions,
+)
+from holdfast.client.producer import ProducerClient
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the events come from and where they go."""
+
+    path: str
+    key_column: KeyColumn | None
+    key: str | None
+    partition: str | None
+    skip_header: bool
+
+
+@click.command()
+@click.argument("log")
+@click.argument("file", default="-")
+@click.option("--key-column", default=None, help="Column of the key: a number from 1, or a name in the first line.")
+@click.option("--delimiter", default=",", show_default=True, help="Between columns.")
+@click.option("--skip-header", is_flag=True, help="The first line is not an event (implied by a named key column).")
+@click.option("--key", default=None, help="The same key for every event.")
+@click.option("--partition", default=None, help="The same partition for every event.")
+@click.option(
+    "--route-by",
+    type=click.Choice(["client", "node"]),
+    default="client",
+    show_default=True,
+    help="Who finds the partition of a key; with node everything goes over one link.",
+)
+@click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
+@click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice; needs --partition.")
+@click.option("--producer-group", type=click.IntRange(0, MAX_GROUP_ID), default=None, help="Publish as this producer.")
+@click.option(
+    "--owner-level",
+    type=click.IntRange(0, MAX_OWNER_LEVEL),
+    default=None,
+    help="Above the producer's present one: take the partition over from who publishes now.",
+)
+@click.option(
+    "--starting-sequence",
+    type=click.IntRange(0, MAX_SEQUENCE),
+    default=None,
+    help="Number of the last event published: go on behind it.",
+)
+@command_frame()
+def produce(
+    frame: Frame,
+    log: str,
+    file: str,
+    key_column: str | None,
+    delimiter: str,
+    skip_header: bool,
+    key: str | None,
+    partition: str | None,
+    route_by: str,
+    redirect: bool,
+    idempotent: bool,
+    producer_group: int | None,
+    owner_level: int | None,
+    starting_sequence: int | None,
+) -> None:
+    """Publish the lines of FILE (default: standard input; .gz is read as such) to LOG.
+
+    Returns when every event is confirmed by a majority of its partition's replicas.
+    """
+    if key is not None and key_column is not None:
+        raise CliError("--key and --key-column exclude each other", exit_code=EXIT_USAGE)
+    column = KeyColumn(key_column, delimiter) if key_column is not None else None
+    own = PartitionPublishingOptions(producer_group, owner_level, starting_sequence)
+    if not idempotent and own != PartitionPublishingOptions():
+        raise CliError(
+            "--producer-group, --owner-level and --starting-sequence are those of an idempotent producer",
+            advice="give --idempotent with them",
+            exit_code=EXIT_USAGE,
+        )
+    if idempotent and (partition is None or key is not None or column is not None):
+        raise CliError(
+            "an idempotent producer publishes to one partition, not by key",
+            advice="give --partition, and no key",
+            exit_code=EXIT_USAGE,
+        )
+    options = ProducerOptions(
+        route_by="node" if route_by == "node" else "client",
+        delivery_timeout_s=frame.timeout_s,
+        network=frame.network(follow_redirects=redirect),
+        idempotent=idempotent,
+        partition_options={partition: own} if idempotent and partition is not None else {},
+    )
+    source = Source(file, column, key, partition, skip_header)
+    started_s = time.monotonic()
+    producer_result = run(_publish(frame, log, source, options))
+    took_s = time.monotonic() - started_s
+    result: dict[str, Any] = {"log": log, **producer_result, "seconds": round(took_s, 3)}
+    result["events_per_second"] = round(result["events"] / took_s) if took_s > 0 else 0
+    frame.output.result(result)
+    if not frame.output.as_json:
+        copies = f", {result['resent']:,} sent again after a failure" if result["resent"] else ""
+        frame.output.say(
+            f"{counted(result['events'], 'event')} confirmed in {took_s:.2f} s "
+            f"({result['events_per_second']:,}/s{copies})"
+        )
+        if idempotent:
+            frame.output.say(_to_go_on(result))
+
+
+def _to_go_on(state: dict[str, Any]) -> str:
+    return (
+        f"to go on later: --producer-group {state['producer_group_id']} --owner-level {state['owner_level']} "
+        f"--starting-sequence {state['last_sequence_number']}"
+    )
+
+
+async def _publish(frame: Frame, log: str, source: Source, options: ProducerOptions) -> dict[str, Any]:
+    async with ProducerClient(frame.servers, log, options) as producer:
+        try:
+            await _publish_lines(frame, log, source, producer)
+        except (HoldfastError, CliError):
+            if producer.stats.accepted and (state := await _state(producer, source.partition)):
+                frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
+            raise
+        stats = producer.stats
+        told = {"events": stats.accepted, "resent": stats.resent + stats.released, "links_opened": stats.attached}
+        return told | await _state(producer, source.partition)
+
+
+async def _state(producer: ProducerClient, partition: str | None) -> dict[str, Any]:
+    """Of an idempotent producer: what it takes to go on. Nothing if it never was open."""
+    if not producer.options.idempotent or partition is None:
+        return {}
+    try:
+        properties = await producer.get_partition_publishing_properties(partition)
+    except HoldfastError:
+        return {}
+    return {
+        "producer_group_id": properties.producer_group_id,
+        "owner_level": properties.owner_level,
+        "last_sequence_number": properties.last_published_sequence_number,
+    }
+
+
+async def _publish_lines(frame: Frame, log: str, source: Source, producer: ProducerClient) -> None:
+    stream = open_input(source.path)
+    column, header_due = source.key_column, source.skip_header
+    if column is not None and column.needs_header:
+        header_due = True
+    name = "standard input" if source.path == "-" else source.path
+    typed = source.path == "-" and stream.isatty()
+    with stream, frame.output.progress(f"publishing to {log}", None, in_the_way=typed) as bar:
+        started_s = time.monotonic()
+        async for batch in lines(stream, name):
+            for line in batch:
+                if header_due:
+                    header_due = False
+                    if column is not None and column.needs_header:
+                        column.read_header(line)
+                    continue
+                try:
+                    key = column.key_of(line) if column is not None else source.key
+                except CliError as error:
+                    await producer.flush()
+                    before = f"{counted(producer.stats.accepted, 'event')} before it stand in the log"
+                    advice = "correct that line or --key-column, and publish again from there"
+                    raise CliError(f"{error}; {before}", advice=advice) from error
+                await producer.send(line, key=key, partition=source.partition)
+            _show(bar, producer.stats.accepted, started_s)
+        await producer.flush()
+
+
+def _show(bar: ProgressBar, count: int, started_s: float) -> None:
+    took_s = time.monotonic() - started_s
+    bar.update(count, f"{count / took_s:,.0f}/s" if took_s > 0 else "")

@@ -1,0 +1,319 @@
+"""A cluster of local node processes: their files, how they are started, and how they are told apart from strangers.
+
+Problem: a command that ends nodes by a number read from a file may end somebody else's process, because numbers are
+used again; and a command that only starts processes leaves its user guessing when they can be used.
+Rule never broken: a process is signalled only when its number *and* its start time are those recorded at its birth,
+through a handle (pidfd) that cannot come to mean another process in between. A node counts as started when it said so
+itself. Rejected: a supervisor daemon, one more thing that can die; searching processes by name, which finds other
+people's.
+
+The directory:  D/cluster.json   what the cluster is (name, nodes, addresses)
+                D/nodeN/node.toml  node.pid  node.log  data/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.shared.errors import CliError
+
+STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
+LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
+
+EXIT_MEANINGS = {
+    2: "its configuration is refused",
+    3: "its data directory is damaged, belongs to another node, or is full",
+    4: "an address it should listen on is in use",
+    5: "it stopped itself to protect its data",
+}
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """One node as `cluster.json` records it."""
+
+    id: int
+    amqp: str
+    rpc: str
+
+
+class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `cluster.json` holds."""
+
+    name: str
+    durability: str
+    nodes: list[NodePlan]
+    version: int = 1
+
+    def node(self, node_id: int) -> NodePlan:
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        known = ", ".join(str(node.id) for node in self.nodes)
+        raise CliError(f"there is no node {node_id} in this cluster (its nodes: {known})")
+
+    @property
+    def servers(self) -> list[str]:
+        return [node.amqp for node in self.nodes]
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    started: str
+
+    @staticmethod
+    def of(pid: int) -> ProcessId | None:
+        """The process as it runs now; None if there is none (one that ended but was not waited for counts as none)."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return _process_id_by_ps(pid) if not Path("/proc/self/stat").exists() else None
+        # The second field, the command, may hold spaces and brackets; what follows its last bracket is regular.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        state, start_ticks = fields[0], fields[19]
+        return None if state in "ZX" else ProcessId(pid, start_ticks)
+
+    @property
+    def alive(self) -> bool:
+        return ProcessId.of(self.pid) == self
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal to this very process; False when it is gone."""
+        try:
+            handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        except ProcessLookupError:
+            return False
+        try:
+            if not self.alive:
+                return False
+            if handle is not None:
+                signal.pidfd_send_signal(handle, number)
+            else:
+                os.kill(self.pid, number)
+            return True
+        except ProcessLookupError:
+            return False
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def wait(self, bound_s: float) -> bool:
+        """Wait until the process is gone; False when it still is there at the bound."""
+        deadline = time.monotonic() + bound_s
+        handle = None
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        try:
+            while self.alive and (left_s := deadline - time.monotonic()) > 0:
+                if handle is not None:
+                    select.select([handle], [], [], left_s)
+                else:
+                    select.select([], [], [], min(0.02, left_s))
+            return not self.alive
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+
+def _process_id_by_ps(pid: int) -> ProcessId | None:
+    found = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.split(None, 1)
+    return ProcessId(pid, found[1].strip()) if len(found) == 2 and found[0][0] not in "ZX" else None
+
+
+class LocalCluster:
+    """The nodes of one directory."""
+
+    def __init__(self, directory: Path, plan: ClusterPlan) -> None:
+        self.directory = directory.resolve()
+        self.plan = plan
+        self._children: dict[int, subprocess.Popen[bytes]] = {}  # ours to wait for, so that none stays a zombie
+
+    # ---------------------------------------------------------------- files
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        return (directory / "cluster.json").is_file()
+
+    @classmethod
+    def load(cls, directory: Path) -> LocalCluster:
+        path = directory / "cluster.json"
+        try:
+            return cls(directory, msgspec.json.decode(path.read_bytes(), type=ClusterPlan))
+        except FileNotFoundError:
+            raise CliError(
+                f"{directory} holds no cluster (there is no {path.name})",
+                advice=f"create one with: holdfast cluster up --dir {directory} --detach",
+            ) from None
+        except (msgspec.DecodeError, OSError) as error:
+            raise CliError(f"{path} cannot be read: {error}") from error
+
+    def write(self) -> None:
+        """Write `cluster.json` and each node's configuration. Whole files, renamed into place."""
+        for node in self.plan.nodes:
+            self.node_directory(node.id).mkdir(parents=True, exist_ok=True)
+            _replace(self.config_path(node.id), self._node_toml(node))
+        _replace(
+            self.directory / "cluster.json",
+            msgspec.json.format(msgspec.json.encode(self.plan), indent=2).decode() + "\n",
+        )
+
+    def _node_toml(self, node: NodePlan) -> str:
+        peers = ",\n".join(f'    {{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.plan.nodes)
+        data = json.dumps(str(self.node_directory(node.id) / "data"))  # a JSON string is a TOML basic string
+        return (
+            f"# Written by `holdfast cluster up`.\n\n"
+            f"[node]\nid = {node.id}\ndata_dir = {data}\n\n"
+            f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n\n"
+            f'[[listener]]\nname = "default"\nbind = "{node.amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
+            f'[storage]\ndurability = "{self.plan.durability}"\n\n'
+            f'[log]\nlevel = "info"\n'
+        )
+
+    def node_directory(self, node_id: int) -> Path:
+        return self.directory / f"node{node_id}"
+
+    def config_path(self, node_id: int) -> Path:
+        return self.node_directory(node_id) / "node.toml"
+
+    def log_path(self, node_id: int) -> Path:
+        return self.node_directory(node_id) / "node.log"
+
+    # ---------------------------------------------------------------- processes
+
+    def process(self, node_id: int) -> ProcessId | None:
+        """The node's process if it runs, and is the one that was started for it."""
+        if (child := self._children.get(node_id)) is not None:
+            child.poll()
+        try:
+            recorded = json.loads((self.node_directory(node_id) / "node.pid").read_text())
+            process = ProcessId(int(recorded["pid"]), str(recorded["started"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CliError(f"{self.node_directory(node_id) / 'node.pid'} cannot be read: {error}") from error
+        return process if process.alive else None
+
+    def running(self) -> dict[int, ProcessId]:
+        found = {node.id: self.process(node.id) for node in self.plan.nodes}
+        return {node_id: process for node_id, process in found.items() if process is not None}
+
+    def spawn(self, node_id: int) -> Starting:
+        """Start a node's process in its own session, so that it outlives us; wait with `Starting.wait`."""
+        if self.process(node_id) is not None:
+            raise CliError(f"node {node_id} is running already")
+        with self.log_path(node_id).open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "node", "--config", str(self.config_path(node_id))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.node_directory(node_id),
+            )
+        self._children[node_id] = child
+        if (process := ProcessId.of(child.pid)) is not None:
+            _replace(
+                self.node_directory(node_id) / "node.pid",
+                json.dumps({"pid": process.pid, "started": process.started}) + "\n",
+            )
+        return Starting(self, node_id, child)
+
+    def kill(self, node_id: int) -> bool:
+        """kill -9: no goodbye to clients, nothing flushed. False when the node was not running."""
+        process = self.process(node_id)
+        if process is None or not process.signal(signal.SIGKILL):
+            return False
+        if not process.wait(STOP_BOUND_S):
+            raise CliError(f"node {node_id} (process {process.pid}) does not die: is its disk hanging?")
+        self._reap(node_id)
+        return True
+
+    def stop(self) -> dict[int, str]:
+        """End every running node: politely, then by force. What became of each, for the report."""
+        running = self.running()
+        outcome = {node.id: "was not running" for node in self.plan.nodes}
+        for process in running.values():
+            process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_BOUND_S
+        for node_id, process in running.items():
+            if process.wait(max(0.0, deadline - time.monotonic())):
+                outcome[node_id] = "stopped"
+            else:
+                process.signal(signal.SIGKILL)
+                process.wait(STOP_BOUND_S)
+                outcome[node_id] = f"killed: it had not stopped within {STOP_BOUND_S:.0f} s"
+            self._reap(node_id)
+        return outcome
+
+    def _reap(self, node_id: int) -> None:
+        if (child := self._children.pop(node_id, None)) is not None:
+            child.wait()
+
+    def log_tail(self, node_id: int) -> str:
+        try:
+            lines = self.log_path(node_id).read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+class Starting:
+    """A node that was started and has not yet said that it is ready."""
+
+    def __init__(self, cluster: LocalCluster, node_id: int, child: subprocess.Popen[bytes]) -> None:
+        self.node_id = node_id
+        self._cluster, self._child = cluster, child
+
+    def wait(self, deadline: float) -> dict[str, object]:
+        """The node's own word that it is ready, or a `CliError` with the reason why it is not."""
+        assert self._child.stdout is not None, "spawn gives every node a pipe"
+        pipe, line = self._child.stdout.fileno(), b""
+        with self._child.stdout:
+            while not line.endswith(b"\n"):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+                    raise CliError(
+                        f"node {self.node_id} did not become ready in time; the end of its log:\n"
+                        f"{self._cluster.log_tail(self.node_id)}",
+                        advice=f"see {self._cluster.log_path(self.node_id)}",
+                    )
+                chunk = os.read(pipe, 4096)
+                if not chunk:
+                    raise self._death()
+                line += chunk
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            raise CliError(f"node {self.node_id} said {line[:200]!r} instead of a readiness line") from None
+
+    def _death(self) -> CliError:
+        status = self._child.wait(STOP_BOUND_S)
+        meaning = EXIT_MEANINGS.get(status, "see its log")
+        if status < 0:
+            meaning = f"ended by {signal.Signals(-status).name}"
+        return CliError(
+            f"node {self.node_id} did not start (exit status {status}: {meaning}); the end of its log:\n"
+            f"{self._cluster.log_tail(self.node_id)}",
+            advice=f"the whole log is {self._cluster.log_path(self.node_id)}",
+        )
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

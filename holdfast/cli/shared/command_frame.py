@@ -1,0 +1,192 @@
+"""The frame of every command: the options they share, and how they fail.
+
+Problem: twenty commands that each invent their options and their error texts are twenty tools.
+Rule never broken: a command either does its work and exits 0, or says on standard error what is wrong and what to do,
+and exits with the status that `errors.py` promises; a traceback is a bug. With --json the error is a JSON object as
+well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import uvloop
+
+from holdfast.cli.shared import errors, settings
+from holdfast.cli.shared.errors import CliError
+from holdfast.cli.shared.output import Output
+from holdfast.client.admin import AdminClient
+from holdfast.client.errors import (
+    AdminError,
+    ConfigurationError,
+    HoldfastError,
+    NotFoundError,
+    TimeoutExpiredError,
+    UnreachableError,
+)
+from holdfast.client.transport.bootstrap import SCHEME, find_servers
+from holdfast.client.transport.network import NetworkOptions
+
+T = TypeVar("T")
+
+# A person waits at the terminal: where nothing answers at all, the address is wrong or the cluster is down, and says so
+# soon. A cluster that is there gets --timeout-s for elections and the like.
+FIRST_CONTACT_S = 3.0
+ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a pause, and servers may be several
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a command gets besides its own arguments."""
+
+    output: Output
+    servers: list[str]
+    timeout_s: float
+    zookeeper: settings.ZooKeeperSection
+
+    def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
+        """How a command reaches the cluster."""
+        return NetworkOptions(follow_redirects=follow_redirects, first_contact_s=FIRST_CONTACT_S)
+
+    def admin(self, server: str | None = None) -> AdminClient:
+        """For administrative requests: to the cluster, or to that node of it."""
+        return AdminClient(server or self.servers, timeout_s=self.timeout_s, options=self.network())
+
+
+def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command `frame: Frame` and the shared options; turn errors into exit statuses."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def wrapped(
+            *args: Any,
+            as_json: bool,
+            progress: bool | None,
+            config: Path | None,
+            server: tuple[str, ...] = (),
+            timeout_s: float | None = None,
+            **options: Any,
+        ) -> None:
+            output = Output(as_json=as_json, progress=progress)
+            try:
+                loaded = settings.load(config)
+                bound_s = timeout_s or loaded.client.timeout_s
+                found = _found(settings.servers_from(server, loaded), bound_s, loaded.zookeeper) if servers else []
+                function(Frame(output, found, bound_s, loaded.zookeeper), *args, **options)
+            except (CliError, HoldfastError) as error:
+                sys.exit(report(error, as_json=as_json))
+            except KeyboardInterrupt:
+                click.echo("interrupted", err=True)
+                sys.exit(errors.EXIT_INTERRUPTED)
+            except BrokenPipeError:
+                # The reader of our output has seen enough (`... | head`). Python would complain again at exit.
+                sys.stdout = None
+                sys.exit(0)
+
+        decorated: Callable[..., None] = wrapped
+        for option in reversed(_shared_options(servers)):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _found(servers: list[str], timeout_s: float, zookeeper: settings.ZooKeeperSection) -> list[str]:
+    """Addresses as they are; `zk://...` is looked up."""
+    url = next((server for server in servers if server.startswith(SCHEME)), None)
+    if url is None:
+        return servers
+    # A URL holds commas, at which lists of servers are cut: put it together again.
+    return run(find_servers(",".join(servers), timeout_s=min(timeout_s, ZOOKEEPER_S), login=zookeeper.login()))
+
+
+def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:
+    options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs."),
+        click.option("--progress/--no-progress", default=None, help="Progress bar (default: on a terminal)."),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            default=None,
+            help="Settings file (default: HOLDFAST_CONFIG, ~/.config/holdfast.toml).",
+        ),
+    ]
+    if servers:
+        options += [
+            click.option(
+                "--server",
+                "-s",
+                multiple=True,
+                metavar="HOST:PORT",
+                help="A node to connect to, or zk://host:port,.../ROOT/CLUSTER; may be repeated "
+                f"(default: HOLDFAST_SERVER, settings, {settings.DEFAULT_SERVER}).",
+            ),
+            click.option(
+                "--timeout-s",
+                type=click.FloatRange(min=0.1),
+                default=None,
+                help=f"Bound of each wait (default: 30; {FIRST_CONTACT_S:g} where no server answers at all).",
+            ),
+        ]
+    return options
+
+
+def report(error: CliError | HoldfastError, *, as_json: bool) -> int:
+    """Say what went wrong; returns the exit status."""
+    status = exit_status(error)
+    if as_json:
+        document = {
+            "error": str(error),
+            "advice": error.advice,
+            "retriable": getattr(error, "retriable", False),
+            "exit_status": status,
+        }
+        click.echo(json.dumps(document, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        if error.advice:
+            click.echo(f"  what to do: {error.advice}", err=True)
+    return status
+
+
+def exit_status(error: CliError | HoldfastError) -> int:
+    match error:
+        case CliError():
+            return error.exit_code
+        case ConfigurationError():
+            return errors.EXIT_USAGE
+        case NotFoundError():
+            return errors.EXIT_NOT_FOUND
+        case AdminError(code="not-found"):
+            return errors.EXIT_NOT_FOUND
+        case UnreachableError():
+            return errors.EXIT_UNREACHABLE
+        case TimeoutExpiredError():
+            return errors.EXIT_TIMEOUT
+        case _:
+            return errors.EXIT_FAILED
+
+
+def terminate_like_interrupt() -> None:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, for commands that own processes: they must not be left behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's asynchronous part; Ctrl-C cancels it, and it cleans up before we exit."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(coroutine)

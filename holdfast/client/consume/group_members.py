@@ -1,0 +1,341 @@
+"""A consumer as a member of a group: partitions come and go, and the group remembers how far it is.
+
+Problem: whether we may read a partition is the cluster's to say, and it may say so in the midst of a batch; our own
+connection may also break while the partition stays ours.
+Rules never broken:
+ - nothing is handed out between the end of a link and the answer to its next attach: what has arrived is dropped;
+ - what was handed out is handed out again only after somebody else may have had the partition. When the node says that
+   nobody had (`holdfast:continued`), we go on behind it;
+ - a commit is made in the name of the claim under which the events came, so that an owner that lost its partition
+   cannot move the group that goes on without it.
+
+A member that lets the nodes choose always has one link more than it has partitions: its attach is held by the node
+until there is a partition for it. Links keep their names, by which the nodes know who comes back.
+
+Rejected: telling the program at once that a partition is gone when a connection breaks. Most often it comes back in a
+moment, and a program that drops and rebuilds its state each time pays for every dead node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.client import wire
+from holdfast.client.admin import request
+from holdfast.client.consume.partition_receiver import PartitionReader, Reading
+from holdfast.client.consume.start_position import Start
+from holdfast.client.errors import (
+    AdminError,
+    ConnectionLostError,
+    HoldfastError,
+    LinkRedirected,
+    LinkRefusedError,
+    OwnershipLostError,
+    ProtocolError,
+    TimeoutExpiredError,
+)
+from holdfast.client.events import DeliveryReader, ReceivedEvent
+from holdfast.client.transport.links import Receiver
+from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.network import Backoff, Network
+
+Callback = Callable[[str], Awaitable[None] | None]
+
+CONTINUE_WITHIN_S = 5.0
+"""A partition whose link broke and did not come back for so long counts as lost: nodes keep it no longer."""
+
+
+def container_id() -> str:
+    return f"holdfast-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+class GroupReader(PartitionReader):
+    """One link of a member, and the partition that it has, if any."""
+
+    for_good = True  # the end of its link may return the epoch to 0
+    owned_bound_s: float | None = None  # how long it asks for a partition that somebody else has; None: as for others
+
+    def __init__(self, members: Members, name: str, wanted: str | None, start: Start) -> None:
+        nowhere = PartitionInfo(wanted or "", None, None, None, True, {})
+        super().__init__(members.consumer, members.network, nowhere, start)
+        self.name = name
+        self.claim = self.epoch = 0
+        self.committed: str | None = None
+        self.owns = False  # a link is open
+        self.closing = False  # the program is being told that the partition is gone
+        self._members, self._wanted, self._fallback = members, wanted, start
+        self._doubt: str | None = None  # the partition whose link broke, until it is known whose it is
+        self._skip: str | None = None  # up to here it was handed out, and nobody else has read since
+
+    @property
+    def has_partition(self) -> bool:
+        return self.owns or self._doubt is not None
+
+    async def _run(self) -> None:
+        backoff, hint = Backoff(), None
+        while True:
+            self._ended.clear()
+            self._closed_by = None
+            try:
+                self._receiver = await self._attached(hint)
+                await self._take_over(self._receiver)
+            except HoldfastError as error:
+                await self._failed(error)
+                return
+            self.links_opened += 1
+            self.grant()
+            await self._ended.wait()
+            self._receiver, hint = None, self._closed_by
+            if await self._lost(hint):
+                return
+            if self.taken is not None:
+                backoff.reset()
+            await backoff.wait()
+
+    async def _failed(self, error: HoldfastError) -> None:
+        """There is no link, and none will come."""
+        self._consumer.fail(error)
+
+    def _said(self) -> dict[str, Any]:
+        """What the node is told of us at the attach."""
+        return self._members.properties()
+
+    # ---------------------------------------------------------------- getting a partition
+
+    async def _attached(self, hint: HoldfastError | None) -> Receiver:
+        """However long it takes, if the nodes are to choose."""
+        attaching = asyncio.ensure_future(self._attach(hint))
+        try:
+            if self._doubt is not None:
+                done, _ = await asyncio.wait({attaching}, timeout=CONTINUE_WITHIN_S)
+                if not done:
+                    await self._give_up_doubt()
+            return await attaching
+        finally:
+            attaching.cancel()
+
+    async def _attach(self, hint: HoldfastError | None) -> Receiver:
+        timeout_s = self._consumer.options.reconnect_timeout_s
+        while True:
+            try:
+                return await self._network.attach_receiver(
+                    self._consumer.log,
+                    self._wanted,
+                    None if self._fallback.is_latest else self._fallback,
+                    self,
+                    deadline_s=asyncio.get_running_loop().time() + timeout_s,
+                    hint=hint,
+                    name=self.name,
+                    properties=self._said(),
+                    attach_bound_s=timeout_s,
+                    for_good=self.for_good,
+                    where=self._consumer.where,
+                    owned_bound_s=self.owned_bound_s,
+                )
+            except TimeoutExpiredError:
+                if self._wanted is not None:
+                    raise
+                hint = None  # every partition has its member: wait on
+
+    async def _take_over(self, receiver: Receiver) -> None:
+        told = receiver.properties
+        partition, claim = told.get(wire.LINK_PARTITION), told.get(wire.LINK_CLAIM)
+        if partition is None or claim is None:
+            await receiver.close()
+            raise ProtocolError(f"{receiver.what}: the node does not know consumer groups")
+        continued = self._doubt == str(partition) and told.get(wire.LINK_CONTINUED) is True
+        if not continued:
+            await self._give_up_doubt()
+            position = told.get(wire.LINK_POSITION)
+            self.partition, self.taken, self.paused = str(partition), None, False
+            self.committed = None if position is None else str(position)
+            self._begin = self._fallback if position is None else Start.after(str(position))
+            self._read = DeliveryReader(self.partition)
+        self.epoch = int(told.get(wire.LINK_EPOCH) or 0)
+        self.claim, self._doubt, self._skip, self._buffered = int(claim), None, self.taken, 0
+        self.owns = True
+        if not continued:
+            await self._members.assigned(self)
+
+    def on_transfers(self, payloads: list[bytes]) -> None:
+        if self._skip is None:
+            super().on_transfers(payloads)
+            return
+        offsets = [event.offset for event in map(self._read.read, payloads)]
+        fresh = next((place for place, offset in enumerate(offsets) if offset > self._skip), None)
+        if fresh is None:
+            self.grant()
+            return
+        self._skip = None
+        super().on_transfers(payloads[fresh:])
+
+    # ---------------------------------------------------------------- losing it
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """At once, not when our task has its turn: nothing of it is handed out any more."""
+        self._consumer.drop(self)
+        super().on_closed(error)
+
+    async def _lost(self, why: HoldfastError | None) -> bool:
+        """True: this link is not needed any more."""
+        self.owns = False
+        self._consumer.drop(self)
+        self._buffered = 0
+        in_peace = isinstance(why, LinkRefusedError) and not why.condition
+        if isinstance(why, OwnershipLostError) or in_peace:
+            self._doubt = self.partition
+            await self._give_up_doubt()
+            if isinstance(why, OwnershipLostError) and self._wanted is not None:
+                self._consumer.fail(why)
+                return True
+            return self._members.retires(self)
+        if why is not None and not why.retriable and not isinstance(why, ConnectionLostError | LinkRedirected):
+            self._consumer.fail(why)
+            return True
+        self._doubt = self.partition
+        return False
+
+    async def _give_up_doubt(self) -> None:
+        partition, self._doubt = self._doubt, None
+        if partition is not None:
+            await self._members.revoked(self, partition)
+            self.taken = self.committed = None
+
+
+class Members:
+    """The links of one consumer in its group."""
+
+    def __init__(
+        self,
+        consumer: Reading,
+        network: Network,
+        group: str,
+        epoch: int | None,
+        partitions: Sequence[str] | None,
+        start: Start | Mapping[str, Start],
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+    ) -> None:
+        self.consumer, self.network = consumer, network
+        self.readers: list[PartitionReader] = []
+        self._group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._leaving = False
+        self._names = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """What was received may not be handed out before `prove` has asked whose it is."""
+        return False
+
+    async def prove(self) -> None:
+        """See `in_doubt`."""
+
+    def progressed(self) -> None:
+        """The program came for more, or has committed something."""
+
+    @property
+    def owning(self) -> list[GroupReader]:
+        return [reader for reader in self._own if reader.has_partition]
+
+    @property
+    def _own(self) -> list[GroupReader]:
+        return [reader for reader in self.readers if isinstance(reader, GroupReader)]
+
+    def properties(self) -> dict[str, Any]:
+        said: dict[str, Any] = {wire.LINK_CONSUMER_GROUP: self._group, wire.LINK_RESUME: True}
+        if self._epoch is not None:
+            said[wire.LINK_EPOCH] = self._epoch
+        return said
+
+    def begin(self) -> None:
+        for partition in [None] if self._partitions is None else self._partitions:
+            self._add(partition)
+
+    def _add(self, partition: str | None) -> None:
+        self._names += 1
+        start = self._start if isinstance(self._start, Start) else self._start.get(partition or "", Start.latest())
+        reader = GroupReader(self, f"{self._group}/{partition or self._names}", partition, start)
+        self.readers.append(reader)
+        reader.begin()
+
+    async def assigned(self, reader: GroupReader) -> None:
+        if self._partitions is None and not any(not one.has_partition for one in self._own):
+            self._add(None)
+        await tell(self._on_assigned, reader.partition)
+
+    async def revoked(self, reader: GroupReader, partition: str) -> None:
+        """While the callback runs the partition can still be committed, unless its next owner was faster."""
+        if not self._leaving:
+            reader.closing = True
+            try:
+                await tell(self._on_revoked, partition)
+            finally:
+                reader.closing = False
+
+    def retires(self, reader: GroupReader) -> bool:
+        """A link that lost its partition is not needed while another one waits."""
+        if self._partitions is None and any(one is not reader and not one.has_partition for one in self._own):
+            self.readers.remove(reader)
+            return True
+        return False
+
+    async def leave(self) -> None:
+        """The program is told of each partition, and may commit, while its claims still stand."""
+        if self._leaving:
+            return
+        self._leaving = True
+        for reader in self.owning:
+            await tell(self._on_revoked, reader.partition)
+
+    # ---------------------------------------------------------------- positions
+
+    async def commit(self, event: ReceivedEvent | None) -> dict[str, str]:
+        if event is None:
+            wanted = [(reader, reader.taken) for reader in self._committable if reader.taken is not None]
+        else:
+            reader = next((one for one in self._committable if one.partition == event.partition), None)
+            if reader is None:
+                raise OwnershipLostError(f"partition {event.partition!r} is not read by this consumer (any more)")
+            wanted = [(reader, event.offset)]
+        due = [(reader, offset) for reader, offset in wanted if reader.committed is None or offset > reader.committed]
+        outcomes = await asyncio.gather(
+            *(self._commit(reader, offset) for reader, offset in due), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return {reader.partition: reader.committed for reader, _ in wanted if reader.committed is not None}
+
+    @property
+    def _committable(self) -> list[GroupReader]:
+        return [reader for reader in self._own if reader.has_partition or reader.closing]
+
+    async def _commit(self, reader: GroupReader, offset: str) -> None:
+        claim, partition = reader.claim, reader.partition
+        given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
+        timeout_s = self.consumer.options.reconnect_timeout_s
+        try:
+            await request(
+                self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s
+            )
+        except AdminError as error:
+            if error.code == "not-owner":
+                raise OwnershipLostError(f"partition {partition!r} of {self.consumer.log!r}: {error}") from error
+            raise
+        if reader.claim == claim and reader.partition == partition:
+            reader.committed = offset
+            self.progressed()
+
+
+async def tell(callback: Callback | None, partition: str) -> None:
+    if callback is not None:
+        done = callback(partition)
+        if inspect.isawaitable(done):
+            await done

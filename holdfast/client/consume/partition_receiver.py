@@ -1,0 +1,212 @@
+"""One partition as a consumer reads it: the link it comes over, the credit for it, and how far we are.
+
+Rules never broken: a new link starts behind the last offset that arrived; credit and what is buffered stay together
+within the bound; while it is paused nothing is handed out, and nothing more is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from typing import Protocol
+
+from holdfast.client import wire
+from holdfast.client.consume.start_position import Start
+from holdfast.client.errors import HoldfastError
+from holdfast.client.events import DeliveryReader, ReceivedEvent
+from holdfast.client.options import ConsumerOptions
+from holdfast.client.transport.links import Receiver
+from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.network import Backoff, Network
+
+# Credit before the size of messages is known: what arrives unasked-for is at most so many.
+FIRST_CREDIT = 64
+_COUNTED = re.compile("[0-9a-f]{16}")
+
+
+class Reading(Protocol):
+    """The consumer, as its readers see it."""
+
+    log: str
+    where: str | None  # which events
+    options: ConsumerOptions
+    in_hands: PartitionReader | None  # whose events the program works on
+
+    def deliver(self, reader: PartitionReader, events: list[ReceivedEvent]) -> None: ...
+    def drop(self, reader: PartitionReader) -> None: ...
+    def reader_finished(self) -> None: ...
+    def fail(self, error: HoldfastError) -> None: ...
+
+
+class PartitionReader:
+    """One partition: the link it comes over, the credit for it, and how far we are."""
+
+    def __init__(self, consumer: Reading, network: Network, info: PartitionInfo, start: Start) -> None:
+        self.partition = info.partition
+        self.finished = False
+        self.taken: str | None = None  # offset of the last event handed to the program
+        self.links_opened = 0
+        self.paused = False
+        self.held: deque[list[ReceivedEvent]] = deque()  # arrived, while paused
+        self._consumer, self._network = consumer, network
+        self._options = consumer.options
+        # "From now on" is pinned to where the log ends now, so that what comes before our link does is not missed.
+        self._next = start
+        if start.is_latest and info.latest_offset is not None:
+            self._next = Start.after(info.latest_offset)
+        elif start.is_latest:
+            self._next = Start.earliest()
+        self._begin = self._next
+        self._end = info.latest_offset if self._options.until_end else None
+        self.finished = self._options.until_end and not self._is_due(info)
+        self._receiver: Receiver | None = None
+        self._buffered = 0
+        self._window = min(FIRST_CREDIT, self._options.prefetch)
+        self._largest = 1.0  # bytes per message, decaying slowly: what the next credit may stand for
+        # Where events are left out, the last one may not come: the node is asked to say when it has no more.
+        self._asks_for_end = self._end is not None and consumer.where is not None
+        self._asked = 0  # credit that it has not used yet
+        self._read = DeliveryReader(info.partition)
+        self._ended = asyncio.Event()
+        self._closed_by: HoldfastError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if not self.finished:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"reader {self.partition}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._receiver is not None:
+            await self._receiver.close()
+            self._receiver = None
+
+    async def _run(self) -> None:
+        backoff, hint = Backoff(), None
+        loop = asyncio.get_running_loop()
+        while not self.finished:
+            self._ended.clear()
+            self._closed_by = None
+            before = self._next
+            try:
+                self._receiver = await self._network.attach_receiver(
+                    self._consumer.log,
+                    self.partition,
+                    self._next,
+                    self,
+                    deadline_s=loop.time() + self._options.reconnect_timeout_s,
+                    hint=hint,
+                    where=self._consumer.where,
+                )
+            except HoldfastError as error:
+                self._consumer.fail(error)
+                return
+            self.links_opened += 1
+            self._asked = 0
+            self.grant()
+            await self._ended.wait()
+            receiver, self._receiver, hint = self._receiver, None, self._closed_by
+            if self.finished:
+                await receiver.close()
+                return
+            if hint is not None and not hint.retriable:
+                self._consumer.fail(hint)
+                return
+            if before != self._next:
+                backoff.reset()
+            await backoff.wait()
+
+    # ---------------------------------------------------------------- from the link
+
+    def on_transfers(self, payloads: list[bytes]) -> None:
+        if self.finished:
+            return
+        self._asked -= min(self._asked, len(payloads))
+        try:
+            events = [self._read.read(payload) for payload in payloads]
+        except HoldfastError as error:
+            self._consumer.fail(error)
+            return
+        self._largest = max(max(map(len, payloads)), self._largest * 0.9)
+        if self._end is not None and events[-1].offset >= self._end:
+            events = [event for event in events if event.offset <= self._end]
+            self.finished = True
+            self._ended.set()
+        if events:
+            self._next = Start.after(events[-1].offset)
+            self._buffered += len(events)
+            self._consumer.deliver(self, events)
+        else:
+            self._consumer.reader_finished()
+        self.grant()
+
+    def on_closed(self, error: HoldfastError) -> None:
+        self._closed_by = error
+        self._ended.set()
+
+    # ---------------------------------------------------------------- credit
+
+    def take(self, events: list[ReceivedEvent]) -> None:
+        """The program has taken these: there is room for others."""
+        self._buffered -= len(events)
+        self.taken = events[-1].offset
+        self.grant()
+
+    def grant(self) -> None:
+        """Keep credit and buffer together within the window; in steps of half of it, not one by one."""
+        receiver = self._receiver
+        if receiver is None or self.finished or self.paused:
+            return
+        if self._largest > 1:
+            self._window = max(1, min(self._options.prefetch, int(self._options.prefetch_bytes / self._largest)))
+        room = self._window - self._buffered - receiver.credit
+        if room < max(1, self._window // 2):
+            return
+        if not self._asks_for_end:
+            receiver.grant(room)
+        elif not receiver.draining:
+            self._asked = room
+            receiver.drain(room, self._drained)
+
+    def _drained(self) -> None:
+        """All that was there is here, or all that was asked for."""
+        if self._asked and not self.finished:
+            self.finished = True
+            self._ended.set()
+            self._consumer.reader_finished()
+        else:
+            self.grant()
+
+    def lag(self, info: PartitionInfo) -> int | None:
+        """Events behind the last one handed out, by what is known of the partition now."""
+        if not info.available:
+            return None
+        if info.latest_offset is None:
+            return 0
+        stored = distance(info.earliest_offset, info.latest_offset)
+        if self.taken is None and self._begin.offset == wire.OFFSET_EARLIEST:
+            return None if stored is None else stored + 1
+        behind = distance(self._begin.offset if self.taken is None else self.taken, info.latest_offset)
+        if behind is None or stored is None:
+            return None
+        return max(0, min(behind, stored + 1))  # retention may have taken what was next
+
+    def _is_due(self, info: PartitionInfo) -> bool:
+        """Whether an event between our start and the end is there."""
+        if info.latest_offset is None:
+            return False
+        start, latest_ms = self._next, info.latest_timestamp_ms
+        if start.timestamp_ms is not None and latest_ms is not None and latest_ms <= start.timestamp_ms:
+            return False
+        return start.offset is None or start.offset == wire.OFFSET_EARLIEST or start.offset < info.latest_offset
+
+
+def distance(earlier: str | None, later: str | None) -> int | None:
+    """Events from one offset to another. Offsets are opaque to a client; only those that look like a Holdfast node's,
+    which counts events in them, are read. Of others nothing is known."""
+    if earlier is None or later is None or not (_COUNTED.fullmatch(earlier) and _COUNTED.fullmatch(later)):
+        return None
+    return int(later, 16) - int(earlier, 16)

@@ -1,0 +1,98 @@
+"""A batch: events for one place, gathered until there is no more room, published together.
+
+The problem: who gathers events must learn at once when one more does not fit, and an idempotent producer must not give
+its numbers to something that changes afterwards. The rules never broken: what was added fits; nothing is added while
+the batch is being published, or after it was.
+
+Events are encoded when they are added, and numbered when they are sent: batches may be sent in another order than they
+were filled in. So each event counts with the largest number there is.
+"""
+
+from __future__ import annotations
+
+from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
+from holdfast.client.events import Event, encode_content, encode_event
+from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES
+
+MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
+# Of an idempotent batch. A node remembers the last 4,096 events of a producer: so much may be in doubt when a batch has
+# failed and is sent once more.
+MAX_BATCH_EVENTS = 4096
+
+
+class EventBatch:
+    """Made by `ProducerClient.create_batch`."""
+
+    def __init__(self, partition: str | None, key: str | None, *, max_bytes: int, numbered: bool) -> None:
+        self.partition, self.key = partition, key
+        self.max_bytes = max_bytes
+        self.numbered = numbered  # made by an idempotent producer
+        self.size_bytes = 0
+        self.starting_published_sequence_number: int | None = None
+        self.contents: list[bytes] = []
+        self._publishing = self._published = False
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def __repr__(self) -> str:
+        where = f"partition {self.partition!r}" if self.partition is not None else f"key {self.key!r}"
+        return f"EventBatch({where}, {len(self)} events, {self.size_bytes} of {self.max_bytes} bytes)"
+
+    @property
+    def is_locked(self) -> bool:
+        """It is being published, or was published by an idempotent producer."""
+        return self._publishing or self._published
+
+    @property
+    def is_published(self) -> bool:
+        return self._published
+
+    def try_add(self, event: Event | bytes | str) -> bool:
+        """Add an event if there is room for it. An event that no batch has room for raises `EventTooLargeError`."""
+        if self.is_locked:
+            raise InvalidOperationError(f"the batch {'was' if self._published else 'is being'} published: it is locked")
+        content = self._content(event)
+        size = NUMBERING_BYTES + len(content) if self.numbered else len(content)
+        if size > self.max_bytes:
+            raise EventTooLargeError(f"an event of {size} bytes is larger than a batch of {self.max_bytes}")
+        if self.size_bytes + size > self.max_bytes or (self.numbered and len(self) >= MAX_BATCH_EVENTS):
+            return False
+        self.contents.append(content)
+        self.size_bytes += size
+        return True
+
+    def _content(self, event: Event | bytes | str) -> bytes:
+        if isinstance(event, bytes):  # the usual case, for which no Event is made
+            return encode_content(event) if self.key is None else encode_event(event, self.key)
+        event = event if isinstance(event, Event) else Event(event)
+        if event.key is not None and (self.numbered or self.key not in (None, event.key)):
+            raise ConfigurationError(f"an event with the key {event.key!r} does not belong into {self!r}")
+        key = self.key if event.key is None else event.key
+        return encode_event(event.body, key, event.properties)
+
+    def add(self, event: Event | bytes | str) -> None:
+        """Add an event or raise `BatchFullError`."""
+        if not self.try_add(event):
+            raise BatchFullError(
+                f"no room: {len(self)} events with {self.size_bytes} of {self.max_bytes} bytes are in the batch"
+            )
+
+    # ---------------------------------------------------------------- from the producer
+
+    def lock(self) -> None:
+        """Publishing begins."""
+        if self.is_locked:
+            how = "was published before" if self._published else "is being published"
+            raise InvalidOperationError(f"the batch {how}: it cannot be published anew")
+        self._publishing = True
+
+    def published(self, starting_number: int | None) -> None:
+        """It stands in the log."""
+        self._publishing = False
+        self._published = self.numbered
+        self.starting_published_sequence_number = starting_number
+
+    def unlock(self) -> None:
+        """It is not known to stand there: to publish it is a new request."""
+        self._publishing = False

@@ -1,0 +1,87 @@
+"""Several events that are published together without being an `EventBatch`.
+
+Rule never broken: an event that has its number, or is about to get one, is not published by somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from holdfast.client.errors import ConfigurationError, HoldfastError, InvalidOperationError
+from holdfast.client.events import Event, encode_content
+from holdfast.client.produce.idempotent.producer_identity import following
+
+
+def claim(events: Sequence[Event]) -> None:
+    """They are published from now on; raises if one of them cannot be, and claims none then."""
+    for event in events:
+        if event.key is not None:
+            raise ConfigurationError(
+                f"an idempotent producer publishes to partitions, not by key ({event.key!r})",
+                advice="choose the partition yourself, and leave the key out",
+            )
+        if event.published_sequence_number is not None:
+            raise InvalidOperationError(f"an event was published before, with number {event.published_sequence_number}")
+        if event.being_published:
+            raise InvalidOperationError("an event is being published already")
+    if len(set(map(id, events))) < len(events):
+        raise InvalidOperationError("an event stands in the list twice")
+    for event in events:
+        event.being_published = True
+
+
+class EventList:
+    """Events given to an idempotent producer as a list."""
+
+    def __init__(self, events: Iterable[Event | bytes | str]) -> None:
+        self._events = [event if isinstance(event, Event) else Event(event) for event in events]
+        self.starting_published_sequence_number: int | None = None
+        self.contents: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def lock(self) -> None:
+        claim(self._events)
+        self.contents = [encode_content(event.body, event.properties) for event in self._events]
+
+    def published(self, starting_number: int | None) -> None:
+        self.starting_published_sequence_number = starting_number
+        for place, event in enumerate(self._events):
+            event.being_published = False
+            if starting_number is not None:
+                event.published_sequence_number = following(starting_number, place)
+
+    def unlock(self) -> None:
+        for event in self._events:
+            event.being_published = False
+
+
+class Together:
+    """Waits for several deliveries of a producer that is not idempotent."""
+
+    def __init__(self) -> None:
+        self._settled = self._failed = 0
+        self._wanted = 0
+        self._first: HoldfastError | None = None
+        self._all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(self, error: HoldfastError | None) -> None:
+        """The callback of each of them."""
+        self._settled += 1
+        if error is not None:
+            self._failed += 1
+            self._first = self._first or error
+        if self._settled == self._wanted and not self._all.done():
+            self._all.set_result(None)
+
+    async def wait(self, count: int) -> None:
+        """Until `count` are settled; raises the first failure."""
+        self._wanted = count
+        if self._settled < count:
+            await self._all
+        if self._first is not None:
+            if self._failed > 1:
+                self._first.add_note(f"{self._failed} of the {count} events failed; this is the first failure")
+            raise self._first

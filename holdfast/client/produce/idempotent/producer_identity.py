@@ -1,0 +1,147 @@
+"""Who an idempotent producer is in a partition, and the numbers of its events.
+
+The problem: an event that was sent again must be recognisable, also by a leader that never saw it, also when it comes
+from a program that was started anew. The rule never broken: the numbers of one producer group and owner level in a
+partition run without a gap, from 0 to 2^31 - 1 and then again from 0, and a number never means two events.
+
+The words are those of the Event Hubs proposal. On the wire: `producer-id` (group), `producer-epoch` (owner level),
+`producer-sequence-number`. "Starting number" is the number of the last event published, its successor is the first one
+sent: so saved properties are the options to go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from holdfast.amqp.encoding.codec import (
+    encode_value,
+    int32,
+    short,
+    symbol,
+)
+from holdfast.client import wire
+from holdfast.client.errors import ConfigurationError, UnsupportedError
+
+SEQUENCES = 1 << 31
+MAX_SEQUENCE = SEQUENCES - 1
+MAX_GROUP_ID = (1 << 63) - 1
+MAX_OWNER_LEVEL = (1 << 15) - 1
+
+_i32 = Struct(">i")
+_i64 = Struct(">q")
+_i16 = Struct(">h")
+
+
+@dataclass(frozen=True)
+class PartitionPublishingOptions:
+    """What to override of a partition's state when an idempotent producer opens it. None: as the partition says."""
+
+    producer_group_id: int | None = None
+    owner_level: int | None = None
+    starting_sequence_number: int | None = None  # of the last event published: the next one is numbered after it
+
+    def check(self, partition: str) -> None:
+        for name, highest in (
+            ("producer_group_id", MAX_GROUP_ID),
+            ("owner_level", MAX_OWNER_LEVEL),
+            ("starting_sequence_number", MAX_SEQUENCE),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
+                raise ConfigurationError(f"partition {partition}: {name} is from 0 to {highest}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class PartitionPublishingProperties:
+    """The state of publishing to a partition, as it was when it was asked for. Save it to be able to go on after a
+    crash: `to_options()` of it continues the numbers."""
+
+    is_idempotent_publishing_enabled: bool
+    producer_group_id: int | None = None
+    owner_level: int | None = None
+    last_published_sequence_number: int | None = None
+
+    def to_options(self) -> PartitionPublishingOptions:
+        return PartitionPublishingOptions(
+            self.producer_group_id, self.owner_level, self.last_published_sequence_number
+        )
+
+
+def following(number: int, steps: int = 1) -> int:
+    """The number `steps` after this one."""
+    return (number + steps) % SEQUENCES
+
+
+class ProducerIdentity:
+    """Group, level and last published number in one partition: what the options say until the node has answered, then
+    what the node said, then what was published."""
+
+    def __init__(self, options: PartitionPublishingOptions) -> None:
+        self.group_id = options.producer_group_id
+        self.owner_level = options.owner_level
+        self.last = options.starting_sequence_number
+        self.known = False  # the node has answered once
+        self._prefix = b""
+
+    def link_properties(self) -> Mapping[str, Any]:
+        """For the attach. Null: to be filled in by the node."""
+        level, last = self.owner_level, self.last
+        return {
+            wire.PRODUCER_ID: self.group_id,
+            wire.PRODUCER_EPOCH: None if level is None else short(level),
+            wire.PRODUCER_SEQUENCE: None if last is None else int32(last),
+        }
+
+    def adopt(self, properties: Mapping[str, Any], what: str) -> None:
+        """Take over what the node answered."""
+        names = (wire.PRODUCER_ID, wire.PRODUCER_EPOCH, wire.PRODUCER_SEQUENCE)
+        values = [properties.get(name) for name in names]
+        if any(not isinstance(value, int) or isinstance(value, bool) for value in values):
+            raise UnsupportedError(
+                f"{what}: the node does not say who an idempotent producer is there (it answers {values})",
+                advice="connect to a node that supports idempotent publishing, or publish without it",
+            )
+        group_id, level, last = (int(value) for value in values)  # type: ignore[arg-type]
+        if not (0 <= group_id <= MAX_GROUP_ID and 0 <= level <= MAX_OWNER_LEVEL and -1 <= last <= MAX_SEQUENCE):
+            raise UnsupportedError(f"{what}: the node answers nonsense about the producer: {values}")
+        self.group_id, self.owner_level = group_id, level
+        self.last = None if last == -1 else last  # -1: nothing was published, 0 comes first
+        self.known = True
+        self._prefix = numbering(group_id, level)
+
+    @property
+    def next(self) -> int:
+        """The number of the event that is sent next."""
+        return 0 if self.last is None else following(self.last)
+
+    def went_on_to(self, number: int) -> None:
+        """Everything before this number is published."""
+        if number != self.next:
+            self.last = following(number, -1)
+
+    def payload(self, number: int, content: bytes) -> bytes:
+        """An event as it travels, with its number."""
+        return self._prefix + _i32.pack(number) + content
+
+    def properties(self) -> PartitionPublishingProperties:
+        return PartitionPublishingProperties(True, self.group_id, self.owner_level, self.last)
+
+
+def numbering(group_id: int, owner_level: int) -> bytes:
+    """Message annotations of a numbered event but for the four bytes of the number, which come last. The widest form of
+    each value, so that all are of one size."""
+    pairs = (
+        encode_value(symbol(wire.PRODUCER_ID)) + b"\x81" + _i64.pack(group_id)
+        + encode_value(symbol(wire.PRODUCER_EPOCH)) + b"\x61" + _i16.pack(owner_level)
+        + encode_value(symbol(wire.PRODUCER_SEQUENCE)) + b"\x71"
+    )  # fmt: skip
+    return b"\x00\x53\x72\xc1" + bytes((len(pairs) + _i32.size + 1, 6)) + pairs
+
+
+NUMBERING_BYTES = len(numbering(MAX_GROUP_ID, MAX_OWNER_LEVEL)) + len(_i32.pack(MAX_SEQUENCE))
+"""What numbers add to an event: with the largest of all, so that a batch that had room is never too large when sent."""

@@ -1,0 +1,390 @@
+"""One connection to one node: a socket, the AMQP engine, and the links over it.
+
+Problem: the engine knows no sockets, and its users no engine; between them bytes must move in few, large pieces, and
+every wait must end.
+Rules never broken:
+ - a link's owner hears `on_closed` exactly once, with a typed error, unless it closed the link itself;
+ - nothing waits without a bound: opening, attaching and closing have one, and a silent peer ends the connection
+   (`idle_timeout_s`), which ends its links;
+ - bytes are bounded: while the socket takes no more, senders find no credit (`Sender.credit` is 0).
+Rejected: asyncio streams (a task switch per read), and awaiting credit or settlements: owners are called back, in
+batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from holdfast.amqp.encoding.codec import Described, symbol, ulong
+from holdfast.amqp.engine.engine import Engine
+from holdfast.amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Credit,
+    Drained,
+    LinkDetached,
+    LinkOpened,
+    Settlements,
+    Transfers,
+)
+from holdfast.amqp.links.link import SETTLED, Link
+from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.amqp.links.terminus import Source
+from holdfast.client import wire
+from holdfast.client.consume.start_position import Start
+from holdfast.client.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    HoldfastError,
+    LinkRefusedError,
+    ProtocolError,
+    TimeoutExpiredError,
+    UnreachableError,
+    link_error,
+)
+from holdfast.client.transport.address import Address
+from holdfast.client.transport.links import (
+    ClientLink,
+    Receiver,
+    ReceiverOwner,
+    Sender,
+    SenderOwner,
+)
+
+CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
+OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
+MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
+
+
+class Connection(asyncio.Protocol):
+    """Made by `Connection.open`."""
+
+    def __init__(self, address: Address, engine: Engine) -> None:
+        self.address = address
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._links: dict[Link, ClientLink] = {}
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._error: HoldfastError | None = None
+        self._writable = True
+        self._flush_scheduled = False
+        self._tick: asyncio.TimerHandle | None = None
+
+    # ---------------------------------------------------------------- life
+
+    @staticmethod
+    async def open(
+        address: Address,
+        *,
+        container_id: str = "",
+        desired_capabilities: Sequence[str] = (),
+        idle_timeout_s: float = 10.0,
+        bound_s: float = 5.0,
+    ) -> Connection:
+        """Connect and open, or raise `UnreachableError` / `ProtocolError` within `bound_s`."""
+        engine = Engine(
+            "client",
+            container_id=container_id or f"holdfast-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+            hostname=address.hostname or address.host,
+            max_frame_size=MAX_FRAME_BYTES,
+            idle_timeout_s=idle_timeout_s,
+            desired_capabilities=tuple(desired_capabilities),
+        )
+        connection = Connection(address, engine)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(bound_s):
+                await loop.create_connection(lambda: connection, address.host, address.port)
+                await connection._opened
+        except TimeoutError:
+            connection._abort()
+            raise UnreachableError(f"{address} did not answer within {bound_s:g} s") from None
+        except OSError as error:
+            raise UnreachableError(f"{address} cannot be reached: {error.strerror or error}") from error
+        except BaseException:
+            connection._abort()
+            raise
+        return connection
+
+    @property
+    def is_closed(self) -> bool:
+        return self._error is not None or self._closed.done()
+
+    async def close(self) -> None:
+        """Say goodbye and shut the socket, with a bound. Idempotent; never raises."""
+        if self._transport is None or self._closed.done():
+            return
+        for client_link in list(self._links.values()):
+            client_link.ended(ConnectionLostError(f"the connection to {self.address} was closed here"))
+        self._links.clear()
+        self._engine.close()
+        self._flush()
+        done, _ = await asyncio.wait({self._closed}, timeout=CLOSE_BOUND_S)
+        if not done:
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        if self._tick is not None:
+            self._tick.cancel()
+
+    # ---------------------------------------------------------------- links
+
+    async def attach_sender(
+        self,
+        address: str,
+        partition: str | None,
+        owner: SenderOwner,
+        *,
+        bound_s: float,
+        identity: Mapping[str, Any] | None = None,
+    ) -> Sender:
+        """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
+        idempotent producer says that it is, as link properties."""
+        self._check_open()
+        properties = _partition_property(partition)
+        desired: tuple[str, ...] = ()
+        if identity is not None:
+            properties, desired = {**properties, **identity, wire.IMPLIED_NUMBERS: True}, (wire.IDEMPOTENT_CAPABILITY,)
+        source = Source(outcomes=wire.OUTCOMES)
+        link = self._engine.open_sender(
+            address, source=source, properties=properties, desired_capabilities=desired
+        )
+        sender = Sender(self, link, owner, _name(address, partition))
+        await self._attached(sender, bound_s)
+        return sender
+
+    async def attach_receiver(
+        self,
+        address: str,
+        partition: str | None,
+        start: Start | None,
+        owner: ReceiverOwner,
+        *,
+        bound_s: float,
+        dynamic: bool = False,
+        name: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        for_good: bool = True,
+        where: str | None = None,
+    ) -> Receiver:
+        """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
+        a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL."""
+        self._check_open()
+        wanted = start.to_filter() if start is not None else {}
+        if where is not None:
+            wanted[wire.SQL_FILTER_NAME] = Described(ulong(wire.SQL_FILTER_CODE), where)
+        source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
+        said = {**_partition_property(partition), **(properties or {})}
+        link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
+        receiver = Receiver(self, link, owner, _name(address, partition))
+        receiver.for_good = for_good
+        try:
+            await self._attached(receiver, bound_s)
+        except LinkRefusedError as error:
+            if where is None or error.condition != wire.INVALID_FIELD:
+                raise
+            raise ConfigurationError(
+                f"the filter {where!r} is refused: {error}", advice="correct it; the language is in docs/protocol.md"
+            ) from error
+        granted = {str(name) for name in getattr(link.remote_source, "filter", None) or {}}
+        if set(wanted) - granted:
+            receiver.abandon()
+            raise ProtocolError(
+                f"{receiver.what}: the node does not know the filter {', '.join(sorted(set(wanted) - granted))}",
+                advice="connect to a Holdfast node, or to another that offers AMQP_EVENT_STREAMS_V1_0",
+            )
+        return receiver
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise self._error or ConnectionLostError(f"the connection to {self.address} is closed")
+
+    async def _attached(self, client_link: ClientLink, bound_s: float) -> None:
+        self._links[client_link.link] = client_link
+        self._flush()
+        try:
+            async with asyncio.timeout(bound_s):
+                await client_link.opened
+        except TimeoutError:
+            client_link.abandon()
+            raise TimeoutExpiredError(f"{client_link.what}: no answer to the attach within {bound_s:g} s") from None
+        except BaseException:
+            client_link.abandon()
+            raise
+
+    def forget(self, link: Link) -> None:
+        self._links.pop(link, None)
+
+    # ---------------------------------------------------------------- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._engine.open()
+        self._tick_now()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._engine.receive(data)
+        self._handle_events()
+        self._flush()
+
+    def eof_received(self) -> bool:
+        if not self._opened.done() and not self._engine.closed:
+            # A proxy without a node behind it, a node that is being killed: no word against what was said until then.
+            self._error = self._error or self._gone_before_open()
+        self._engine.receive_eof()
+        self._handle_events()
+        self._flush()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = f": {error}" if error is not None else ""
+        if not self._engine.closed:
+            self._engine.receive_eof()
+        self._error = self._error or ConnectionLostError(f"the connection to {self.address} broke{reason}")
+        self._handle_events()
+        self._end_links(self._error)
+        if self._tick is not None:
+            self._tick.cancel()
+        if not self._opened.done():
+            self._opened.set_exception(self._gone_before_open())
+        if not self._closed.done():
+            self._closed.set_result(None)
+        self._engine.free()
+
+    def _gone_before_open(self) -> UnreachableError:
+        return UnreachableError(f"{self.address} closed the connection while it was opened")
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+
+    # ---------------------------------------------------------------- events
+
+    def _handle_events(self) -> None:
+        for event in self._engine.events():
+            match event:
+                case Transfers():
+                    if (found := self._links.get(event.link)) is not None:
+                        found.owner.on_transfers(event.payloads)
+                    if event.deliveries:
+                        event.link.settle(event.deliveries)
+                case Settlements():
+                    if (found := self._links.get(event.link)) is not None:
+                        found.owner.on_outcomes(event.outcomes)
+                case Credit():
+                    self._on_credit(event.link)
+                case LinkOpened():
+                    if (found := self._links.get(event.link)) is not None and not found.opened.done():
+                        found.opened.set_result(None)
+                case LinkDetached():
+                    self._on_detached(event)
+                case Drained():
+                    if isinstance(found := self._links.get(event.link), Receiver):
+                        found.drained()
+                case ConnectionOpened():
+                    if not self._opened.done():
+                        self._opened.set_result(None)
+                case ConnectionClosed():
+                    self._on_closed(event)
+
+    def _on_credit(self, link: SenderLink) -> None:
+        if (found := self._links.get(link)) is not None and found.opened.done():
+            found.owner.on_credit()
+        if link.drain:
+            link.drained()
+
+    def _on_detached(self, event: LinkDetached) -> None:
+        found = self._links.pop(event.link, None)
+        if found is None:
+            return
+        error = event.error
+        if error is None:
+            found.ended(link_error(None, "the node ended the link", None, found.what))
+        else:
+            found.ended(link_error(error.condition, error.description, dict(error.info), found.what))
+
+    def _on_closed(self, event: ConnectionClosed) -> None:
+        error = event.error
+        if self._error is None:
+            self._error = (
+                self._closing_error(error.condition, str(error))
+                if error is not None
+                else (ConnectionLostError(f"{self.address} closed the connection"))
+            )
+        if not self._opened.done():
+            self._opened.set_exception(self._error)
+        self._end_links(self._error)
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _closing_error(self, condition: str, text: str) -> HoldfastError:
+        if condition in ("amqp:connection:framing-error", "amqp:decode-error") and not self._opened.done():
+            return ProtocolError(f"{self.address} does not speak AMQP 1.0 to us: {text}")
+        if condition in ("amqp:unauthorized-access", "amqp:not-allowed"):
+            return LinkRefusedError(f"{self.address} refuses the connection: {text}", condition=condition)
+        return ConnectionLostError(f"{self.address} ended the connection: {text}")
+
+    def _end_links(self, error: HoldfastError) -> None:
+        links, self._links = list(self._links.values()), {}
+        for client_link in links:
+            client_link.ended(error)
+
+    # ---------------------------------------------------------------- output
+
+    @property
+    def congested(self) -> bool:
+        """The socket is behind: sending more would only fill memory."""
+        return not self._writable or self._engine.pending_output > OUTPUT_LIMIT_BYTES
+
+    def flush_soon(self) -> None:
+        """Write once in this loop turn, after everything else that happens in it."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        transport, engine = self._transport, self._engine
+        if transport is None or transport.is_closing():
+            return
+        was_congested = self.congested
+        while self._writable and (data := engine.data_to_send()):
+            transport.write(data)
+        if was_congested and not self.congested:
+            self._wake_senders()
+        if engine.output_done:
+            transport.close()
+
+    def _wake_senders(self) -> None:
+        for client_link in list(self._links.values()):
+            if isinstance(client_link, Sender) and client_link.opened.done():
+                client_link.owner.on_credit()
+
+    def _tick_now(self) -> None:
+        deadline_s = self._engine.tick(self._loop.time())
+        self._handle_events()
+        self._flush()
+        if deadline_s is not None and not self.is_closed:
+            self._tick = self._loop.call_at(deadline_s, self._tick_now)
+
+
+def _partition_property(partition: str | None) -> dict[str, Any]:
+    return {} if partition is None else {wire.LINK_PARTITION: symbol(partition)}
+
+
+def _name(address: str, partition: str | None) -> str:
+    return address if partition is None else f"{address}, partition {partition}"

@@ -1,0 +1,144 @@
+"""The two kinds of link as the client uses them, and who is called back by them.
+
+Rule never broken: an owner hears `on_closed` exactly once, unless it closed the link itself; after that, nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from holdfast.amqp.links.delivery_states import DeliveryState
+from holdfast.amqp.links.link import Link
+from holdfast.amqp.links.receiver_link import ReceiverLink
+from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.client.errors import HoldfastError
+
+
+class LinkHost(Protocol):
+    """What a link needs of its connection."""
+
+    @property
+    def congested(self) -> bool: ...
+    def forget(self, link: Link) -> None: ...
+    def flush_soon(self) -> None: ...
+
+
+class SenderOwner(Protocol):
+    """Who sends over a link."""
+
+    def on_credit(self) -> None:
+        """There is credit, or room in the socket again."""
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        """What became of sends, by the numbers that `send_many` gave."""
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """The link is gone, with all its unanswered sends."""
+
+
+class ReceiverOwner(Protocol):
+    """Who receives over a link."""
+
+    def on_transfers(self, payloads: list[bytes]) -> None:
+        """Messages, in order."""
+
+    def on_closed(self, error: HoldfastError) -> None:
+        """The link is gone."""
+
+
+class ClientLink:
+    """What senders and receivers share."""
+
+    def __init__(self, connection: LinkHost, link: Any, owner: Any, what: str) -> None:
+        self._connection, self.link, self.owner, self.what = connection, link, owner, what
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.for_good = True  # closing it says that nobody comes back; False: a group's epoch outlives it
+
+    @property
+    def address(self) -> str | None:
+        """The address that the node gave: its own choice for a dynamic source."""
+        return self.link.remote_address
+
+    async def close(self) -> None:
+        """Detach; the owner hears nothing more."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        self._connection.forget(self.link)
+        if self.for_good:
+            self.link.close()
+        else:
+            self.link.detach()
+        self._connection.flush_soon()
+
+    def ended(self, error: HoldfastError) -> None:
+        """The node or the connection ended the link."""
+        if self.opened.done():
+            self.owner.on_closed(error)
+        else:
+            self.opened.set_exception(error)
+
+
+class Sender(ClientLink):
+    """A link that sends."""
+
+    link: SenderLink
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What the node said in its answer to the attach."""
+        return self.link.remote_properties
+
+    @property
+    def credit(self) -> int:
+        """How many events may be sent now."""
+        return self.link.credit if self.link.is_open and not self._connection.congested else 0
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes that the node takes in one message; 0: it names no limit."""
+        return self.link.remote_max_message_size
+
+    def send_many(self, payloads: Sequence[bytes]) -> range:
+        """Queue messages, at most `credit`; their outcomes come by number."""
+        numbers = self.link.send_many(payloads)
+        self._connection.flush_soon()
+        return numbers
+
+
+class Receiver(ClientLink):
+    """A link that receives."""
+
+    link: ReceiverLink
+    _done: Callable[[], None] | None = None
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What the node said in its answer to the attach."""
+        return self.link.remote_properties
+
+    @property
+    def credit(self) -> int:
+        """Messages that the node may still send."""
+        return self.link.credit
+
+    def grant(self, credit: int) -> None:
+        self.link.grant(credit)
+        self._connection.flush_soon()
+
+    def drain(self, credit: int, done: Callable[[], None]) -> None:
+        """Grant so much, for what is there now: `done` is called when the node has used it up, or has no more."""
+        self._done = done
+        self.link.drain(credit)
+        self._connection.flush_soon()
+
+    @property
+    def draining(self) -> bool:
+        return self._done is not None
+
+    def drained(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()

@@ -1,0 +1,112 @@
+"""What a log's `$info` address says: its partitions and how far they reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.amqp.errors import MalformedMessage
+from holdfast.amqp.messages.message import Value, decode_message
+from holdfast.client import wire
+from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.network import Backoff, Network
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """One partition. `details` holds what else the node tells (leader, replicas, ...)."""
+
+    partition: str
+    earliest_offset: str | None  # None: nothing is stored
+    latest_offset: str | None
+    latest_timestamp_ms: int | None  # None: nothing is stored, or the node does not say
+    available: bool  # False: its leader could not be asked, so the offsets are unknown
+    details: Mapping[str, Any]
+
+
+class OneMessage:
+    """A link's owner that waits for a single message."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def on_transfers(self, payloads: list[bytes]) -> None:
+        if not self._future.done():
+            self._future.set_result(payloads[0])
+
+    def on_closed(self, error: HoldfastError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # known, even if who asked has failed before it waits
+
+    async def wait(self, bound_s: float, what: str) -> bytes:
+        try:
+            async with asyncio.timeout(bound_s):
+                return await self._future
+        except TimeoutError:
+            raise TimeoutExpiredError(f"{what}: no answer within {bound_s:g} s") from None
+
+
+async def read_complete_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
+    """The same, again until every partition could be asked for its offsets."""
+    loop = asyncio.get_running_loop()
+    deadline_s, backoff = loop.time() + timeout_s, Backoff()
+    while True:
+        infos = await read_info(network, log, timeout_s=deadline_s - loop.time())
+        missing = [info.partition for info in infos if not info.available]
+        if not missing:
+            return infos
+        await backoff.wait()
+        if loop.time() >= deadline_s:
+            raise TimeoutExpiredError(
+                f"log {log!r}: no leader answers for partition {', '.join(missing)}",
+                advice="check that a majority of each partition's replicas is up, then try again",
+            )
+
+
+async def read_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
+    """Ask any node; raises `NotFoundError` when there is no such log."""
+
+    async def question(connection: Connection, bound_s: float) -> bytes:
+        answer = OneMessage()
+        receiver = await connection.attach_receiver(log + wire.INFO_SUFFIX, None, None, answer, bound_s=bound_s)
+        try:
+            receiver.grant(1)
+            return await answer.wait(bound_s, f"information about log {log!r}")
+        finally:
+            await receiver.close()
+
+    payload = await network.ask(question, f"information about log {log!r}", timeout_s=timeout_s)
+    try:
+        body = decode_message(payload).body
+        return _parse(body.value if isinstance(body, Value) else None)
+    except (MalformedMessage, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"the node's information about log {log!r} cannot be read: {error!r}") from error
+
+
+def _parse(body: Any) -> list[PartitionInfo]:
+    known = {
+        wire.INFO_PARTITION,
+        wire.INFO_EARLIEST,
+        wire.INFO_LATEST,
+        wire.INFO_LATEST_TIMESTAMP,
+        wire.INFO_AVAILABLE,
+    }
+    found = []
+    for entry in body[wire.INFO_PARTITIONS]:
+        entry = {str(name): value for name, value in entry.items()}
+        earliest, latest = entry.get(wire.INFO_EARLIEST), entry.get(wire.INFO_LATEST)
+        found.append(
+            PartitionInfo(
+                partition=str(entry[wire.INFO_PARTITION]),
+                earliest_offset=None if earliest is None else str(earliest),
+                latest_offset=None if latest is None else str(latest),
+                latest_timestamp_ms=None if (at_ms := entry.get(wire.INFO_LATEST_TIMESTAMP)) is None else int(at_ms),
+                available=bool(entry.get(wire.INFO_AVAILABLE, True)),
+                details={name: value for name, value in entry.items() if name not in known},
+            )
+        )
+    return found

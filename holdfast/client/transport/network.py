@@ -1,0 +1,285 @@
+"""From "a link to this address" to an open link, whatever nodes are up and whoever leads.
+
+Problem: the servers that a program was given are only where it begins; partitions live where their leaders are,
+leaders move, and nodes die in the middle of it.
+Rules never broken: every attempt has a bound, and the whole has a deadline; a redirect is followed at most `MAX_HOPS`
+times in a row; what a redirect taught is remembered (a place per link's address and partition) and forgotten as soon
+as that place fails, so that a stale hint costs one attempt.
+Rejected: a background task that keeps a map of leaders fresh. The nodes know; asking them when it matters is never
+stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast.client import wire
+from holdfast.client.consume.start_position import Start
+from holdfast.client.errors import (
+    ClosedError,
+    ConfigurationError,
+    HoldfastError,
+    LinkRedirected,
+    NotFoundError,
+    PartitionOwnedError,
+    ProtocolError,
+    TimeoutExpiredError,
+    UnreachableError,
+)
+from holdfast.client.transport.address import Address
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.links import (
+    Receiver,
+    ReceiverOwner,
+    Sender,
+    SenderOwner,
+)
+
+T = TypeVar("T")
+
+MAX_HOPS = 5  # a cluster has one leader per partition: more hops are a loop, or an election that deserves a pause
+CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word is given up after it
+ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
+NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
+SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
+MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
+MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
+BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
+BACKOFF_MOST_S = 0.5
+
+
+class Backoff:
+    """Growing pauses with jitter, so that many clients do not come back in step."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def reset(self) -> None:
+        self._next_s = 0.0
+
+    async def wait(self, most_s: float = BACKOFF_MOST_S) -> None:
+        """No pause at first, then from 20 ms doubling to half a second."""
+        if self._next_s > 0:
+            await asyncio.sleep(min(most_s, self._next_s * random.uniform(0.75, 1.25)))
+        self._next_s = min(BACKOFF_MOST_S, max(BACKOFF_FIRST_S, self._next_s * 2))
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How to reach the cluster."""
+
+    follow_redirects: bool = True  # False: ask for none, the entry node serves every partition as a gateway
+    idle_timeout_s: float = 10.0  # a node silent for so long counts as gone (nodes send heartbeats when idle)
+    container_id: str = ""  # how the node's log names this client; made up when empty
+    # Give up after so long when every server was tried and none was ever reached: probably the address is wrong, or
+    # the cluster is not up. None: as patient as with a cluster that was there before.
+    first_contact_s: float | None = None
+
+
+class Network:
+    """The connections of one client, by address, and the ways to its links."""
+
+    def __init__(self, servers: str | Sequence[str], options: NetworkOptions | None = None) -> None:
+        given = [servers] if isinstance(servers, str) else list(servers)
+        self._configured = [Address.parse(part) for text in given for part in text.replace(",", " ").split()]
+        if not self._configured:
+            raise ConfigurationError("no server was given", advice="give at least one host:port")
+        self.options = options or NetworkOptions()
+        self._learned: list[Address] = []
+        self._places: dict[str, Address] = {}
+        self._suspect_until: dict[Address, float] = {}
+        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._met = False  # a server has been reached once
+        self._untried = set(self._configured)
+        self._closed = False
+
+    # ---------------------------------------------------------------- links
+
+    async def attach_sender(
+        self,
+        address: str,
+        partition: str | None,
+        owner: SenderOwner,
+        *,
+        deadline_s: float,
+        hint: HoldfastError | None = None,
+        identity: Mapping[str, Any] | None = None,
+    ) -> Sender:
+        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`:
+        see `Connection.attach_sender`."""
+
+        async def attach(connection: Connection, bound_s: float) -> Sender:
+            return await connection.attach_sender(address, partition, owner, bound_s=bound_s, identity=identity)
+
+        return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
+
+    async def attach_receiver(
+        self,
+        address: str,
+        partition: str | None,
+        start: Start | None,
+        owner: ReceiverOwner,
+        *,
+        deadline_s: float,
+        hint: HoldfastError | None = None,
+        name: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        attach_bound_s: float = ATTACH_BOUND_S,
+        for_good: bool = True,
+        where: str | None = None,
+        owned_bound_s: float | None = None,
+    ) -> Receiver:
+        """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
+        `properties`, `for_good`: of a member of a group. `owned_bound_s`: give up when somebody else
+        had the partition for so long."""
+
+        async def attach(connection: Connection, bound_s: float) -> Receiver:
+            return await connection.attach_receiver(
+                address, partition, start, owner,
+                bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
+            )  # fmt: skip
+
+        what = f"{address}/{partition or '*'}"
+        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
+
+    async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
+        """Put a question to any server; again to another one while it fails in a way that may pass."""
+        return await self._reach(question, what, asyncio.get_running_loop().time() + timeout_s, None)
+
+    async def _reach(
+        self,
+        attempt: Callable[[Connection, float], Awaitable[T]],
+        what: str,
+        deadline_s: float,
+        hint: HoldfastError | None,
+        attach_bound_s: float = ATTACH_BOUND_S,
+        owned_bound_s: float | None = None,
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        started_s, backoff, hops = loop.time(), Backoff(), 0
+        if hint is not None:
+            self._places.pop(what, None)  # the link that was there failed
+        target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
+        last: HoldfastError | None = hint
+        owned_since_s = started_s
+        owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
+        while (left_s := deadline_s - loop.time()) > 0:
+            address = target or self._entry()
+            try:
+                async with asyncio.timeout(left_s):
+                    connection = await self.connection(address)
+                    return await attempt(connection, min(left_s, attach_bound_s))
+            except LinkRedirected as redirect:
+                last, hops = redirect, hops + 1
+                target = self._redirect_target(redirect, what)
+                if hops <= MAX_HOPS:
+                    continue
+                hops, target = 0, None
+                self._places.pop(what, None)
+            except HoldfastError as error:
+                young = loop.time() - started_s < NOT_FOUND_GRACE_S
+                if not error.retriable and not (isinstance(error, NotFoundError) and young):
+                    raise
+                last, target = error, None
+                if isinstance(error, PartitionOwnedError):
+                    owned_since_s = owned_since_s if owned is not None else loop.time()
+                    owned = error
+                    if owned_bound_s is not None and loop.time() - owned_since_s > owned_bound_s:
+                        break
+                self._places.pop(what, None)
+                if not isinstance(error, NotFoundError):
+                    self._suspect(address)
+                if self._hopeless(loop.time() - started_s):
+                    break
+            except TimeoutError:
+                self._places.pop(what, None)
+                break
+            await backoff.wait(max(0.0, deadline_s - loop.time()))
+        raise owned or self._too_late(what, last)
+
+    def _hopeless(self, tried_s: float) -> bool:
+        bound_s = self.options.first_contact_s
+        return bound_s is not None and tried_s >= bound_s and not self._met and not self._untried
+
+    @staticmethod
+    def _too_late(what: str, last: HoldfastError | None) -> HoldfastError:
+        if isinstance(last, UnreachableError):
+            return last
+        reason = f"; last: {last}" if last is not None else ""
+        return TimeoutExpiredError(f"{what} could not be reached in time{reason}")
+
+    # ---------------------------------------------------------------- addresses
+
+    def _redirect_target(self, redirect: LinkRedirected, what: str) -> Address:
+        if not self.options.follow_redirects:
+            raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
+        target = Address(redirect.host, redirect.port, redirect.hostname)
+        if target not in self._learned and target not in self._configured:
+            self._learned = [*self._learned, target][-MAX_LEARNED:]
+        if len(self._places) >= MAX_PLACES:
+            self._places.pop(next(iter(self._places)))
+        self._places[what] = target
+        return target
+
+    def _suspect(self, address: Address) -> None:
+        self._suspect_until[address] = asyncio.get_running_loop().time() + SUSPECT_S
+
+    def _entry(self) -> Address:
+        """The first server that has not just failed: configured ones in their order, then those learned."""
+        now_s = asyncio.get_running_loop().time()
+        known = [*self._configured, *self._learned]
+        for address in known:
+            if self._suspect_until.get(address, 0.0) <= now_s:
+                return address
+        return min(known, key=lambda address: self._suspect_until[address])
+
+    # ---------------------------------------------------------------- connections
+
+    async def connection(self, address: Address) -> Connection:
+        """The open connection to an address; concurrent callers share one attempt."""
+        if self._closed:
+            raise ClosedError("the client was closed")
+        task = self._opening.get(address)
+        if task is not None and task.done() and (task.cancelled() or task.exception() or task.result().is_closed):
+            task = None
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(address), name=f"connect {address}")
+            task.add_done_callback(_heard)
+            self._opening[address] = task
+        # Shielded: one impatient caller must not break the attempt that others wait for.
+        return await asyncio.shield(task)
+
+    async def _open(self, address: Address) -> Connection:
+        capabilities = (wire.EVENT_STREAMS_CAPABILITY, wire.LINK_REDIRECT_CAPABILITY)
+        try:
+            connection = await Connection.open(
+                address,
+                container_id=self.options.container_id,
+                desired_capabilities=capabilities if self.options.follow_redirects else (),
+                idle_timeout_s=self.options.idle_timeout_s,
+                bound_s=CONNECT_BOUND_S,
+            )
+        finally:
+            self._untried.discard(address)
+        self._met = True
+        return connection
+
+    async def close(self) -> None:
+        """Close every connection; bounded, never raises for a peer's misbehaviour. Idempotent."""
+        self._closed = True
+        tasks, self._opening = list(self._opening.values()), {}
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        opened = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
+
+
+def _heard(task: asyncio.Task[Connection]) -> None:
+    """A failure is known, even if everybody who waited for the connection has given up before it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,289 @@
+"""Administrative requests of links: read here, or turned into commands of the metadata group.
+
+The rules: the node that was asked answers a change only after it has seen the change itself and the partitions have
+leaders, so that what the client does next *here* finds it; and it answers a question about logs only after the
+metadata's leader, confirmed by a majority, has said how far the metadata go, and it has come as far. What a node knows
+without that is shown only where it says so (`cluster.status`, and `node.list` with `confirmed`): an operator must be
+able to look at a cluster that has no majority. Rejected: a redirect of administration to the metadata leader; every
+client would have to know how to follow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cluster.metadata import (
+    Coordinator,
+    InvalidRequest,
+    MetadataView,
+    NotConfirmed,
+    Rejected,
+    from_request,
+    readmit_node,
+)
+from cluster.raft import Group
+from cluster.rpc import PeerNetwork, ReplicaState
+from node.admin.errors import AdminError
+from node.monitoring import Drain, Health
+from node.routing_events import Changes
+
+VISIBLE_WITHIN_S = 5.0
+"""For what was decided to arrive at this node, and for the leaders of new partitions to be elected."""
+
+DRAIN_WITHIN_S = 10.0
+"""For all leaderships of a node to move; the answer says how many are left."""
+
+LOOK_WITHIN_S = 1.0
+"""For a confirmation that is only to be told of, not waited for."""
+
+
+class Administration:
+    """The operations of `Broker.admin`: see `node/listener/vocabulary.py` for their names and arguments."""
+
+    def __init__(
+        self,
+        node_id: int,
+        group: Group,
+        coordinator: Coordinator,
+        view: MetadataView,
+        network: PeerNetwork,
+        leader_of: Callable[[int], int | None],
+        changes: Changes,
+        drain: Drain,
+        health: Health,
+        states: Callable[[Sequence[int]], list[ReplicaState]],
+    ) -> None:
+        self._node_id = node_id
+        self._group = group
+        self._coordinator = coordinator
+        self._view = view
+        self._network = network
+        self._leader_of = leader_of
+        self._changes = changes
+        self._drain = drain
+        self._health = health
+        self._states = states
+        self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "log.list": self._list_logs,
+            "log.describe": self._describe_log,
+            "node.list": self._list_nodes,
+            "node.describe": self._describe_node,
+            "node.readmit": self._readmit,
+            "cluster.status": self._status,
+        }
+
+    async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises AdminError."""
+        if operation in self._reads:
+            answer: dict[str, Any] = await self._reads[operation](args)
+            return answer
+        if operation in ("node.status", "node.drain", "node.resume"):
+            return await self._here(operation, args)
+        try:
+            now_ms = time.time_ns() // 1_000_000
+            command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))
+        except InvalidRequest as error:
+            raise AdminError("invalid-argument", str(error)) from error
+        result = await self._coordinator.execute(command)
+        if isinstance(result, Rejected):
+            raise AdminError(result.code, result.message)
+        name = _name(args)
+        if operation == "log.delete":
+            await self._changes.until(lambda: self._view.log(name) is None, VISIBLE_WITHIN_S)
+            return {"name": name}
+        assert result.log is not None
+        wanted = result.log
+        await self._changes.until(lambda: self._serves(name, wanted.id, len(wanted.partitions)), VISIBLE_WITHIN_S)
+        return self._described(name)
+
+    async def current(self) -> None:
+        """Returns when this node knows all metadata that anybody was told of before; raises AdminError."""
+        try:
+            await self._coordinator.current()
+        except NotConfirmed as error:
+            raise AdminError("unavailable", f"what this node knows may be old: {error}") from error
+
+    # -- logs
+
+    async def _here(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """What concerns this node itself; `node` guards against having reached another one."""
+        node = args.get("node", self._node_id)
+        if node != self._node_id:
+            raise AdminError("invalid-argument", f"this is node {self._node_id}: ask node {node} at its own address")
+        if operation == "node.drain":
+            await self._drain.run(DRAIN_WITHIN_S)
+        elif operation == "node.resume":
+            self._drain.resume()
+        return self._health.status(time.monotonic())
+
+    def _serves(self, name: str, log_id: int, partitions: int) -> bool:
+        """The log is known here and each of its partitions has a leader."""
+        record = self._view.log(name)
+        return (
+            record is not None
+            and record.id >= log_id
+            and len(record.partitions) >= partitions
+            and all(self._leader_of(partition.group) is not None for partition in record.partitions)
+        )
+
+    async def _list_logs(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        await self.current()
+        return {"logs": list(self._view.list_logs())}
+
+    async def _describe_log(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        await self.current()
+        described = self._described(_name(args))
+        partitions = described["partitions"]
+        nodes = sorted({node for partition in partitions for node in partition["replicas"]})
+        told = await self._ask(nodes, [partition["group"] for partition in partitions])
+        for partition in partitions:
+            partition["replica_states"] = [
+                _state(node, (told[node] or {}).get(partition["group"])) for node in partition["replicas"]
+            ]
+        return described
+
+    def _described(self, name: str) -> dict[str, Any]:
+        described = self._view.describe(name, self._leader_of)
+        if described is None:
+            raise AdminError("not-found", f"there is no log {name!r}; `holdfast log list` shows those there are")
+        return described
+
+    # -- nodes
+
+    async def _list_nodes(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            await self._coordinator.current(LOOK_WITHIN_S)
+            confirmed = True
+        except NotConfirmed:
+            confirmed = False
+        nodes = self._nodes()
+        told = await self._ask([node["node"] for node in nodes if node["up"]], [])
+        for node in nodes:
+            states = told.get(node["node"])
+            node["catching_up"] = None if states is None else sum(bool(state.phase) for state in states.values())
+            node["without_vote"] = None if states is None else sum(not state.votes for state in states.values())
+        return {"nodes": nodes, "confirmed": confirmed}
+
+    async def _describe_node(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        await self.current()
+        number = _number(args)
+        found = [node for node in self._nodes() if node["node"] == number]
+        if not found:
+            raise AdminError(
+                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
+            )
+        told = (await self._ask([number], []))[number]
+        replicas = []
+        for group, state in sorted((told or {}).items()):
+            placed = self._view.group(group)
+            name = (placed[0].name, placed[1].name) if placed is not None else ("(metadata)", "")
+            replicas.append({"log": name[0], "partition": name[1], **_state(number, state)})
+        return {**found[0], "catching_up": None if told is None else replicas}
+
+    async def _readmit(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        number = _number(args)
+        if number not in self._view.nodes:
+            raise AdminError(
+                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
+            )
+        incarnation = args.get("incarnation") or self._network.stranger(number)
+        if incarnation is None:
+            raise AdminError(
+                "not-found",
+                f"node {number} has not come to node {self._node_id} with other data than it is known by: start it "
+                "with its empty directory, then ask again; or name the incarnation that its log tells",
+            )
+        try:
+            command = readmit_node(number, incarnation)
+        except InvalidRequest as error:
+            raise AdminError("invalid-argument", str(error)) from error
+        with self._admitting(number, incarnation):
+            result = await self._coordinator.execute(command)
+            if isinstance(result, Rejected):
+                raise AdminError(result.code, result.message)
+            await self._changes.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
+        return {"node": number, "incarnation": f"{incarnation:016x}"}
+
+    def _admitting(self, number: int, incarnation: int) -> contextlib.AbstractContextManager[None]:
+        """Of two nodes the other one is needed for the majority that lets it in. With data that were given up before
+        it must not be heard at all: it would be taken for a member that remembers."""
+        given_up = incarnation in self._view.nodes[number].former_incarnations
+        if len(self._group.members) != 2 or number == self._node_id or given_up:
+            return contextlib.nullcontext()
+        return self._network.admitting(number, incarnation)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        nodes = []
+        for node in self._view.list_nodes():
+            stranger = self._network.stranger(node["node"])
+            refused = stranger is not None and stranger != self._view.incarnation(node["node"])
+            nodes.append({**node, "up": self._network.is_up(node["node"]), "refused": refused})
+        return nodes
+
+    async def _ask(self, nodes: Sequence[int], groups: Sequence[int]) -> dict[int, dict[int, ReplicaState] | None]:
+        """Each node's word on its replicas, by group; None from one that does not answer."""
+        answers = await asyncio.gather(*(self._ask_one(node, groups) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
+
+    async def _ask_one(self, node: int, groups: Sequence[int]) -> dict[int, ReplicaState] | None:
+        if node == self._node_id:
+            return {state.group: state for state in self._states(groups)}
+        if not self._network.is_up(node):
+            return None
+        try:
+            return {state.group: state for state in await self._network.client(node).replicas(groups)}
+        except ConnectionError:
+            return None
+
+    async def _status(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        groups = [partition.group for record in self._view.logs.values() for partition in record.partitions]
+        leaderless = [group for group in groups if self._leader_of(group) is None]
+        return {
+            "node": self._node_id,
+            "metadata": {
+                "leader": self._group.leader,
+                "term": self._group.term,
+                "ready": self._group.leader is not None,
+            },
+            "nodes": self._nodes(),
+            "logs": len(self._view.logs),
+            "partitions": len(groups),
+            "partitions_without_leader": len(leaderless),
+        }
+
+
+def _state(node: int, state: ReplicaState | None) -> dict[str, Any]:
+    """JSON-like. None: the node does not answer, or has no replica yet."""
+    if state is None:
+        return {"node": node, "state": "unknown"}
+    told: dict[str, Any] = {"node": node, "applied": state.applied, "last": state.last, "votes": state.votes}
+    if not state.phase:
+        return {**told, "state": "follows" if state.votes else "follows without a vote"}
+    entries = max(0, state.fetch_last - state.fetch_first + 1)
+    fetched = max(0, state.fetch_next - state.fetch_first) if entries else 0
+    return {
+        **told,
+        "state": f"catching up ({state.phase})",
+        "entries": entries,
+        "entries_fetched": min(fetched, entries),
+        "received_bytes": state.received_bytes,
+        "refused_pieces": state.refused_pieces,
+    }
+
+
+def _name(args: Mapping[str, Any]) -> str:
+    name = args.get("name")
+    if not isinstance(name, str):
+        raise AdminError("invalid-argument", "name: must be a string")
+    return name
+
+
+def _number(args: Mapping[str, Any]) -> int:
+    name = _name(args)
+    if not name.isascii() or not name.isdigit():
+        raise AdminError("invalid-argument", f"name: {name!r} is not the number of a node")
+    return int(name)

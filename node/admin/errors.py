@@ -1,0 +1,12 @@
+"""How an administrative request fails, whichever part of the node carries it out."""
+
+from __future__ import annotations
+
+
+class AdminError(Exception):
+    """An administrative request failed. `code` is one of `vocabulary.STATUS_OF_ERROR`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message

@@ -1,0 +1,221 @@
+"""Answering an attach: at once, after the leader is known, or with a refusal.
+
+Problem: an attach may arrive in the middle of an election, and a receiver that starts at `@latest` must get
+everything that is sent after it was told that it is attached, from partitions that other nodes lead as well.
+Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders);
+the answer "attached" is given only when the link can be served and its starting position is fixed; to an idempotent
+producer, when what it is granted is replicated.
+Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
+early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
+from holdfast.amqp.errors import NOT_FOUND
+from node.listener import errors
+from node.listener.attach import link_plan
+from node.listener.attach.link_plan import Kind, Plan
+from node.listener.broker import Broker
+from node.listener.endpoint import Endpoint, Host
+from node.listener.errors import Refused
+from node.listener.incoming.idempotent.idempotent_link import NumberedIngest
+from node.listener.incoming.incoming_link import Ingest
+from node.listener.info import Info
+from node.listener.management import Management, Reply
+from node.listener.outgoing.consumer_groups.claims import (
+    Claimer,
+    assigned,
+    hold_all,
+    let_go,
+)
+from node.listener.outgoing.consumer_groups.group_link import OwnedEgress
+from node.listener.outgoing.consumer_groups.owned_partition import Holding
+from node.listener.outgoing.outgoing_link import Egress
+from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
+
+
+class Attacher(Host, Claimer, Protocol):
+    """A connection that links can be attached to."""
+
+    async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
+        """Wait for a change of the cluster that makes the condition true; False when the time was up first."""
+        ...
+
+    def serve(self, link: Link, endpoint: Endpoint) -> None:
+        """Accept the link and hand its events to the endpoint from now on."""
+        ...
+
+
+def on_request(host: Attacher, link: Link) -> None:
+    """Answers an attach now if that is possible, else soon."""
+    try:
+        _answer(host, link)
+    except Refused as refusal:
+        if refusal.error.condition == NOT_FOUND:
+            host.spawn(_look_again(host, link))
+        else:
+            link.refuse(refusal.error)
+
+
+def _answer(host: Attacher, link: Link) -> None:
+    plan = link_plan.plan(link, host.broker)
+    if plan.kind not in (Kind.INGEST, Kind.EGRESS):
+        host.serve(link, _service(host, link, plan))
+    elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
+        host.serve(link, _events(host, link, plan, {}))
+    elif plan.membership is not None:  # a claim that was asked for must be let go, even if the peer has left
+        host.errand(_answer_later(host, link, plan))
+    else:
+        host.spawn(_answer_later(host, link, plan))
+
+
+async def _look_again(host: Attacher, link: Link) -> None:
+    """What this node has not heard of may have been made through another one a moment ago."""
+    confirmed = await host.broker.current()
+    try:
+        if link.alive and confirmed:
+            _answer(host, link)
+        elif link.alive:
+            link.refuse(errors.not_confirmed())
+    except Refused as refusal:
+        link.refuse(refusal.error)
+    finally:
+        host.flush_soon()
+
+
+def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
+    if plan.kind is Kind.MANAGEMENT:
+        assert isinstance(link, ReceiverLink)
+        return Management(host, link, plan)
+    assert isinstance(link, SenderLink)
+    return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
+
+
+def _events(
+    host: Attacher,
+    link: Link,
+    plan: Plan,
+    starts: dict[str, Start],
+    granted: ProducerOpened | None = None,
+    held: dict[str, Holding] | None = None,
+) -> Endpoint:
+    if isinstance(link, ReceiverLink):
+        return Ingest(host, link, plan) if granted is None else NumberedIngest(host, link, plan, granted)
+    assert isinstance(link, SenderLink)
+    return Egress(host, link, plan, starts) if held is None else OwnedEgress(host, link, plan, starts, held)
+
+
+def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
+    """Whether the link can be accepted at once; raises Refused when it must go elsewhere."""
+    if plan.partition is not None:
+        _redirect_away(host, plan, plan.partition)
+        if not _leader_usable(host, plan.log, plan.partition):
+            return False
+    return not _needs_position(plan)
+
+
+def _needs_position(plan: Plan) -> bool:
+    return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
+
+
+def _leader_usable(host: Attacher, log: str, partition: str) -> bool:
+    leader = host.broker.leader(log, partition)
+    return leader is not None and (leader != host.broker.node_id or host.broker.is_local(log, partition))
+
+
+def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
+    broker = host.broker
+    leader = broker.leader(plan.log, partition)
+    if not host.redirects or leader is None or leader == broker.node_id or broker.is_local(plan.log, partition):
+        return
+    error = link_plan.redirect(broker, leader, plan.address)
+    if error is not None:  # a leader without an address for this listener's clients is served through the gateway
+        raise Refused(error)
+
+
+def _partitions(broker: Broker, plan: Plan) -> list[str]:
+    if plan.partition is not None:
+        return [plan.partition]
+    view = broker.describe(plan.log)
+    if view is None:
+        raise Refused(errors.log_deleted(plan.log))
+    return list(view.partitions)
+
+
+async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
+    held: dict[str, Holding] | None = None
+    try:
+        starts: dict[str, Start] = {}
+        wait_s = host.config.leader_wait_s
+        if plan.needs_partition:
+            plan, held = await assigned(host, link, plan)
+        async with asyncio.timeout(wait_s):
+            if plan.partition is not None and not plan.assigned:
+                await _until_usable(host, plan, plan.partition)
+                _redirect_away(host, plan, plan.partition)
+            granted = await _open_producer(host, plan)
+            if plan.membership is not None and held is None:
+                held = await hold_all(host, link, plan, _partitions(host.broker, plan))
+            if _needs_position(plan):
+                wanted = _partitions(host.broker, plan)
+                found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
+                starts = dict(zip(wanted, found, strict=True))
+        if link.alive:
+            endpoint = _events(host, link, plan, starts, granted, held)
+            held = None  # the endpoint's now
+            host.serve(link, endpoint)
+            if isinstance(link, SenderLink) and link.credit > 0:
+                endpoint.on_credit(Credit(link))  # it came with the attach, before there was anybody to take it
+    except TimeoutError:
+        link.refuse(errors.no_leader(plan.log, plan.partition or "any", wait_s))
+    except (Refused, KeyError) as problem:  # KeyError: the log was deleted meanwhile
+        link.refuse(problem.error if isinstance(problem, Refused) else errors.log_deleted(plan.log))
+    finally:
+        let_go(held or {})
+        host.flush_soon()
+
+
+async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
+    def settled() -> bool:
+        return host.broker.describe(plan.log) is None or _leader_usable(host, plan.log, partition)
+
+    await host.until(settled, host.config.leader_wait_s)
+    if host.broker.describe(plan.log) is None:
+        raise Refused(errors.log_deleted(plan.log))
+
+
+async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
+    """On the word of the partition's leader. Whatever stands in the way but the producer itself is tried again."""
+    if plan.producer is None or plan.partition is None:
+        return None
+    while True:
+        outcome = await host.broker.handle(plan.log, plan.partition).open_producer(plan.producer)
+        if isinstance(outcome, ProducerOpened):
+            return outcome
+        if not outcome.retriable:
+            raise Refused(errors.producer_refused(outcome, plan.log))
+        await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one: the outer timeout ends this
+        await _until_usable(host, plan, plan.partition)
+        _redirect_away(host, plan, plan.partition)
+
+
+async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
+    """Where `@latest` is now, on the word of a leader that a majority has confirmed: also of this node, which may have
+    been deposed without having noticed."""
+    while True:
+        await _until_usable(host, plan, partition)
+        try:
+            info = await host.broker.handle(plan.log, partition).info()
+        except (ConnectionError, LookupError, TimeoutError):
+            await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
+            continue
+        return After(info.next_offset - 1) if info.next_offset > 0 else Earliest()
+
+
+RETRY_DELAY_S = 0.05
+"""Between questions to a leader that could not answer."""

@@ -1,0 +1,164 @@
+"""What an attach asks for, whether it can be had, and who should serve it.
+
+Problem: one address space holds logs, their `$info`, management and reply addresses, for links of both directions,
+with or without a partition; and some of what a peer may ask for is not built. Every attach must get exactly one
+defined answer.
+Rule never broken: nothing is granted that will not be done. What is unknown is `not-found`, what is malformed is
+`invalid-field`, what exists in the specification but not here is `not-implemented`; no such attach is served "as
+well as possible". And a redirect is sent only for a partition-bound link, only to an address meant for this
+listener's clients.
+Rejected: deciding inside the endpoints. The decision would then be spread over six files and untestable without a
+socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
+from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.broker import Broker
+from node.listener.config import RedirectPolicy
+from node.listener.errors import Refused
+from node.listener.incoming.idempotent import producer_terms
+from node.listener.outgoing.consumer_groups import group_terms
+from node.listener.outgoing.consumer_groups.group_terms import Membership
+from node.listener.outgoing.source_filters import Selection, select
+from node.partition.api import ProducerWish
+
+
+class Kind(Enum):
+    INGEST = auto()  # the peer sends events
+    EGRESS = auto()  # the peer receives events
+    INFO = auto()  # the peer receives descriptions of a log
+    MANAGEMENT = auto()  # the peer sends requests
+    REPLY = auto()  # the peer receives answers to requests
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    kind: Kind
+    address: str
+    log: str = ""
+    partition: str | None = None  # None: agnostic (or not about events)
+    selection: Selection | None = None  # EGRESS only
+    dynamic: bool = False  # REPLY only: the node chooses the address
+    producer: ProducerWish | None = None  # INGEST only: the sender numbers its events
+    membership: Membership | None = None  # EGRESS only: it reads in a group's name, or keeps its position
+    assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
+
+    @property
+    def bound(self) -> bool:
+        return self.partition is not None
+
+    @property
+    def needs_partition(self) -> bool:
+        """A member of a group that leaves the choice to the nodes."""
+        return self.membership is not None and self.membership.group is not None and self.partition is None
+
+
+def plan(link: Link, broker: Broker) -> Plan:
+    """The plan for a link that a peer has attached; raises Refused."""
+    if isinstance(link, ReceiverLink):
+        return _plan_incoming(link, broker)
+    assert isinstance(link, SenderLink)
+    return _plan_outgoing(link, broker)
+
+
+def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
+    target = link.remote_target
+    if link.wants_coordinator:
+        raise _not_implemented("transactions are not implemented here; send without them")
+    if isinstance(target, Target) and target.dynamic:
+        raise _not_implemented("a dynamic target is not implemented here; create a log and name it")
+    if not isinstance(target, Target) or not target.address:
+        raise _invalid("the target has no address; name a log")
+    address = target.address
+    if address == words.MANAGEMENT_ADDRESS:
+        return Plan(Kind.MANAGEMENT, address)
+    if address.endswith(words.INFO_SUFFIX):
+        raise _not_allowed(f"{address} can only be received from")
+    log, partition = _log_and_partition(link, address, broker)
+    wish = producer_terms.wish_of(link)
+    if wish is not None and partition is None:
+        raise Refused(errors.producer_needs_partition(log))
+    return Plan(Kind.INGEST, address, log, partition, producer=wish)
+
+
+def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
+    source = link.remote_source
+    if isinstance(source, Source) and source.dynamic:
+        return Plan(Kind.REPLY, "", dynamic=True)
+    if not isinstance(source, Source) or not source.address:
+        raise _invalid("the source has no address; name a log")
+    address = source.address
+    if address == words.MANAGEMENT_ADDRESS:
+        return Plan(Kind.REPLY, address)
+    if address.endswith(words.INFO_SUFFIX):
+        log = address[: -len(words.INFO_SUFFIX)]
+        if broker.describe(log) is None:
+            raise Refused(errors.unknown_log(log))
+        return Plan(Kind.INFO, address, log)
+    log, partition = _log_and_partition(link, address, broker)
+    selection = select(source.filter)
+    wish = group_terms.wish_of(link, source, selection)
+    if wish is not None and wish.epoch is not None and partition is None:
+        raise _invalid(f"{words.LINK_EPOCH} is a claim on one partition: name it ({words.LINK_PARTITION})")
+    return Plan(Kind.EGRESS, address, log, partition, selection, membership=wish)
+
+
+def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[str, str | None]:
+    view = broker.describe(address)
+    if view is None:
+        raise Refused(errors.unknown_log(address))
+    partition = link.remote_properties.get(words.LINK_PARTITION)
+    if partition is None:
+        return address, None
+    if not isinstance(partition, str):
+        raise _invalid(f"{words.LINK_PARTITION} must be a symbol, not {type(partition).__name__}")
+    if partition not in view.partitions:
+        raise Refused(errors.unknown_partition(address, partition, len(view.partitions)))
+    return address, str(partition)
+
+
+def may_redirect(policy: RedirectPolicy, desired_capabilities: Collection[str]) -> bool:
+    """Whether a peer that desires these is redirected when one of its links is better served elsewhere."""
+    if policy != "auto":
+        return policy == "always"
+    return words.LINK_REDIRECT_CAPABILITY in desired_capabilities or follows_streams(desired_capabilities)
+
+
+def follows_streams(desired_capabilities: Collection[str]) -> bool:
+    """The peer knows the extension, hence that links may be closed to move them (ES-18)."""
+    return words.EVENT_STREAMS_CAPABILITY in desired_capabilities
+
+
+def redirect(broker: Broker, node: int | None, address: str) -> Error | None:
+    """The redirect of a link to another node; None when that node has told no address for this listener's clients."""
+    where = None if node is None else broker.address_of(node)
+    if where is None:
+        return None
+    info: Mapping[str, Any] = {
+        "hostname": where.hostname,
+        "network-host": where.host,
+        "port": uint(where.port),
+        "address": address,
+    }
+    return Error(LINK_REDIRECT, f"node {node} leads the partition; attach to {address!r} there", info)
+
+
+def _invalid(text: str) -> Refused:
+    return Refused(Error(INVALID_FIELD, text))
+
+
+def _not_implemented(text: str) -> Refused:
+    return Refused(Error(NOT_IMPLEMENTED, text))
+
+
+def _not_allowed(text: str) -> Refused:
+    return Refused(Error(NOT_ALLOWED, text))

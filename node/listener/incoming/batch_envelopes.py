@@ -1,0 +1,75 @@
+"""Event Hubs' batches: one transfer that holds many messages.
+
+Problem: clients of Event Hubs send a batch as one message of a format of its own: each of its data sections is a whole
+message. It is one delivery, so it has one outcome; but it is many events, each with an offset.
+Rules never broken:
+ - all of an envelope is stored, side by side, or nothing of it: it is one append, which is one entry of the log;
+ - what is not a sequence of messages is refused as a whole, and so is an envelope whose parts contradict it;
+ - an envelope is known by the format its transfer states, never by what it looks like: a program may well put encoded
+   messages into data sections of its own.
+The format stands in the frames alone, where looking for it costs more than everything else that is done for a message.
+So it is looked for on connections of peers that announce neither Event Streams nor link redirects, as those of Event
+Hubs do; see `holdfast/amqp/framing/frame_scanner.py`.
+
+Where an envelope goes is said by its own annotations, else by those of its first message.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.amqp import MalformedMessage
+from holdfast.amqp.messages.sections import DATA, decode_section, split
+from node.listener.incoming import routing_annotations
+from node.partition.record_batch import MAX_RECORDS
+
+
+class Envelope(NamedTuple):
+    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent."""
+
+    front: bytes
+    messages: list[bytes]
+
+
+class Contents(NamedTuple):
+    """Of an envelope without numbers: what to store, and where its producer wants it."""
+
+    records: list[bytes]
+    target_partition: str | None
+    group_key: str | None
+
+
+_NO_BODY = b"\x00Sw\x40"
+
+
+def open_envelope(payload: bytes) -> Envelope:
+    """Raises MalformedMessage."""
+    sections = split(payload)
+    inner = [decode_section(payload, section) for section in sections if section.code == DATA]
+    if not inner or sections[-1].code != DATA:
+        raise MalformedMessage("a batch is made of data sections and nothing behind them, each with a message in it")
+    if len(inner) > MAX_RECORDS:
+        raise MalformedMessage(f"a batch holds at most {MAX_RECORDS} messages, this one has {len(inner)}")
+    for position, message in enumerate(inner):
+        try:
+            codes = [section.code for section in split(message)]
+        except MalformedMessage as problem:
+            raise MalformedMessage(f"message {position} of the batch cannot be read: {problem}") from None
+        if codes[-1] < DATA:
+            raise MalformedMessage(f"message {position} of the batch has no body")
+    front = next(section.start for section in sections if section.code == DATA)
+    return Envelope(payload[:front] + _NO_BODY, inner)
+
+
+def read_plain(envelope: Envelope) -> Contents:
+    """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
+    outer = routing_annotations.read(envelope.front)
+    read = [routing_annotations.read(message) for message in envelope.messages]
+    for position, one in enumerate(read):
+        if one.target_partition not in (None, outer.target_partition or read[0].target_partition):
+            raise MalformedMessage(f"message {position} of the batch asks for another partition than the batch")
+    return Contents(
+        [one.stored for one in read],
+        outer.target_partition or read[0].target_partition,
+        outer.group_key or read[0].group_key,
+    )

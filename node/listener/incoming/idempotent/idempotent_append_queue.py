@@ -1,0 +1,69 @@
+"""The way of one idempotent producer's messages into its partition.
+
+Problem: the numbers make it safe to submit a batch again, whatever became of it. But they are no licence to submit out
+of order: what comes with the next number is stored, even if what belongs in front of it has just been refused. A client
+that gave up and reused its numbers for other events (IP-15) would find the first of them refused and the rest stored.
+
+Rules never broken, in addition to those of a lane:
+ - batches are under way together only while each goes on where the one before it ended, and one of them has been stored
+   as new. Until then one batch at a time is submitted, and its answer awaited: a link proves its place in the line of
+   numbers before it is trusted to have one. So nothing is stored behind a refusal;
+ - `unknown` is submitted again, in the old place, as long as the lane follows its leader. When the lane gives up, what
+   was in doubt once is still in doubt, unless its last answer says otherwise;
+ - the producer is not told "out of order" for an order that was lost here: a batch that met a gap because the one in
+   front of it never arrived (two leaders took them) is as good as never submitted.
+
+Rejected: marking each batch in the log with the one that must precede it. The numbers say that already, but for the
+first batches of a link, and those cost one round trip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.listener.incoming.append_queue import Batch, Lane, State
+from node.partition.api import Appended, AppendOutcome, Failed
+
+
+class NumberedLane(Lane):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._proven = False
+        self._next = 0  # the number behind the batch submitted last
+        self._torn = False  # one of the batches under way together did not arrive
+
+    def _append(self, batch: Batch) -> None:
+        assert batch.numbers is not None
+        if not self._proven or batch.numbers.first != self._next:
+            if self._under_way:
+                self.state = State.SWITCHING
+                self._behind.append(batch)
+                return
+            self._proven = self._torn = False
+        super()._append(batch)
+
+    def _goes(self, batch: Batch) -> None:
+        assert batch.numbers is not None
+        self._next = batch.numbers.next
+        if not self._proven:
+            self.state = State.SWITCHING  # until it is answered
+
+    def _take_answer(self, batch: Batch, outcome: AppendOutcome) -> None:
+        if isinstance(outcome, Appended):
+            self._proven = self._proven or outcome.duplicates < batch.events
+        else:
+            self._proven = False
+            outcome = self._judge(batch, outcome)
+        super()._take_answer(batch, outcome)
+
+    def _judge(self, batch: Batch, outcome: Failed) -> Failed:
+        """What a failure means to a lane whose batches can be told apart."""
+        again = Failed("not_leader", True, outcome.detail, outcome.leader)
+        if outcome.kind == "out_of_order" and self._torn:
+            return again
+        self._torn = self._torn or outcome.retriable
+        if outcome.kind == "unknown":
+            batch.in_doubt = True
+            if self._follow and self.state is not State.CLOSED:
+                return again
+        return outcome

@@ -1,0 +1,150 @@
+"""Links of idempotent producers: bound to a partition, opened in its log, each message with a number.
+
+Problem: a producer that numbers its events must be able to resend them all after any loss, and to rely on what it is
+told: accepted is stored, once; anything else ends what it may build upon.
+Rules never broken, in addition to those of `incoming_link.py`:
+ - `accepted` also for what was stored before, and only after that was committed: the answer is the partition's;
+ - nothing is accepted behind a message that was not. The link ends with the first one that is refused, with the same
+   error, and what waits behind it is released: the producer attaches again, and goes on by what the partition knows;
+ - who was fenced by a higher epoch is detached at once if this node has a replica, else with the next message.
+
+Rejected: serving on after a refusal. The next number does not tell whether its sender has understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transfers, symbol
+from holdfast.amqp.errors import Error
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.attach.link_plan import Plan
+from node.listener.endpoint import Host
+from node.listener.errors import Refused
+from node.listener.incoming.append_queue import Batch
+from node.listener.incoming.batch_envelopes import Envelope
+from node.listener.incoming.idempotent import producer_terms
+from node.listener.incoming.idempotent.idempotent_append_queue import NumberedLane
+from node.listener.incoming.idempotent.sequence_numbers import NumberReader, Wrong
+from node.listener.incoming.incoming_link import UNKNOWN, Ingest
+from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
+from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
+
+CREDIT_LIMIT = REMEMBERED_EVENTS // 2
+"""Messages that may be unsettled on a link, so that all of them are recognised when they come again. Half of what is
+remembered: when a connection breaks between the credit for new messages and the answers of the old ones, both count."""
+
+
+class NumberedIngest(Ingest):
+    LANE = NumberedLane
+
+    def __init__(self, host: Host, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:
+        super().__init__(host, link, plan)
+        assert plan.partition is not None
+        self._partition = plan.partition
+        self._opened = opened
+        self._implied = link.remote_properties.get(words.IMPLIED_NUMBERS) is True
+        self._numbers = NumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
+        self._window = min(self._window, CREDIT_LIMIT)
+        self._ordered = True
+        self._watched: PartitionHandle | None = None
+        self._end_watch: Callable[[], None] = _nothing
+
+    def open(self) -> None:
+        agreed = {words.IMPLIED_NUMBERS: True} if self._implied else {}
+        self.accept({words.LINK_PARTITION: symbol(self._partition), **producer_terms.answer(self._opened), **agreed})
+        self._watch()
+
+    # -------------------------------------------------------------------------------------------- messages come in
+
+    def on_transfers(self, event: Transfers) -> None:
+        if event.batches:
+            self._with_envelopes(event)
+            return
+        payloads, deliveries = event.payloads, event.deliveries
+        count, size = self._count(payloads)
+        runs, wrong = self._numbers.read(payloads)
+        lane = self._lane(self._partition)
+        for run in runs:
+            if run.stop - run.start == count:
+                lane.submit(Batch(deliveries, run.records, count, size, run.numbers))
+                return
+            part = sum(map(len, payloads[run.start : run.stop]))
+            own = deliveries[run.start : run.stop]
+            lane.submit(Batch(own, run.records, run.stop - run.start, part, run.numbers))
+        if wrong is not None:
+            self._turn_down(deliveries, payloads, wrong)
+
+    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+        runs, wrong = self._numbers.read(envelope.messages)
+        if wrong is not None:
+            raise Refused(wrong.error)
+        if len(runs) != 1:
+            raise Refused(errors.numbers_wrong("the numbers of the messages of a batch do not follow each other"))
+        self._numbers.check_front(envelope.front, runs[0].numbers.first)
+        return self._partition, runs[0].records, runs[0].numbers
+
+    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
+        super()._envelope_refused(own, size, error)
+        self.leave(error)
+
+    def _turn_down(self, deliveries: list[object], payloads: list[bytes], wrong: Wrong) -> None:
+        at = wrong.position
+        behind = payloads[at + 1 :]
+        self._answer(deliveries[at : at + 1], 1, len(payloads[at]), Rejected(wrong.error))
+        if behind:
+            self._answer(deliveries[at + 1 :], len(behind), sum(map(len, behind)), RELEASED)
+        self.leave(wrong.error)
+
+    # -------------------------------------------------------------------------------------------- answers go out
+
+    def refused(self, batch: Batch, why: Failed) -> None:
+        error = errors.append_refused(why, self.plan.log)
+        known = why.known if batch.events == batch.count else 0  # a batch in one delivery is known as a whole, or not
+        if known:  # of the first ones it is certain that they are stored
+            self._answer(batch.deliveries[:known], known, 0, ACCEPTED)
+        self._answer(batch.deliveries[known:], batch.count - known, batch.size, Rejected(error))
+        self.leave(error)
+
+    def turned_away(self, batch: Batch, why: str) -> None:
+        self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN if batch.in_doubt else RELEASED)
+        self._order_at_risk()
+
+    # -------------------------------------------------------------------------------------------- the other producer
+
+    def _watch(self) -> None:
+        """The partition is to say when the producer is taken over."""
+        try:
+            handle = self.host.broker.handle(self.plan.log, self._partition)
+        except KeyError:  # the log is gone, and soon this link
+            return
+        if handle is not self._watched:
+            self._end_watch()
+            self._watched = handle
+            self._end_watch = handle.watch_producer(self._opened.producer_id, self._taken_over)
+
+    def _taken_over(self, epoch: int) -> None:
+        """Called in the midst of a Raft turn."""
+        if epoch > self._opened.epoch:
+            asyncio.get_running_loop().call_soon(self._fenced, epoch)
+
+    def _fenced(self, epoch: int) -> None:
+        if self.link.alive:
+            self.leave(errors.producer_fenced(self._opened.producer_id, self._opened.epoch, epoch))
+
+    def on_change(self) -> None:
+        super().on_change()
+        if not self.leaving:
+            self._watch()
+
+    def gone(self) -> None:
+        super().gone()
+        self._end_watch()
+        self._end_watch, self._watched = _nothing, None
+
+
+def _nothing() -> None:
+    """There is no watch to end."""

@@ -1,0 +1,59 @@
+"""What a sender says of itself as an idempotent producer when it attaches, and what it is answered.
+
+Problem: three link properties, each of which may be stated, left open (null) or malformed, and a capability that stands
+for all three when nothing is known yet.
+Rule never broken: who asks for idempotent publishing gets it on all terms, or a refusal that names the term; nobody is
+served as a plain sender who believes otherwise. And nothing is granted that is not replicated.
+Rejected: answering every sender on a partition with the three properties. Each attach would be an entry in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.amqp import ReceiverLink, short, timestamp
+from holdfast.amqp.encoding.codec import int32
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.errors import Refused
+from node.partition.api import ProducerOpened, ProducerWish
+from node.partition.idempotence.producer_state import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES
+
+HIGHEST = {
+    words.PRODUCER_ID: MAX_PRODUCER_ID,
+    words.PRODUCER_EPOCH: MAX_EPOCH,
+    words.PRODUCER_SEQUENCE: SEQUENCES - 1,
+}
+
+
+def wish_of(link: ReceiverLink) -> ProducerWish | None:
+    """None: a plain sender. Raises Refused."""
+    properties = link.remote_properties
+    stated = [name for name in words.PRODUCER_NAMES if name in properties]
+    if not stated:
+        return ProducerWish() if words.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
+    if len(stated) < len(words.PRODUCER_NAMES):
+        missing = ", ".join(name for name in words.PRODUCER_NAMES if name not in properties)
+        raise Refused(errors.numbers_wrong(f"the attach states {', '.join(stated)} but not {missing} (null: unknown)"))
+    return ProducerWish(
+        *(None if properties[name] is None else whole_number(name, properties[name]) for name in words.PRODUCER_NAMES)
+    )
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A term of a producer, of an attach or of a message. Any integer type will do. Raises Refused."""
+    if not isinstance(value, int) or isinstance(value, bool | timestamp):
+        raise Refused(errors.numbers_wrong(f"{name} must be an integer, not a {type(value).__name__}"))
+    if not 0 <= value <= HIGHEST[name]:
+        raise Refused(errors.numbers_out_of_range(name, int(value), HIGHEST[name]))
+    return int(value)
+
+
+def answer(opened: ProducerOpened) -> Mapping[str, Any]:
+    """The link properties that tell the producer what it goes by."""
+    return {
+        words.PRODUCER_ID: opened.producer_id,
+        words.PRODUCER_EPOCH: short(opened.epoch),
+        words.PRODUCER_SEQUENCE: int32(opened.last_sequence),
+    }

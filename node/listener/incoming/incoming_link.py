@@ -1,0 +1,335 @@
+"""Links that bring events: one endpoint for bound and agnostic senders.
+
+Problem: a quarter of a million messages a second must be routed, appended and answered in a process that has four
+microseconds for each. So a message is never touched as such: its first three bytes tell whether it carries annotations
+that concern us; a run of messages for one partition is one list, one append, one settle.
+
+Rules never broken:
+ - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
+   released when it certainly was not appended; modified with delivery-failed when nobody can know;
+ - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
+   have in memory here, whatever the peer does;
+ - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
+   later message is accepted. Else the resent message would come behind its successors.
+
+Links of idempotent producers are served by `idempotent_link.py`, which is this with numbers.
+
+Rejected: two classes for bound and agnostic. They differ in one function, which partition; everything that can go wrong
+(answers, credit, order, leaving) is the same, and must stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from holdfast.amqp import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    MalformedMessage,
+    Modified,
+    OtherState,
+    ReceiverLink,
+    Rejected,
+    Source,
+    Target,
+    Transfers,
+    symbol,
+    uint,
+    ulong,
+)
+from holdfast.amqp.errors import DECODE_ERROR, Error
+from holdfast.amqp.partition_key import partition_index
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.attach.link_plan import Plan
+from node.listener.endpoint import Endpoint, Host
+from node.listener.errors import Refused
+from node.listener.incoming import routing_annotations
+from node.listener.incoming.append_queue import Batch, Lane
+from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
+from node.partition.api import Appended, Failed, Numbers
+
+PLAIN = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
+"""How a message begins that has neither header nor annotations: nothing in it concerns a node."""
+
+GROUP_KEY_LIMIT = 4096
+"""Characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
+
+GROUP_KEY_CACHED = 128
+"""Characters. The cache of hashed keys is bounded by count, so only short ones may enter it."""
+
+MIN_CREDIT = 2
+"""However big the messages: one being replicated, one on its way."""
+
+UNKNOWN = Modified(delivery_failed=True)
+
+
+def _stored(offset: int, count: int, partition: symbol) -> OtherState:
+    return OtherState(words.STORED_CODE, (ulong(offset), uint(count), partition))
+
+
+class Ingest(Endpoint):
+    LANE: type[Lane] = Lane
+    link: ReceiverLink
+
+    def __init__(self, host: Host, link: ReceiverLink, plan: Plan) -> None:
+        super().__init__(host, link, plan)
+        self._lanes: dict[str, Lane] = {}
+        self._unanswered = 0
+        self._mean_size = 0.0
+        self._turn = 0  # of the round robin
+        self._known_partitions: Sequence[str] | None = None  # until something changes
+        self._redirects = plan.bound and host.redirects
+        self._window = host.config.credit_window  # messages
+        source = link.remote_source
+        self._tells_places = isinstance(source, Source) and words.STORED in source.outcomes
+        self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
+
+    def open(self) -> None:
+        bound = self.plan.partition
+        self.accept(None if bound is None else {words.LINK_PARTITION: symbol(bound)})
+
+    def accept(self, properties: Mapping[str, Any] | None) -> None:
+        self.link.accept(
+            target=Target(address=self.plan.address),
+            properties=properties,
+            max_message_size=self.host.config.max_message_size,
+        )
+        self.link.grant(self._window)
+
+    # -------------------------------------------------------------------------------------------- messages come in
+
+    def on_transfers(self, event: Transfers) -> None:
+        if event.batches:
+            self._with_envelopes(event)
+            return
+        payloads, deliveries = event.payloads, event.deliveries
+        count, size = self._count(payloads)
+        partition = self.plan.partition
+        if not PLAIN.issuperset([payload[:3] for payload in payloads]):
+            self._sort(deliveries, payloads)
+        elif partition is not None:
+            self._lane(partition).submit(Batch(deliveries, payloads, count, size))
+        else:
+            partitions = self._partitions()
+            if partitions:
+                self._lane(self._next(partitions)).submit(Batch(deliveries, payloads, count, size))
+            else:
+                self._answer(deliveries, count, size, Rejected(errors.log_deleted(self.plan.log)))
+
+    def _with_envelopes(self, event: Transfers) -> None:
+        """Some of the messages hold many; all go their way in the order in which they came."""
+        deliveries, payloads, start = event.deliveries, event.payloads, 0
+        for at in (*event.batches, len(payloads)):
+            if start < at:
+                self.on_transfers(Transfers(event.link, deliveries[start:at], payloads[start:at]))
+            if at < len(payloads):
+                self._envelope(deliveries[at : at + 1], payloads[at])
+            start = at + 1
+
+    def _envelope(self, own: list[Any], payload: bytes) -> None:
+        """One delivery: one append, one outcome."""
+        count, size = self._count([payload])
+        try:
+            partition, records, numbers = self._open(open_envelope(payload))
+        except MalformedMessage as problem:
+            text = f"the batch cannot be read: {problem}; correct it, do not resend it"
+            self._envelope_refused(own, size, Error(DECODE_ERROR, text))
+        except Refused as refusal:
+            self._envelope_refused(own, size, refusal.error)
+        else:
+            self._lane(partition).submit(Batch(own, records, count, size, numbers))
+
+    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+        """Where it goes, and what is to be stored of it."""
+        partitions = self._partitions()
+        contents = read_plain(envelope)
+        chosen = self._choose(contents.target_partition, contents.group_key, partitions)
+        return chosen if chosen is not None else self._next(partitions), contents.records, None
+
+    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
+        self._answer(own, 1, size, Rejected(error))
+
+    def _count(self, payloads: list[bytes]) -> tuple[int, int]:
+        """From now on they are unanswered."""
+        count, size = len(payloads), sum(map(len, payloads))
+        self._unanswered += count
+        share = min(1.0, count / 64) if self._mean_size else 1.0
+        self._mean_size += (size / count - self._mean_size) * share
+        self.host.received(count, size)
+        return count, size
+
+    def _sort(self, deliveries: list[Any], payloads: list[bytes]) -> None:
+        """Messages that must be looked at, one by one."""
+        partitions = self._partitions()
+        unhinted: str | None = self.plan.partition
+        groups: dict[str, Batch] = {}
+        handles: Iterable[Any] = deliveries or repeat(None)
+        for handle, payload in zip(handles, payloads, strict=False):
+            own = [handle] if deliveries else []
+            try:
+                message = routing_annotations.read(payload)
+                partition = self._choose(message.target_partition, message.group_key, partitions)
+            except MalformedMessage as problem:
+                text = f"the message cannot be read: {problem}; correct it, do not resend it"
+                self._answer(own, 1, len(payload), Rejected(Error(DECODE_ERROR, text)))
+                continue
+            except Refused as refusal:
+                self._answer(own, 1, len(payload), Rejected(refusal.error))
+                continue
+            if partition is None:
+                partition = unhinted = unhinted or self._next(partitions)
+            batch = groups.get(partition)
+            if batch is None:
+                batch = groups[partition] = Batch([], [], 0, 0)
+            batch.deliveries += own
+            batch.records.append(message.stored)
+            batch.count += 1
+            batch.events += 1
+            batch.size += len(payload)
+        for partition, batch in groups.items():
+            batch.in_row = batch.count == len(payloads)
+            self._lane(partition).submit(batch)
+
+    def _choose(self, target: str | None, key: str | None, partitions: Sequence[str]) -> str | None:
+        """What the message's annotations say (ES-20 to 23, 43); None: nothing."""
+        log, bound = self.plan.log, self.plan.partition
+        if not partitions:
+            raise Refused(errors.log_deleted(log))
+        if target is not None:
+            if bound is not None and target != bound:
+                raise Refused(errors.wrong_partition(target, bound))
+            if target not in partitions:
+                raise Refused(errors.unknown_partition(log, target, len(partitions)))
+            return target
+        if bound is not None or key is None:
+            return bound
+        if len(key) > GROUP_KEY_LIMIT:
+            raise Refused(errors.key_too_long(len(key), GROUP_KEY_LIMIT))
+        hashed = partition_index if len(key) <= GROUP_KEY_CACHED else partition_index.__wrapped__
+        return partitions[hashed(key, len(partitions))]
+
+    def _partitions(self) -> Sequence[str]:
+        known = self._known_partitions
+        if known is None:
+            view = self.host.broker.describe(self.plan.log)
+            known = self._known_partitions = () if view is None else view.partitions
+        return known
+
+    def _next(self, partitions: Sequence[str]) -> str:
+        self._turn += 1
+        return partitions[self._turn % len(partitions)]
+
+    def _lane(self, partition: str) -> Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = self.LANE(
+                self,
+                self.host.broker,
+                self.plan.log,
+                partition,
+                wait_s=self.host.config.leader_wait_s,
+                follow=not self._redirects,
+            )
+            if self.leaving:
+                lane.close()
+        return lane
+
+    # -------------------------------------------------------------------------------------------- answers go out
+
+    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
+        if not self._tells_places:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+            return
+        at = 0
+        for count, offset in stored.rows(batch.count) if batch.events == batch.count else ((1, stored.base_offset),):
+            self._settle_row(batch, at, count, offset, symbol(partition))
+            at += count
+        self._account(batch.count, batch.size, True)
+
+    def _settle_row(self, batch: Batch, at: int, count: int, offset: int, partition: symbol) -> None:
+        """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
+        link, deliveries = self.link, batch.deliveries
+        if batch.in_row:
+            link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
+            link.settle(deliveries[at + 1 : at + count], ACCEPTED)
+            return
+        for place in range(count):
+            link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
+
+    def uncertain(self, batch: Batch, why: Failed) -> None:
+        self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+        self._order_at_risk()
+
+    def refused(self, batch: Batch, why: Failed) -> None:
+        error = errors.append_refused(why, self.plan.log)
+        self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+
+    def turned_away(self, batch: Batch, why: str) -> None:
+        self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
+        self._order_at_risk()
+
+    def broken(self, error: BaseException) -> None:
+        self.host.fail(error)
+
+    def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
+        self.link.settle(deliveries, state)
+        self._account(count, size, state is ACCEPTED)
+
+    def _account(self, count: int, size: int, accepted: bool) -> None:
+        self._unanswered -= count
+        self.host.answered(count, size, accepted)
+        if not self.leaving:
+            self._top_up()
+        elif self._unanswered == 0:
+            self.maybe_close()
+
+    def _top_up(self) -> None:
+        """Refill the window in quarters, so that a flow frame goes out for many messages, not for each."""
+        window, window_bytes = self._window, self.host.config.credit_window_bytes
+        if self._mean_size * window > window_bytes:
+            window = max(MIN_CREDIT, int(window_bytes / self._mean_size))
+        missing = window - self._unanswered - self.link.credit
+        if missing > 0 and missing * 4 >= window:
+            self.link.grant(missing)
+
+    # -------------------------------------------------------------------------------------------- changes, leaving
+
+    def _order_at_risk(self) -> None:
+        if self.leaving or not self._ordered:
+            return
+        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
+        if broker.describe(log) is None:
+            self.leave(errors.log_deleted(log))
+        elif self._redirects and bound is not None and not broker.is_local(log, bound):
+            self.move()
+        else:
+            self.leave(errors.order_at_risk(self.plan.log))
+
+    def on_change(self) -> None:
+        super().on_change()
+        self._known_partitions = None
+        if self.leaving:
+            return
+        if self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+        elif self.belongs_elsewhere():
+            self.move()
+        else:
+            for lane in self._lanes.values():
+                lane.attempt()
+
+    def quiesce(self) -> None:
+        for lane in self._lanes.values():
+            lane.close()
+
+    @property
+    def idle(self) -> bool:
+        return self._unanswered == 0
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()

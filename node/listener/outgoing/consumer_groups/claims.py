@@ -1,0 +1,152 @@
+"""From an attach in a group's name, or of a durable terminus, to the claims it needs: before it is answered.
+
+Rules never broken: a refusal is the word of the replicated state, never of this node's memory; a claim that was made
+for an attach which then fails for another reason is let go of at once.
+
+A link that attaches again under its own name may come sooner than the end of its former self is known; it is tried
+again for a moment, since its claim is about to be free for it and for nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from holdfast.amqp import Link
+from node.listener import errors
+from node.listener.attach.link_plan import Plan
+from node.listener.broker import Broker
+from node.listener.config import ListenerConfig
+from node.listener.errors import Refused
+from node.listener.outgoing.consumer_groups.owned_partition import Errands, Holding
+from node.partition.api import Failed
+from node.partition.consumer_groups.group_state import (
+    Claim,
+    Denied,
+    End,
+    Owned,
+)
+from node.partition.consumer_groups.queries import (
+    Assign,
+    Assigned,
+    GroupList,
+    ListGroups,
+)
+
+RETRY_DELAY_S = 0.05
+"""Between questions to a leader that could not answer."""
+
+LEADERLESS_DELAY_S = 0.2
+"""The same, of each of many members whose adviser is being elected."""
+
+CONTINUE_WAIT_S = 2.0
+"""A link whose former self still counts as alive waits so long for the news of its death."""
+
+
+class Claimer(Errands, Protocol):
+    """A connection on which claims are made."""
+
+    broker: Broker
+    config: ListenerConfig
+
+    @property
+    def container(self) -> str:
+        """The peer's name for itself; "": it has none."""
+        ...
+
+
+async def hold_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[str]) -> dict[str, Holding]:
+    """The claims that the plan needs, by partition. Raises Refused. The caller's timeout ends it."""
+    assert plan.membership is not None
+    wish = plan.membership.claim(host.container, link.name)
+    held: dict[str, Holding] = {}
+    try:
+        for partition in partitions:
+            owned = await claim(host.broker, plan.log, partition, wish)
+            held[partition] = Holding(
+                host.broker, host, plan.log, partition, wish.key, owned, durable=plan.membership.durable
+            )
+    except BaseException:
+        let_go(held)
+        raise
+    return held
+
+
+def let_go(held: Mapping[str, Holding]) -> None:
+    """The attach comes to nothing."""
+    for holding in held.values():
+        holding.end(End.RELEASED)
+
+
+async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, Holding]]:
+    """The plan with the partition that the nodes choose, and the claim on it. Held until there is one, as long as the
+    configuration allows. Raises Refused."""
+    membership, broker, config = plan.membership, host.broker, host.config
+    assert membership is not None
+    assert membership.group is not None
+    wish = membership.claim(host.container, link.name)
+    question = Assign(plan.log, wish.key, wish.member, wish.identity, broker.node_id)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + config.group_hold_s
+    try:
+        while link.alive:
+            answer = await _advice(broker, question)
+            if isinstance(answer, Failed) and not answer.retriable:
+                raise Refused(errors.group_failed(answer, plan.log))
+            if isinstance(answer, Assigned) and answer.partition is not None:
+                owned = await broker.handle(plan.log, answer.partition).ask_group(wish)
+                if isinstance(owned, Owned):
+                    held = Holding(
+                        broker, host, plan.log, answer.partition, wish.key, owned, durable=membership.durable
+                    )
+                    return replace(plan, partition=answer.partition, assigned=True), {answer.partition: held}
+            if isinstance(answer, Assigned) and config.group_full == "refuse" and not answer.entitled:
+                raise Refused(errors.group_full(plan.log, wish.key, None))
+            if loop.time() > deadline_s:
+                raise Refused(errors.group_full(plan.log, wish.key, config.group_hold_s))
+            await asyncio.sleep(RETRY_DELAY_S if isinstance(answer, Assigned) else LEADERLESS_DELAY_S)
+        raise Refused(errors.group_full(plan.log, wish.key, None))  # nobody hears it: the peer has left
+    finally:
+        host.errand(_leave(broker, structs.replace(question, leaving=True)))
+
+
+async def _advice(broker: Broker, question: Assign) -> Any:
+    """Of the leader of the log's first partition."""
+    view = broker.describe(question.log)
+    if view is None:
+        raise Refused(errors.log_deleted(question.log))
+    return await broker.handle(question.log, view.partitions[0]).ask_group(question)
+
+
+async def _leave(broker: Broker, question: Assign) -> None:
+    """If it is not heard, it is forgotten there in a few seconds."""
+    try:
+        await _advice(broker, question)
+    except (Refused, KeyError):
+        return  # the log is gone, and who waited for it
+
+
+async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + CONTINUE_WAIT_S
+    while True:
+        answer = await broker.handle(log, partition).ask_group(wish)
+        if isinstance(answer, Owned):
+            return answer
+        if isinstance(answer, Failed) and not answer.retriable:
+            raise Refused(errors.group_failed(answer, log))
+        if isinstance(answer, Denied):
+            mine = answer.code == "owned" and await _is_mine(broker, log, partition, wish)
+            if not mine or loop.time() > deadline_s:
+                raise Refused(errors.claim_denied(answer, log, partition, wish.key))
+        await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one, or a former self: the outer timeout ends this
+
+
+async def _is_mine(broker: Broker, log: str, partition: str, wish: Claim) -> bool:
+    """The owner that stands in the way is this very link, as it was before."""
+    found = await broker.handle(log, partition).ask_group(ListGroups(wish.key))
+    return isinstance(found, GroupList) and any(row.active and row.identity == wish.identity for row in found.groups)

@@ -1,0 +1,188 @@
+"""Links that take events away in a group's name, or for a durable terminus: egress with claims.
+
+Problem: whether the link may read is decided elsewhere, and may change at any moment: it is outbid, asked to let go, or
+its partition moves to another leader, and each must end, or go on, in its own way.
+Rules never broken:
+ - a link that was ousted is closed at once, with credit or without, and sends nothing more;
+ - a link that is asked to let go sends nothing more, may settle what it was sent, and closes without an error (ES-36);
+ - the claims end as the link did (`owned_partition.py`), unless its peer was told to attach again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from holdfast.amqp import SenderLink, Settlements, Source, offset_text, symbol
+from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.attach.link_plan import Plan
+from node.listener.endpoint import Host
+from node.listener.errors import Refused
+from node.listener.outgoing.consumer_groups.claims import hold_all, let_go
+from node.listener.outgoing.consumer_groups.owned_partition import Holding
+from node.listener.outgoing.outgoing_link import Egress
+from node.listener.outgoing.partition_cursor import Cursor
+from node.partition.api import After, Earliest, Owner, ReadError, Start
+from node.partition.consumer_groups.group_state import NOTHING, End
+
+SETTLE_WAIT_S = 1.0
+"""A member that is asked to let go of a partition has so long to settle what it was sent."""
+
+LET_GO_S = 5.0
+"""And so long to answer that its link is closed; then the partition is given away all the same."""
+
+ATTACH_AGAIN = frozenset({LINK_REDIRECT, DETACH_FORCED, CONNECTION_FORCED})
+"""A peer that is told so is on its way to attach again: its claims wait for it."""
+
+OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
+
+
+class OwnedEgress(Egress):
+    def __init__(
+        self, host: Host, link: SenderLink, plan: Plan, starts: dict[str, Start], held: Mapping[str, Holding]
+    ) -> None:
+        """`held`: the claim on each partition."""
+        assert plan.membership is not None
+        self._membership = plan.membership
+        self._held = dict(held)
+        self._letting_go: asyncio.TimerHandle | None = None
+        self._patient = True
+        self._claiming: set[str] = set()
+        super().__init__(host, link, plan, starts)
+
+    def open(self) -> None:
+        super().open()
+        if self._membership.pin:  # else the next owner would begin at an end that came later, and events be skipped
+            for cursor in self._cursors:
+                holding = self._held[cursor.partition]
+                if holding.position == NOTHING:
+                    holding.begin(_beginning(cursor))
+
+    # ------------------------------------------------------------------------------------------------- what is told
+
+    def _source(self) -> Source:
+        source, asked = super()._source(), self.link.remote_source
+        if not self._membership.durable or not isinstance(asked, Source):
+            return source
+        return replace(source, durable=asked.durable, expiry_policy=asked.expiry_policy, timeout_s=asked.timeout_s)
+
+    def _properties(self) -> dict[str, object]:
+        told = super()._properties()
+        if self.plan.partition is None:
+            return told
+        holding = self._held[self.plan.partition]
+        told[words.LINK_CLAIM] = holding.owner.claim
+        if holding.continued:
+            told[words.LINK_CONTINUED] = True
+        if self._membership.group is not None:
+            told[words.LINK_CONSUMER_GROUP] = self._membership.group
+            told[words.LINK_EPOCH] = holding.epoch
+        if holding.position > 0:
+            told[words.LINK_POSITION] = symbol(offset_text(holding.position - 1))
+        return told
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def _owner(self, partition: str) -> Owner | None:
+        return self._held[partition].owner
+
+    def _cursor(self, partition: str, latest: Start | None) -> Cursor:
+        """It goes on where the position of the group, or of the terminus, says, if that is asked for and further."""
+        cursor = super()._cursor(partition, latest)
+        start = self._held[partition].start if self._membership.resume else None
+        bound = self._selection.start  # where the filter begins, not where `@latest` was found to be
+        behind = isinstance(start, After) and isinstance(bound, After) and start.offset < bound.offset
+        if start is not None and not behind:
+            cursor.start = start
+        return cursor
+
+    def _partition_made(self, partition: str) -> None:
+        if partition not in self._claiming:
+            self._claiming.add(partition)
+            self.host.spawn(self._claim_more(partition))
+
+    async def _claim_more(self, partition: str) -> None:
+        try:
+            held = await hold_all(self.host, self.link, self.plan, [partition])
+        except Refused as refusal:
+            self.leave(refusal.error)
+            return
+        if self.leaving or not self.link.alive:
+            let_go(held)
+            return
+        self._held |= held
+        self._cursors.append(self._cursor(partition, Earliest()))
+        self._reopen()
+
+    def _handed_out(self, cursor: Cursor, numbers: range, payloads: list[bytes]) -> None:
+        if len(numbers) == len(payloads):
+            self._held[cursor.partition].sent(numbers, payloads, self.link.presettled)
+
+    def on_settlements(self, event: Settlements) -> None:
+        numbers = [number for number, _ in event.outcomes]
+        for holding in self._held.values():
+            holding.settled(numbers)
+        super().on_settlements(event)
+        self.maybe_close()
+
+    # ------------------------------------------------------------------------------------------------- losing it
+
+    def pump(self) -> bool:
+        """What became of a reader matters without credit, too: who was ousted must go, and who was not must be seen at
+        the new leader before its lease is over."""
+        for cursor in list(self._ready):
+            error = None if cursor.reader is None else cursor.reader.error
+            if error is not None:
+                self._reader_failed(cursor, error)
+        return super().pump()
+
+    def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
+        if why.kind not in OWNERSHIP_LOST:
+            super()._reader_failed(cursor, why)
+            return
+        cursor.drop_reader()
+        self._ready.pop(cursor, None)
+        if why.kind == "stolen":
+            self.leave(errors.stolen(why, self.plan.log, cursor.partition))
+        elif why.kind == "lapsed":  # this node was out of touch for long
+            self.leave(errors.lapsed(why, self.plan.log, cursor.partition))
+        else:
+            self._letting_go = asyncio.get_running_loop().call_later(SETTLE_WAIT_S, self._settled_enough)
+            self.leave(None)
+
+    def _settled_enough(self) -> None:
+        self._letting_go = asyncio.get_running_loop().call_later(LET_GO_S, self._end_claims)
+        self._patient = False
+        self.maybe_close()
+
+    @property
+    def idle(self) -> bool:
+        """Who is asked to let go may first settle what it was sent."""
+        if not self._patient or self._letting_go is None:
+            return True
+        return all(holding.all_settled for holding in self._held.values())
+
+    def _end_claims(self) -> None:
+        how: End | None = self.ended
+        if self.leaving:
+            moving = not self._going
+            again = self._farewell is not None and self._farewell.condition in ATTACH_AGAIN
+            how = None if moving or again else End.RELEASED
+        for holding in self._held.values():
+            holding.end(how)
+
+    def gone(self) -> None:
+        self._end_claims()
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+        super().gone()
+
+
+def _beginning(cursor: Cursor) -> int:
+    """Where the link begins to read, of one that begins at the end."""
+    if isinstance(cursor.start, After):
+        return cursor.start.offset + 1
+    return 0 if isinstance(cursor.start, Earliest) or cursor.reader is None else cursor.reader.position

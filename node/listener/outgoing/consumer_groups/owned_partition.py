@@ -1,0 +1,172 @@
+"""A claim that a link holds on a partition: made before the attach is answered, used while the link lives, then let go.
+
+Problem: the claim lives in the partition's log, the link on a socket of this node, and either may go first.
+Rules never broken:
+ - the attach is answered only when the claim is in force, and events come only over readers in its name;
+ - when the link ends, the claim is ended as what happened says: for good when the receiver closed the link, in peace
+   when it was detached or asked to go, lost when the socket died. It is *not* ended when the peer was told to attach
+   again elsewhere: then the owner is on its way, and nobody may slip in;
+ - a position is committed only up to the oldest delivery that is not settled.
+
+Commits of settled deliveries are gathered for a moment: a consumer that settles each of a thousand events a second is
+one entry every fifth of a second. What was settled in the last moment before a crash is delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from holdfast.amqp import encode_value, symbol
+from node.listener import vocabulary as words
+from node.listener.broker import Broker
+from node.partition.api import After, Earliest, Failed, GroupQuestion, Owner, Start
+from node.partition.consumer_groups.group_state import (
+    NOTHING,
+    Commit,
+    Denied,
+    Done,
+    End,
+    EndClaim,
+    Owned,
+)
+
+log = logging.getLogger("holdfast.listener")
+
+COMMIT_DELAY_S = 0.2
+"""From a settlement to its commit: what may be delivered again after a crash, and how many entries that costs."""
+
+RETRY_DELAY_S = 0.1
+"""Between attempts while a partition has no leader."""
+
+ATTEMPTS_S = 10.0
+"""A claim whose end cannot be told for so long is left to its lease."""
+
+_OFFSET_MARK = encode_value(symbol(words.ANNOTATION_OFFSET)) + b"\xa3\x10"
+
+
+class Errands(Protocol):
+    """Who sees to work that outlives a connection."""
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Holding:
+    def __init__(
+        self, broker: Broker, errands: Errands, log_name: str, partition: str, key: str, owned: Owned, *, durable: bool
+    ) -> None:
+        self.partition = partition
+        self.owner = Owner(key, owned.claim)
+        self.epoch = owned.epoch
+        self.position = owned.position  # committed
+        self.continued = owned.continued
+        self._broker, self._errands, self._log = broker, errands, log_name
+        self._durable = durable
+        self._order: deque[tuple[int, int]] = deque()  # (delivery, offset), from the oldest that is not settled
+        self._unsettled: set[int] = set()
+        self._reached = owned.position  # what may be committed
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._committing = False
+        self._ended = False
+
+    @property
+    def start(self) -> Start | None:
+        """Where the position says to go on; None: it says nothing."""
+        if self.position == NOTHING:
+            return None
+        return After(self.position - 1) if self.position > 0 else Earliest()
+
+    def begin(self, position: int) -> None:
+        """There was no position: the group's begins here."""
+        self._reached = max(self._reached, position)
+        self._commit_due()
+
+    # ------------------------------------------------------------ settlements
+
+    def sent(self, numbers: range, payloads: Sequence[bytes], presettled: bool) -> None:
+        """These deliveries are on their way."""
+        if not self._durable:
+            return
+        for number, payload in zip(numbers, payloads, strict=True):
+            place = payload.index(_OFFSET_MARK) + len(_OFFSET_MARK)
+            self._order.append((number, int(payload[place : place + 16], 16)))
+        if presettled:
+            self.settled(())
+        else:
+            self._unsettled.update(numbers)
+
+    def settled(self, numbers: Sequence[int]) -> None:
+        if not self._durable:
+            return
+        self._unsettled.difference_update(numbers)
+        order, reached = self._order, self._reached
+        while order and order[0][0] not in self._unsettled:
+            reached = order.popleft()[1] + 1
+        if reached > self._reached:
+            self._reached = reached
+            if self._commit_timer is None and not self._committing and not self._ended:
+                self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_S, self._commit_due)
+
+    @property
+    def all_settled(self) -> bool:
+        return not self._unsettled
+
+    def _commit_due(self) -> None:
+        self._commit_timer = None
+        self._committing = True
+        self._errands.errand(self._commit_now())
+
+    async def _commit_now(self) -> None:
+        try:
+            await self._commit()
+        finally:
+            self._committing = False
+        if self._reached > self.position and not self._ended:
+            self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_S, self._commit_due)
+
+    async def _commit(self) -> None:
+        """What was reached, unless the claim is not in force any more; without a leader the next commit says it too."""
+        reached = self._reached
+        answer = await self._ask(Commit(self.owner.key, self.owner.claim, reached))
+        if isinstance(answer, Done):
+            self.position = max(self.position, reached)
+        elif isinstance(answer, Denied):
+            self._durable = False
+
+    # ------------------------------------------------------------ the end
+
+    def end(self, how: End | None) -> None:
+        """The link is gone. None: the owner was told to attach again, and the claim waits for it. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+            self._commit_timer = None
+        self._errands.errand(self._let_go(how))
+
+    async def _let_go(self, how: End | None) -> None:
+        """Repeated through an election; if nobody can be told for long, the claim is left to its lease."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + ATTEMPTS_S
+        if self._durable and self._reached > self.position:
+            await self._told(Commit(self.owner.key, self.owner.claim, self._reached), deadline_s)
+        if how is not None:
+            await self._told(EndClaim(self.owner.key, self.owner.claim, how), deadline_s)
+
+    async def _told(self, question: GroupQuestion, deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while isinstance(answer := await self._ask(question), Failed) and answer.retriable:
+            if loop.time() > deadline_s:
+                log.info("partition %s of %s was not told %s: %s", self.partition, self._log, question, answer.detail)
+                return
+            await asyncio.sleep(RETRY_DELAY_S)
+
+    async def _ask(self, question: GroupQuestion) -> Any:
+        try:
+            return await self._broker.handle(self._log, self.partition).ask_group(question)
+        except KeyError:
+            return Failed("deleted", False, f"log {self._log!r} was deleted")

@@ -1,0 +1,334 @@
+"""Links that take events away: one endpoint for bound and agnostic receivers.
+
+Problem: a consumer sets the pace by its credit and by how fast it empties its socket; a log may hold millions of events
+that it could be sent. What is read must be bounded by both, and what was read once must not be read again.
+
+Rules never broken:
+ - an event is polled from a partition only when it can be sent at once: credit for it, and room in the connection's
+   output. So a consumer that stops reading costs its bound of output, and nothing grows behind it. Where a filter
+   looks into events, what is polled is a bounded share of scanning, and what passed of it waits for credit;
+ - every delivery carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes,
+   which are otherwise sent as they came;
+ - a reader that ends because the leader moved is replaced by one that begins right behind the last event sent.
+   The peer sees a pause, never a hole and never a repetition.
+
+Settlement has no meaning beyond flow: a log hands an event out once per link, whatever the peer says of it (released,
+modified and rejected included); who wants it again attaches again. Rejected: redelivery on release, as from a queue;
+it would have to break the order that consumers of a log rely on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, symbol
+from holdfast.amqp.encoding.codec import symbol_array
+from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
+from node.listener import errors
+from node.listener import vocabulary as words
+from node.listener.attach.link_plan import Plan
+from node.listener.endpoint import Endpoint, Host
+from node.listener.outgoing.partition_cursor import Cursor
+from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
+
+POLL_EVENTS = 1024
+"""Events taken from one partition before the next one, or the next link, has its turn."""
+
+POLL_BYTES = 256 * 1024
+"""About the bytes taken from one partition before the next one has its turn: one chunk of socket output."""
+
+SCAN_EVENTS = 256
+"""Events that a filter looks at before the next partition, link or connection has its turn: some two milliseconds."""
+
+SCAN_BYTES = 64 * 1024
+"""And about their bytes: a filter of four hundred words takes some time for each."""
+
+REOPEN_DELAY_S = 0.05
+"""Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
+
+DRAIN_QUESTION_S = 2.0
+"""A draining peer waits for an answer; a leader that does not tell its end by then has nothing at hand for it."""
+
+
+class Egress(Endpoint):
+    link: SenderLink
+
+    def __init__(self, host: Host, link: SenderLink, plan: Plan, starts: dict[str, Start]) -> None:
+        """`starts`: where the partitions' readers begin, if not where the plan says (a `@latest` that was resolved)."""
+        super().__init__(host, link, plan)
+        assert plan.selection is not None
+        self._selection = plan.selection
+        self._cursors: list[Cursor] = []
+        self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
+        self._asking_ends = False
+        self._redirects = plan.bound and host.redirects and not plan.assigned
+        self._awaiting: asyncio.TimerHandle | None = None  # a drain waits for a reader that is not there
+        self._awaited = False  # long enough
+        self._reopening: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
+        for partition in self._wanted():
+            self._cursors.append(self._cursor(partition, starts.get(partition)))
+        self._told = len(self._cursors)  # partitions that the peer knows this link to be associated with
+
+    def _cursor(self, partition: str, latest: Start | None) -> Cursor:
+        """`latest`: where `@latest` is in this partition, if the plan asked for it."""
+        selection = self._selection
+        if selection.needs_latest:
+            selection = selection.at(latest.offset + 1 if isinstance(latest, After) else 0)
+        if latest is not None and isinstance(selection.start, Latest):
+            selection = replace(selection, start=latest)
+        return Cursor(partition, selection)
+
+    def open(self) -> None:
+        for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
+            self._open_reader(cursor)
+        self.link.accept(source=self._source(), properties=self._properties() or None)
+
+    # ---------------------------------------------------------------------- for links that read in somebody's name
+
+    def _source(self) -> Source:
+        """What is in force."""
+        return Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force))
+
+    def _properties(self) -> dict[str, object]:
+        """What the peer is told of its link."""
+        bound = self.plan.partition
+        return {} if bound is None else {words.LINK_PARTITION: symbol(bound)}
+
+    def _owner(self, partition: str) -> Owner | None:
+        """In whose name the partition is read."""
+        return None
+
+    def _handed_out(self, cursor: Cursor, numbers: range, payloads: list[bytes]) -> None:
+        """These deliveries of the partition are on their way."""
+
+    def _partition_made(self, partition: str) -> None:
+        """The log got another partition while the link was open: all of it comes after the attach."""
+        self._cursors.append(self._cursor(partition, Earliest()))
+
+    # ------------------------------------------------------------------------------------------------- partitions
+
+    def _wanted(self) -> Sequence[str]:
+        if self.plan.partition is not None:
+            return (self.plan.partition,)
+        view = self.host.broker.describe(self.plan.log)
+        return () if view is None else view.partitions
+
+    # ------------------------------------------------------------------------------------------------- sending
+
+    def on_credit(self, event: Credit) -> None:
+        self._learn_ends()
+        self.host.pump_soon(self)
+
+    def on_settlements(self, event: Settlements) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+            self.host.pump_soon(self)
+
+    def pump(self) -> bool:
+        """One share for every partition that has something."""
+        more = False
+        for cursor in list(self._ready):
+            room = self._room()
+            if room <= 0:
+                break
+            if cursor in self._ready:
+                del self._ready[cursor]
+                if self._send_from(cursor, room):
+                    self._ready[cursor] = None  # behind the others
+                    more = True
+        if self.link.drain and not self.leaving and self._has_drained():
+            self.link.drained()
+        return more
+
+    def _room(self) -> int:
+        """Events that may be sent now; what will bring more room is arranged for."""
+        link = self.link
+        if self.leaving or link.credit <= 0 or self.host.output_full():
+            return 0
+        if not self._unsettled_limit:
+            return link.credit
+        room = self._unsettled_limit - link.unsettled
+        if room <= 0 and self._stalled is None:
+            loop = asyncio.get_running_loop()
+            self._stalled = loop.call_later(self.host.config.unsettled_stall_s, self._nothing_settled)
+        return min(room, link.credit)
+
+    def _send_from(self, cursor: Cursor, room: int) -> bool:
+        """True: there may be more."""
+        if not cursor.holds and cursor.reader is not None:
+            share = (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
+            batches = cursor.reader.poll(*share)
+            if not batches:
+                if cursor.reader.error is not None:
+                    self._reader_failed(cursor, cursor.reader.error)
+                return False
+            payloads = cursor.payloads(batches)
+            if cursor.done and self._owner(cursor.partition) is None:  # an owner shows by its reader that it lives
+                cursor.finish()
+        else:
+            payloads = []
+        payloads += cursor.release(room)
+        if payloads:
+            self._send(cursor, payloads)
+        return cursor.holds or cursor.reader is not None
+
+    def _send(self, cursor: Cursor, payloads: list[bytes]) -> None:
+        if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)
+            self._told = len(self._cursors)
+            names = symbol_array(cursor.partition for cursor in self._cursors)
+            payloads[0] = annotated(payloads[0], words.ANNOTATION_PARTITIONS_CHANGED, names)
+        limit = self.link.remote_max_message_size
+        sizes = list(map(len, payloads))
+        if limit and max(sizes) > limit:
+            fitting = next(index for index, size in enumerate(sizes) if size > limit)
+            self._hand_out(cursor, payloads[:fitting])
+            self.host.delivered(fitting, sum(sizes[:fitting]))
+            text = f"the next event has {sizes[fitting]} bytes, this link takes {limit}: attach with a larger limit"
+            self.leave(Error(MESSAGE_SIZE_EXCEEDED, text))
+            return
+        self._hand_out(cursor, payloads)
+        self.host.delivered(len(payloads), sum(sizes))
+
+    def _hand_out(self, cursor: Cursor, payloads: list[bytes]) -> None:
+        self._handed_out(cursor, self.link.send_many(payloads), payloads)
+
+    def _nothing_settled(self) -> None:
+        config = self.host.config
+        text = (
+            f"{self.link.unsettled} deliveries are unsettled, none was settled for {config.unsettled_stall_s:g} s; "
+            "settle what was received, or attach with snd-settle-mode settled"
+        )
+        self.leave(Error(RESOURCE_LIMIT_EXCEEDED, text))
+
+    # --------------------------------------------------------------------------------------------- draining
+
+    def _is_remote(self, cursor: Cursor) -> bool:
+        return cursor.reader is not None and not self.host.broker.is_local(self.plan.log, cursor.partition)
+
+    def _has_drained(self) -> bool:
+        """Everything that was there when the peer asked has been sent, or its credit is used up."""
+        if self.link.credit <= 0:
+            self._await_no_more()
+            return True
+        if self._ready or self._asking_ends:
+            return False
+        if any(cursor.reader is None and not cursor.done for cursor in self._cursors):
+            return self._waited_for_readers()
+        self._await_no_more()
+        return all(cursor.reader is None or cursor.reader.position >= cursor.drain_to for cursor in self._cursors)
+
+    def _waited_for_readers(self) -> bool:
+        """A partition without a leader is given the time of an election: a peer that drains asks for the end. The
+        timer says when that is over, not the clock: a loop's timers may be a little early."""
+        if self._awaited:
+            self._await_no_more()
+            return True
+        if self._awaiting is None:
+            self._awaiting = asyncio.get_running_loop().call_later(DRAIN_QUESTION_S, self._waited)
+        return False
+
+    def _waited(self) -> None:
+        self._awaited = True
+        self.host.pump_soon(self)
+
+    def _await_no_more(self) -> None:
+        if self._awaiting is not None:
+            self._awaiting.cancel()
+        self._awaiting, self._awaited = None, False
+
+    def _learn_ends(self) -> None:
+        """When the peer drains: of readers on other nodes, which may be fetching when they have nothing yet."""
+        if self.link.drain and not self._asking_ends:
+            remote = [cursor for cursor in self._cursors if self._is_remote(cursor)]
+            if remote:
+                self._asking_ends = True
+                self.host.spawn(self._ask_ends(remote))
+
+    async def _ask_ends(self, cursors: list[Cursor]) -> None:
+        """A reader on another node that has nothing yet may still be fetching; its leader knows how far to go."""
+
+        async def ask(cursor: Cursor) -> None:
+            try:
+                async with asyncio.timeout(DRAIN_QUESTION_S):
+                    info = await self.host.broker.handle(self.plan.log, cursor.partition).info()
+                cursor.drain_to = info.next_offset
+            except (ConnectionError, LookupError, TimeoutError):
+                cursor.drain_to = 0  # what cannot be had now is not at hand
+
+        await asyncio.gather(*map(ask, cursors))
+        self._asking_ends = False
+        self.host.pump_soon(self)
+
+    # --------------------------------------------------------------------------------------- readers and leaders
+
+    def _open_reader(self, cursor: Cursor) -> None:
+        owner = self._owner(cursor.partition)
+        if cursor.done and owner is None:
+            return
+
+        def wake() -> None:
+            self._ready[cursor] = None
+            self.host.pump_soon(self)
+
+        handle = self.host.broker.handle(self.plan.log, cursor.partition)
+        cursor.reader = handle.open_reader(cursor.start, wake, owner)
+        self._ready[cursor] = None
+
+    def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
+        cursor.drop_reader()
+        self._ready.pop(cursor, None)
+        if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+        elif not why.retriable or why.kind == "damaged":  # here it stays damaged; another leader may have it whole
+            self.leave(Error(INTERNAL_ERROR, f"partition {cursor.partition!r} cannot be read: {why.detail}"))
+        elif self._redirects:
+            self.move()
+        elif self._reopening is None:
+            self._reopening = asyncio.get_running_loop().call_later(REOPEN_DELAY_S, self._reopen)
+
+    def _reopen(self) -> None:
+        self._reopening = None
+        broker, log = self.host.broker, self.plan.log
+        if self.leaving or broker.describe(log) is None:
+            return  # a deleted log: `on_change` closes the link
+        for cursor in self._cursors:
+            if cursor.reader is None and broker.leader(log, cursor.partition) is not None:
+                self._open_reader(cursor)
+        self._learn_ends()
+        self.host.pump_soon(self)
+
+    def on_change(self) -> None:
+        super().on_change()
+        if self.leaving:
+            return
+        if self.host.broker.describe(self.plan.log) is None:
+            self.leave(errors.log_deleted(self.plan.log))
+            return
+        if self.belongs_elsewhere():
+            self.move()
+            return
+        known = {cursor.partition for cursor in self._cursors}
+        for partition in self._wanted():
+            if partition not in known:
+                self._partition_made(partition)
+        if self._reopening is None:
+            self._reopen()
+
+    def quiesce(self) -> None:
+        for timer in (self._reopening, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._reopening = self._stalled = None
+        self._await_no_more()
+        self._ready.clear()
+        for cursor in self._cursors:
+            cursor.drop_reader()
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()

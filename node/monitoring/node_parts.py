@@ -1,0 +1,60 @@
+"""The parts of a node that monitoring reads; it changes none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.metadata import MetadataView
+from cluster.raft import METADATA_GROUP, Group, Host
+from cluster.rpc import PeerNetwork
+from node.admin.draining import Drain
+from node.listener import Listener
+from node.raft_loop import TurnLoop
+from node.replica_manager import Replicas
+from node.storage import RocksDisk
+
+
+@dataclass(frozen=True)
+class NodeParts:
+    node_id: int
+    cluster: str
+    version: str
+    host: Host
+    loop: TurnLoop
+    disk: RocksDisk
+    view: MetadataView
+    metadata: Group
+    replicas: Replicas
+    network: PeerNetwork
+    drain: Drain
+    listeners: Sequence[Listener]  # filled when they are made
+
+    def name_of(self, group: int) -> str:
+        """`log/partition`, for people."""
+        if group == METADATA_GROUP:
+            return "(metadata)"
+        found = self.view.group(group)
+        return f"(group {group})" if found is None else f"{found[0].name}/{found[1].name}"
+
+    def reachable(self, leader: int | None) -> bool:
+        """A follower that is cut off names its last leader for ever."""
+        return leader is not None and self.network.is_up(leader)
+
+    def partitions_without_leader(self) -> list[str]:
+        """Of all logs, as this node knows them."""
+        return [
+            f"{log.name}/{partition.name}"
+            for log in self.view.logs.values()
+            for partition in log.partitions
+            if not self.reachable(self.replicas.leader_of(partition.group))
+        ]
+
+    def followers(self, group: Group) -> dict[int, tuple[bool, int]]:
+        """Of a group led here: member -> (up, entries it lacks of what is committed)."""
+        commit = group.commit_index
+        return {
+            node: (self.network.is_up(node), max(0, commit - group.match_index(node)))
+            for node in group.members
+            if node != self.node_id
+        }

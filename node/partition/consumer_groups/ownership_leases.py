@@ -1,0 +1,211 @@
+"""Consumer groups as the node that leads a partition deals with them: who is alive, who is told to go.
+
+The problem: `group_state.py` decides who may read, but not whether the owner still lives; nobody writes "alive" into a
+log every second. The rule never broken: a claim is ended for silence only by a leader that has itself waited a whole
+lease for it, and the end is a command like any other. So after a failover every owner is taken for alive; the owner's
+node opens its reader anew in the name of its claim, or the owner attaches anew by the same link name, and goes on.
+
+An owner is alive while it has a reader here. A gateway's reader stands on a stream from its node, and ends with it; a
+link's socket that dies is reported by the node that serves it, at once (`EndClaim`), so the lease is waited for only
+when a whole node fell silent.
+
+A reader is cut off in the same turn in which its claim stops being in force, before the new owner is told that it is
+one. What a deposed leader still hands out, until it learns that it was deposed, its owner cannot commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from node.partition.api import Failed, ReadError
+from node.partition.commands import encode_group_command
+from node.partition.consumer_groups.group_state import (
+    Claim,
+    Commit,
+    Delete,
+    Denied,
+    Done,
+    End,
+    EndClaim,
+    Group,
+    Ousted,
+    Owned,
+    Ownership,
+)
+from node.partition.consumer_groups.queries import (
+    Assign,
+    Assigned,
+    GroupAnswer,
+    GroupList,
+    GroupQuestion,
+    GroupRow,
+    ListGroups,
+    Owner,
+    Revoke,
+)
+from node.partition.raft_group import Proposer
+
+if TYPE_CHECKING:
+    from node.partition.reader import LocalReader
+
+log = logging.getLogger(__name__)
+
+
+class Owning:
+    def __init__(self, partition: str, ownership: Callable[[], Ownership], lease_s: float) -> None:
+        self._partition = partition
+        self._ownership = ownership
+        self._lease_s = lease_s
+        self._readers: dict[int, LocalReader] = {}  # by claim
+        self._claims: dict[LocalReader, int] = {}
+        self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
+        """Who advises the members of groups, see `node/partition/consumer_groups/assignor.py`; the node's to set."""
+        self._silent_since: dict[int, float] = {}  # by claim, on the leader's own clock
+
+    # ------------------------------------------------------------ readers
+
+    def register(self, owner: Owner, reader: LocalReader) -> None:
+        """Or let it fail, if the claim is not in force."""
+        if not self._ownership().holds(owner.key, owner.claim):
+            row = self._ownership().get(owner.key)
+            reader.fail(_stolen(owner.key, owner.claim, row.epoch if row is not None and row.active else None))
+            return
+        earlier = self._readers.pop(owner.claim, None)
+        if earlier is not None:  # of a stream that has ended, as this node has yet to hear
+            self.forget(earlier)
+            earlier.fail(ReadError("stolen", f"claim {owner.claim} is read over another stream", False))
+        self._readers[owner.claim] = reader
+        self._claims[reader] = owner.claim
+        self._silent_since.pop(owner.claim, None)
+
+    def forget(self, reader: LocalReader) -> None:
+        claim = self._claims.pop(reader, None)
+        if claim is not None and self._readers.get(claim) is reader:
+            del self._readers[claim]
+
+    def ousted(self, effect: Ousted) -> None:
+        reader = self._readers.get(effect.claim)
+        if reader is not None:
+            self.forget(reader)
+            reader.fail(_stolen(effect.key, effect.claim, effect.epoch))
+
+    def not_leading(self) -> None:
+        self._readers.clear()
+        self._claims.clear()
+        self._silent_since.clear()
+
+    # ------------------------------------------------------------ questions
+
+    async def ask(
+        self, group: Proposer, question: GroupQuestion, now_ms: int, ends: tuple[int, int]
+    ) -> GroupAnswer | Failed:
+        """On the leader. `ends`: where the partition begins and ends."""
+        match question:
+            case ListGroups():
+                return self._list(question, *ends)
+            case Assign() if self.on_assign is not None:
+                return await self.on_assign(question)
+            case Revoke():
+                return self._revoke(question)
+            case Claim():
+                row = self._ownership().get(question.key)
+                gone = row.claim if row is not None and row.active and row.claim not in self._readers else 0
+                return await _propose(group, msgspec.structs.replace(question, gone=gone, timestamp_ms=now_ms))
+            case EndClaim() | Commit() | Delete():
+                return await _propose(group, msgspec.structs.replace(question, timestamp_ms=now_ms))
+        return Failed("rejected", False, f"a partition cannot answer {question}")
+
+    def _list(self, question: ListGroups, start_offset: int, next_offset: int) -> GroupList:
+        ownership = self._ownership()
+        if question.key:
+            row = ownership.get(question.key)
+            found = [] if row is None else [row]
+        else:
+            rows = [row for row in ownership.rows() if not row.is_terminus]
+            first = bisect_right(rows, question.after, key=lambda row: row.key)
+            found = rows[first : first + question.limit]
+        return GroupList([self._row(row) for row in found], start_offset, next_offset)
+
+    def _row(self, row: Group) -> GroupRow:
+        return GroupRow(
+            key=row.key,
+            epoch=row.epoch,
+            claim=row.claim,
+            active=row.active,
+            present=row.active and row.claim in self._readers,
+            member=row.member,
+            identity=row.identity,
+            position=row.position,
+            position_ms=row.position_ms,
+            touched_ms=row.touched_ms,
+        )
+
+    def _revoke(self, question: Revoke) -> GroupAnswer:
+        reader = self._readers.get(question.claim)
+        if reader is None:
+            return Denied("not-owner", f"claim {question.claim} has no reader here")
+        self.forget(reader)
+        self._silent_since.pop(question.claim, None)  # it has a lease to let go in
+        detail = f"partition {self._partition!r} is given to another member of group {question.key!r}"
+        reader.fail(ReadError("revoked", detail, False))
+        return Done(-1)
+
+    # ------------------------------------------------------------ silence
+
+    def check(self, group: Proposer, now_s: float, now_ms: int) -> None:
+        """On the leader, every half second or so: ends the claims of owners that were silent for a lease."""
+        silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}
+        for claim in [claim for claim in self._silent_since if claim not in silent]:
+            del self._silent_since[claim]
+        for claim, row in silent.items():
+            if now_s - self._silent_since.setdefault(claim, now_s) < self._lease_s:
+                continue
+            self._silent_since[claim] = now_s
+            log.info(
+                "partition %s: %s is silent for %g s: its claim %d for %r ends",
+                self._partition, row.member, self._lease_s, claim, row.key,
+            )  # fmt: skip
+            try:
+                group.propose(encode_group_command(EndClaim(row.key, claim, End.LOST, now_ms)), _unheard)
+            except (NotLeader, Overloaded) as error:  # the next lease, here or elsewhere, tries again
+                log.debug("partition %s: the end of claim %d was not proposed: %s", self._partition, claim, error)
+
+
+async def _propose(group: Proposer, command: Claim | EndClaim | Commit | Delete) -> GroupAnswer | Failed:
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def resolved(outcome: Outcome) -> None:
+        if not answer.done():  # who asked may have given up
+            answer.set_result(outcome)
+
+    try:
+        group.propose(encode_group_command(command), resolved)
+    except NotLeader as error:
+        return Failed("not_leader", True, "this node does not lead the partition", error.leader)
+    except Overloaded as error:
+        return Failed("overloaded", True, str(error))
+    outcome = await answer
+    if isinstance(outcome, Committed):
+        if isinstance(outcome.result, Owned | Done | Denied):
+            return outcome.result
+        return Failed("rejected", False, f"the partition did not do it: {outcome.result}")
+    if isinstance(outcome, Discarded):
+        return Failed("not_leader", True, "another leader went on without it; retry")
+    return Failed("unknown", True, "leadership was lost before it was known to be done; retry")
+
+
+def _stolen(key: str, claim: int, epoch: int | None) -> ReadError:
+    if epoch is None:
+        return ReadError("lapsed", f"claim {claim} for {key!r} has ended", False)
+    return ReadError("stolen", f"{key!r} was claimed by another receiver, epoch {epoch}", False)
+
+
+def _unheard(outcome: Outcome) -> None:
+    """Nobody waits for it."""

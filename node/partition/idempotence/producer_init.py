@@ -1,0 +1,104 @@
+"""Idempotent producers as the node that leads a partition deals with them: opened, watched, listed.
+
+The rule: what a producer is told was applied from the replicated log, so a deposed leader can grant and fence nothing.
+The watches of this node's links are told by `apply`, on followers too, inside a turn; they only note it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+
+from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerWish
+from node.partition.appender import REFUSALS
+from node.partition.commands import OpenProducer
+from node.partition.idempotence.producer_state import (
+    NOTHING,
+    Producer,
+    Producers,
+    batches_of,
+    nonsense,
+)
+from node.partition.machine import Fence, Opened, Rejected
+from node.partition.raft_group import Proposer
+
+Stolen = Callable[[int], None]
+
+
+async def open_producer(group: Proposer, wish: ProducerWish, now_ms: int) -> ProducerOpened | Failed:
+    """Failures of a kind other than the producer's own fault may be tried again: opening twice does no harm."""
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def resolved(outcome: Outcome) -> None:
+        if not answer.done():  # who asked may have given up
+            answer.set_result(outcome)
+
+    wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
+    if wrong is not None:
+        return Failed("producer_invalid", False, wrong)
+    command = OpenProducer(wish.producer_id, wish.epoch, wish.last_sequence, now_ms)
+    try:
+        group.propose(command.encode(), resolved)
+    except NotLeader as error:
+        return Failed("not_leader", True, "this node does not lead the partition", error.leader)
+    except Overloaded as error:
+        return Failed("overloaded", True, str(error))
+    return _read(await answer)
+
+
+def _read(outcome: Outcome) -> ProducerOpened | Failed:
+    if isinstance(outcome, Committed):
+        result = outcome.result
+        if isinstance(result, Opened):
+            return ProducerOpened(result.producer_id, result.epoch, result.last_sequence)
+        if isinstance(result, Rejected) and result.code in REFUSALS:
+            return Failed(REFUSALS[result.code], False, result.detail)
+        return Failed("rejected", False, f"the partition did not open the producer: {result}")
+    if isinstance(outcome, Discarded):
+        return Failed("not_leader", True, "another leader went on without the producer; retry")
+    return Failed("unknown", True, "leadership was lost before the producer was known to be open; retry")
+
+
+class Watches:
+    """Who wants to know when a producer is opened with a higher epoch."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, list[Stolen]] = {}
+
+    def add(self, producer_id: int, stolen: Stolen) -> Callable[[], None]:
+        watching = self._by_producer.setdefault(producer_id, [])
+        watching.append(stolen)
+
+        def end() -> None:
+            if stolen in watching:
+                watching.remove(stolen)
+            if not watching and self._by_producer.get(producer_id) is watching:
+                del self._by_producer[producer_id]
+
+        return end
+
+    def tell(self, fence: Fence) -> None:
+        for stolen in list(self._by_producer.get(fence.producer_id, ())):
+            stolen(fence.epoch)
+
+
+def describe(producers: Producers, after: int, limit: int) -> list[ProducerInfo]:
+    rows = producers.rows()
+    first = bisect_right(rows, after, key=lambda row: row.producer_id)
+    return [_info(row) for row in rows[first : first + limit]]
+
+
+def _info(row: Producer) -> ProducerInfo:
+    last = None
+    for last in batches_of(row):  # noqa: B007 - only the newest is of interest
+        pass
+    return ProducerInfo(
+        producer_id=row.producer_id,
+        epoch=row.epoch,
+        last_sequence=None if row.last == NOTHING else row.last,
+        last_offset=None if last is None else last.base_offset + last.events - 1,
+        last_active_ms=row.touched_ms,
+        remembered=row.remembered,
+    )

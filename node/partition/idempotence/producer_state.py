@@ -1,0 +1,370 @@
+"""The idempotent producers of one partition: which number comes next, and where the last ones were stored.
+
+The problem: a producer that heard no answer sends again, through whichever node leads by then, and what it sends again
+may have been stored. The rule never broken: for one producer id and epoch, each number is stored at most once, and
+numbers are stored in order without a gap. It is decided here, when entries are applied, from what earlier entries left
+behind; nothing that a leader remembers on the side has a say.
+
+Each record is a transfer of its own with a number of its own. One entry may hold many records that follow each other,
+and a producer that sends again is never asked to cut its records as they were cut the first time: reception cuts them
+where the network did. So the memory is of *records*, not of entries. A record that comes again is recognised by its
+number and by the digest of its bytes, whatever it came together with; of an entry whose front is known, the rest is
+new. The answer of each record is the one that it would get alone, but for what stands behind a refused one in the same
+entry: that is refused with it, since a producer must not go on behind a refusal.
+
+| a producer's record arrives with                         | and is                                              |
+| -------------------------------------------------------- | --------------------------------------------------- |
+| no state here: never opened, or forgotten                | refused, `unknown`: who sends must open anew         |
+| an epoch below the one in force                          | refused, `stolen`                                    |
+| a higher epoch that was not opened                       | as Kafka has it: number 0 opens it, else `order`     |
+| the next number, or any number where the epoch has none  | stored                                               |
+| a remembered number and the same digest                  | known: answered with its first place, not stored     |
+| anything else: a gap, other bytes, older than the memory | refused, `order`                                     |
+
+Numbers run from 0 to 2^31 - 1 and then again from 0, also within an entry. Opening (`open`) is a command of its own,
+because what it grants must survive the leader that granted it, and because a higher epoch that may begin at any number
+must have been announced before its first record arrives.
+
+What is forgotten is decided by the entries alone: by their order, and by the time that they carry.
+
+Rejected: remembering five entries, exactly as they were cut (a resend cut otherwise would be refused, and a client told
+to give up, for the whim of a socket buffer); and one entry for each transfer (forty times the price). Rejected, too:
+comparing stored bytes instead of digests. `apply` reads no disk, and retention may have removed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from node.partition.commands import OpenProducer
+from node.partition.record_batch import DIGEST_BYTES, BatchHead
+
+SEQUENCES = 1 << 31
+"""Numbers there are; after the last comes 0."""
+
+MAX_PRODUCER_ID = (1 << 63) - 1
+MAX_EPOCH = (1 << 15) - 1
+
+REMEMBERED_BATCHES = 5
+REMEMBERED_EVENTS = 4096
+"""Of each producer: the last batches, and as many more as hold so many records. A link may have half as many unanswered
+(the listener bounds its credit by that), twice which may be unanswered to the client when a connection breaks between
+the answers and the credit that followed them."""
+
+MEMORY_BYTES = 16 << 20
+"""All that is remembered of batches, over all producers: it is written with every checkpoint. Beyond it the producer
+that has been silent longest loses its batches; it may go on, but what it sends again is refused, never doubled."""
+
+MAX_PRODUCERS = 10_000
+"""Producers known to one partition. Each costs some hundred bytes of every checkpoint, and clients that let the
+partition choose their id leave one behind with each start. The one that has been silent longest makes room."""
+
+EXPIRY_MS = 7 * 24 * 3600 * 1000
+"""A producer that neither opened nor sent for so long is forgotten, by the time in the entries: a week, so that a
+program stopped over a weekend can go on from its saved state."""
+
+ALLOCATED_FROM = 1 << 52
+"""Ids that a partition gives out lie in [2^52, 2^53), scattered by the entry's index and time. Below it are the numbers
+that people write down, counters and microseconds since 1970; above it, what a client in JavaScript cannot hold. An id
+given out by one partition and used by mistake in another meets nobody there."""
+
+NOTHING = -1
+
+_BATCH = Struct(">IQq")  # records, base offset, timestamp
+_MASK = (1 << 64) - 1
+
+Code = Literal["producer-unknown", "producer-stolen", "out-of-order", "invalid-producer"]
+
+
+class Producer(msgspec.Struct, array_like=True):
+    """What a checkpoint holds of a producer. Fields are only ever added at the end."""
+
+    producer_id: int
+    epoch: int
+    start: int  # the number that opening this epoch answered
+    last: int = NOTHING  # the last number stored; NOTHING: none of this epoch
+    touched_index: int = 0  # the last entry that was its own, accepted or known
+    touched_ms: int = 0
+    batches: bytearray = msgspec.field(default_factory=bytearray)  # _BATCH each, oldest first
+    digests: bytearray = msgspec.field(default_factory=bytearray)  # of the records of these batches
+
+    @property
+    def remembered(self) -> int:
+        """How many records: those with the numbers up to `last`."""
+        return len(self.digests) // DIGEST_BYTES
+
+    @property
+    def memory_bytes(self) -> int:
+        return len(self.batches) + len(self.digests)
+
+
+class Place(NamedTuple):
+    """Where consecutive records stand."""
+
+    events: int
+    base_offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The first records of a batch stand in these places already; none of them: all is new."""
+
+    places: tuple[Place, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(place.events for place in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Nothing was stored. The first records of the batch are known all the same; the one behind them is refused."""
+
+    code: Code
+    detail: str
+    known: Known = Known()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the producer is to go by. `fenced`: its id was open with a lower epoch before."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    fenced: bool
+
+
+ALL_NEW = Known()
+
+
+class Producers:
+    """In the order in which they were last heard of, the longest silent one first."""
+
+    def __init__(self, rows: Iterable[Producer] = ()) -> None:
+        ordered = sorted(rows, key=lambda producer: producer.touched_index)
+        self._by_id = {producer.producer_id: producer for producer in ordered}
+        self._remembering = {producer.producer_id: producer for producer in ordered if producer.digests}
+        self.memory_bytes = sum(producer.memory_bytes for producer in ordered)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    def rows(self) -> list[Producer]:
+        """By id, for a checkpoint."""
+        return [self._by_id[producer_id] for producer_id in sorted(self._by_id)]
+
+    # ------------------------------------------------------------ opening
+
+    def open(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | Refusal:
+        """`clock_ms`: the time of the log, which never goes back."""
+        wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
+        if wrong is not None:
+            return Refusal("invalid-producer", wrong)
+        producer = None if wish.producer_id is None else self._by_id.get(wish.producer_id)
+        if producer is None:
+            return self._create(wish, index, clock_ms)
+        epoch = producer.epoch if wish.epoch is None else wish.epoch
+        if epoch < producer.epoch:
+            return Refusal("producer-stolen", _stolen(producer, epoch))
+        fenced = epoch > producer.epoch
+        if fenced:
+            self._begin_epoch(producer, epoch)
+        if producer.last == NOTHING:
+            if wish.last_sequence is not None:
+                producer.start = wish.last_sequence
+            answer = producer.start
+        else:
+            answer = producer.last if wish.last_sequence is None else wish.last_sequence
+        self._touch(producer, index, clock_ms)
+        return Opening(producer.producer_id, epoch, answer, fenced)
+
+    def _create(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | Refusal:
+        if wish.producer_id is not None and wish.epoch is not None and wish.last_sequence is not None:
+            detail = (
+                f"producer {wish.producer_id} is not known here: it never was, or has been silent too long. Its numbers"
+                " cannot be continued; open it without a number, and expect that what was in doubt may be stored twice"
+            )
+            return Refusal("producer-unknown", detail)
+        producer_id = self._allocate(index, clock_ms) if wish.producer_id is None else wish.producer_id
+        if len(self._by_id) >= MAX_PRODUCERS:
+            self._forget(next(iter(self._by_id.values())))
+        producer = Producer(producer_id, wish.epoch or 0, wish.last_sequence or 0)
+        self._touch(producer, index, clock_ms)
+        return Opening(producer_id, producer.epoch, producer.start, False)
+
+    def _allocate(self, index: int, clock_ms: int) -> int:
+        """An id of the partition's own; the same on every replica."""
+        seed = _scattered((clock_ms << 24) ^ index)
+        while (chosen := ALLOCATED_FROM + seed % ALLOCATED_FROM) in self._by_id:
+            seed += 1
+        return chosen
+
+    def _begin_epoch(self, producer: Producer, epoch: int) -> None:
+        producer.epoch, producer.start, producer.last = epoch, 0, NOTHING
+        self._drop_batches(producer)
+
+    # ------------------------------------------------------------ records
+
+    def judge(self, head: BatchHead) -> Known | Refusal:
+        """What becomes of a batch of a producer; changes nothing."""
+        producer = self._by_id.get(head.producer_id)
+        if producer is None:
+            detail = f"producer {head.producer_id} is not known here (any more): open it anew"
+            return Refusal("producer-unknown", detail)
+        first, last = head.base_sequence, producer.last
+        if head.producer_epoch != producer.epoch:
+            if head.producer_epoch < producer.epoch:
+                return Refusal("producer-stolen", _stolen(producer, head.producer_epoch))
+            if first == 0:
+                return ALL_NEW
+            detail = f"epoch {head.producer_epoch} of producer {producer.producer_id} was not opened"
+            return Refusal("out-of-order", f"{detail}: it may begin with number 0 only, not {first}")
+        if last == NOTHING or first == (last + 1) % SEQUENCES:
+            return ALL_NEW
+        return _compare(producer, head)
+
+    def accept(self, head: BatchHead, stored: Place, index: int, clock_ms: int) -> None:
+        """A batch that was judged `Known`; `stored`: where its last records, those that were new, stand now."""
+        producer = self._by_id[head.producer_id]
+        if head.producer_epoch > producer.epoch:
+            self._begin_epoch(producer, head.producer_epoch)
+        if stored.events:
+            self._remember(producer, head, stored)
+        self._touch(producer, index, clock_ms)
+        while self.memory_bytes > MEMORY_BYTES:
+            self._drop_batches(next(iter(self._remembering.values())))
+
+    def _remember(self, producer: Producer, head: BatchHead, stored: Place) -> None:
+        before = producer.memory_bytes
+        producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
+        producer.batches += _BATCH.pack(*stored)
+        producer.digests += head.digests[(head.count - stored.events) * DIGEST_BYTES :]
+        _shorten(producer)
+        self.memory_bytes += producer.memory_bytes - before
+
+    # ------------------------------------------------------------ forgetting
+
+    def expire(self, clock_ms: int) -> None:
+        while self._by_id:
+            silent = next(iter(self._by_id.values()))
+            if silent.touched_ms + EXPIRY_MS >= clock_ms:
+                return
+            self._forget(silent)
+
+    def _touch(self, producer: Producer, index: int, clock_ms: int) -> None:
+        producer.touched_index, producer.touched_ms = index, clock_ms
+        producer_id = producer.producer_id
+        self._by_id.pop(producer_id, None)
+        self._by_id[producer_id] = producer
+        self._remembering.pop(producer_id, None)
+        if producer.digests:
+            self._remembering[producer_id] = producer
+
+    def _forget(self, producer: Producer) -> None:
+        self._drop_batches(producer)
+        del self._by_id[producer.producer_id]
+
+    def _drop_batches(self, producer: Producer) -> None:
+        self.memory_bytes -= producer.memory_bytes
+        producer.batches, producer.digests = bytearray(), bytearray()
+        self._remembering.pop(producer.producer_id, None)
+
+
+def nonsense(producer_id: int | None, epoch: int | None, sequence: int | None) -> str | None:
+    """What is wrong with numbers that cannot be; None: nothing."""
+    for what, value, highest in (
+        ("id", producer_id, MAX_PRODUCER_ID),
+        ("epoch", epoch, MAX_EPOCH),
+        ("sequence number", sequence, SEQUENCES - 1),
+    ):
+        if value is not None and not 0 <= value <= highest:
+            return f"a producer's {what} lies between 0 and {highest}, not at {value}"
+    return None
+
+
+def _stolen(producer: Producer, epoch: int) -> str:
+    return (
+        f"producer {producer.producer_id} was opened with epoch {producer.epoch}: epoch {epoch} must not send any more"
+    )
+
+
+def _compare(producer: Producer, head: BatchHead) -> Known | Refusal:
+    """A batch that does not begin with the next number: how much of its front is remembered, and the same?"""
+    remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
+    age = (producer.last - head.base_sequence) % SEQUENCES
+    if age >= remembered:
+        detail = (
+            f"{who}: number {head.base_sequence} is neither the next one, {(producer.last + 1) % SEQUENCES}, nor one of"
+            f" the {remembered} before it that are remembered"
+        )
+        return Refusal("out-of-order", detail)
+    position = remembered - 1 - age
+    count = min(head.count, age + 1)
+    stored = producer.digests[position * DIGEST_BYTES : (position + count) * DIGEST_BYTES]
+    came = head.digests[: count * DIGEST_BYTES]
+    if stored == came:
+        return Known(_places(producer, position, count))
+    width = DIGEST_BYTES
+    same = next(i for i in range(count) if stored[i * width :][:width] != came[i * width :][:width])
+    number = (head.base_sequence + same) % SEQUENCES
+    detail = f"{who}: number {number} was used before, for another event"
+    return Refusal("out-of-order", detail, Known(_places(producer, position, same)))
+
+
+def batches_of(producer: Producer) -> Iterator[Place]:
+    """Those remembered, oldest first."""
+    return (Place(*fields) for fields in _BATCH.iter_unpack(producer.batches))
+
+
+def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """(records, offset of the first) with rows that follow each other made one."""
+    found: list[tuple[int, int]] = []
+    for count, offset in places:
+        if found and sum(found[-1]) == offset:
+            found[-1] = (found[-1][0] + count, found[-1][1])
+        elif count:
+            found.append((count, offset))
+    return tuple(found)
+
+
+def _places(producer: Producer, position: int, count: int) -> tuple[Place, ...]:
+    """Where the remembered records [position, position + count) stand."""
+    found: list[Place] = []
+    for batch in batches_of(producer):
+        if position < batch.events and count:
+            taken = min(count, batch.events - position)
+            found.append(Place(taken, batch.base_offset + position, batch.timestamp_ms))
+            count -= taken
+            position = 0
+        else:
+            position -= batch.events
+    return tuple(found)
+
+
+def _shorten(producer: Producer) -> None:
+    """Forget the oldest batches that are not needed for either bound."""
+    batches, digests = producer.batches, producer.digests
+    while len(batches) > REMEMBERED_BATCHES * _BATCH.size:
+        oldest = _BATCH.unpack_from(batches)[0] * DIGEST_BYTES
+        if len(digests) - oldest < REMEMBERED_EVENTS * DIGEST_BYTES:
+            return
+        del batches[: _BATCH.size]
+        del digests[:oldest]
+
+
+def _scattered(value: int) -> int:
+    """splitmix64: near inputs, far outputs."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

@@ -1,0 +1,156 @@
+"""The bytes of a record batch: what one entry of a partition's log holds.
+
+The problem: thousands of records a millisecond pass here, on the leader when they come and wherever they are read. The
+rules: a record's bytes are stored as they came and nothing re-encodes them; what `apply` needs stands in a fixed head,
+so that a replica that only stores the batch never touches its records; the checksum covers everything after itself.
+
+Layout, big-endian (the head of Kafka's batch v2 was the model, see the attribute bits):
+
+    kind u8 = 0 (a regular Raft entry) | tag u8 = 1 | version u8 | CRC-32C u32 of all that follows
+    attributes u16 | producer id i64 | producer epoch i16 | base sequence i32 | count u32
+    first timestamp i64 ms | max timestamp i64 ms
+    length u32 * count | version 2 only: digest u32 * count | the records, one after the other
+
+Version 1 is the batch of producers without numbers; version 2 that of an idempotent producer, whose records have
+consecutive numbers from the base sequence on. The digests come from who appends (see `idempotence/producer_state.py`
+for their use), so that no replica has to look at a record to compare it with an earlier one. Offsets are not in a
+batch: they are known when it is applied, and stand in the offset index.
+
+Measured here, per record of 1 KiB in batches of 64 to 1000: encode 0.2-0.3 us, decode 0.15-0.3 us, checksum 0.05 us; of
+100 B: 0.06, 0.04, 0.01. Rejected: a length in front of each record (a loop in Python to write and to read), and a
+checksum carried from record to record (one call each: 0.1 us).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntFlag
+from itertools import accumulate, pairwise
+
+from crc32c import crc32c
+
+ENTRY_REGULAR = 0
+TAG_RECORD_BATCH = 1
+PLAIN, NUMBERED = 1, 2
+"""Versions: without and with the column of digests."""
+
+NO_PRODUCER = -1
+DIGEST_BYTES = 4
+
+MAX_RECORDS = 65_536
+"""In one batch. Bounds what a damaged count can make a reader allocate; the appender stays far below."""
+
+_LEAD = struct.Struct(">BBBI")
+_HEAD = struct.Struct(">HqhiIqq")
+_LENGTHS_AT = _LEAD.size + _HEAD.size
+
+
+class Attributes(IntFlag):
+    """Bits of the attributes, by KIP-98's numbers. Bits 0-2 are the compression codec; only 0, none, is in use."""
+
+    NONE = 0
+    APPEND_TIME = 1 << 3  # the timestamps are the leader's clock, not the producer's
+    TRANSACTIONAL = 1 << 4
+    CONTROL = 1 << 5
+
+    @property
+    def compression(self) -> int:
+        return int(self) & 0b111
+
+
+_KNOWN = int(Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL)
+
+
+class Damaged(ValueError):
+    """These bytes are not a record batch as it was written. Another replica may hold it whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHead:
+    """All that `apply` looks at."""
+
+    attributes: Attributes
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    size: int  # of the whole entry, in bytes
+    digests: bytes = b""  # DIGEST_BYTES for each record; none without a producer
+
+    @property
+    def numbered(self) -> bool:
+        return self.producer_id != NO_PRODUCER
+
+
+def encode(
+    records: list[bytes],
+    timestamp_ms: int,
+    *,
+    attributes: Attributes = Attributes.APPEND_TIME,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = NO_PRODUCER,
+    base_sequence: int = NO_PRODUCER,
+    digests: bytes = b"",
+    max_timestamp_ms: int | None = None,
+) -> bytes:
+    count = len(records)
+    if not 0 < count <= MAX_RECORDS:
+        raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {count}")
+    version = PLAIN if producer_id == NO_PRODUCER else NUMBERED
+    if len(digests) != (0 if version == PLAIN else DIGEST_BYTES * count):
+        raise ValueError(f"{len(digests)} bytes of digests for {count} records of producer {producer_id}")
+    last = timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
+    head = _HEAD.pack(attributes, producer_id, producer_epoch, base_sequence, count, timestamp_ms, last)
+    body = b"".join([head, struct.pack(f">{count}I", *map(len, records)), digests, *records])
+    return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
+
+
+def decode_head(entry: bytes) -> BatchHead:
+    """The head alone, checked only for what it says about itself; cheap, and the same on every replica.
+
+    Raises:
+        Damaged: it cannot be the head of a batch of this version.
+    """
+    size = len(entry)
+    if size < _LENGTHS_AT:
+        raise Damaged(f"{size} bytes are too few for a record batch")
+    kind, tag, version, _ = _LEAD.unpack_from(entry)
+    if (kind, tag) != (ENTRY_REGULAR, TAG_RECORD_BATCH) or version not in (PLAIN, NUMBERED):
+        raise Damaged(f"kind {kind}, tag {tag}, version {version} is no record batch that this program knows")
+    attributes, producer, epoch, sequence, count, first, last = _HEAD.unpack_from(entry, _LEAD.size)
+    if attributes & ~_KNOWN:
+        raise Damaged(f"attributes {attributes:#06x} have bits that this program does not know")
+    digests_at = _LENGTHS_AT + 4 * count
+    records_at = digests_at + (DIGEST_BYTES * count if version == NUMBERED else 0)
+    if not 0 < count <= MAX_RECORDS or size < records_at:
+        raise Damaged(f"it claims {count} records in {size} bytes")
+    if first < 0 or last < first:
+        raise Damaged(f"its timestamps run from {first} to {last}")
+    if (producer == NO_PRODUCER) != (version == PLAIN):
+        raise Damaged(f"version {version} does not go with producer {producer}")
+    return BatchHead(
+        Attributes(attributes), producer, epoch, sequence, count, first, last, size, entry[digests_at:records_at]
+    )
+
+
+def decode_records(entry: bytes) -> list[bytes]:
+    """The records, after the checksum was verified.
+
+    Raises:
+        Damaged: some byte is not what was written.
+    """
+    head = decode_head(entry)
+    if crc32c(memoryview(entry)[_LEAD.size :]) != _LEAD.unpack_from(entry)[3]:
+        raise Damaged(f"the checksum of a batch of {head.count} records does not match")
+    count = head.count
+    lengths = struct.unpack_from(f">{count}I", entry, _LENGTHS_AT)
+    start = _LENGTHS_AT + 4 * count + len(head.digests)
+    if start + sum(lengths) != head.size:
+        raise Damaged(f"its {count} records have {sum(lengths)} bytes, but {head.size - start} are there")
+    if lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
+        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(entry, start))
+    cuts = list(accumulate(lengths, initial=start))
+    return [entry[left:right] for left, right in pairwise(cuts)]

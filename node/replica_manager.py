@@ -1,0 +1,271 @@
+"""The partitions that this node keeps, made to match what the cluster decided.
+
+The rule: what is open here is derived from the metadata alone (`reconcile`), never from who asked, so that a node that
+was away ends where the others are. A log that was deleted is erased only when the metadata says that its group existed
+and is gone; what the metadata does not know yet is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import islice
+from typing import Any
+
+from cluster.metadata import MetadataView, PartitionRecord
+from cluster.raft import Group, Host, erase_group, stored_groups
+from cluster.rpc import PeerNetwork, ReplicaState
+from node.partition.api import Failed
+from node.partition.consumer_groups.queries import Assign, Assigned
+from node.partition.offset_index import erase
+from node.partition.replica import PartitionReplica
+from node.routing_events import Changes
+from node.storage import RocksDisk
+
+log = logging.getLogger("holdfast.replicas")
+
+RETENTION_PERIOD_S = 2.0
+"""Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
+
+OWNERS_PERIOD_S = 0.5
+"""How closely a silent owner's lease of seconds is kept."""
+
+RECLAIM_PERIOD_S = 60.0
+"""Compactions give most space back by themselves; this is for logs that were trimmed and then rest."""
+
+
+MAX_STATES = 10_000
+"""Told of in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
+
+
+class Replicas:
+    """Implements `cluster.rpc.PartitionHost`.
+
+    `on_input` is called when records wait for a turn; `on_failed` when this node must not serve or vote any longer: an
+    entry that was read is not what was written (the others have good copies), or a group cannot be opened or erased.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        host: Host,
+        disk: RocksDisk,
+        view: MetadataView,
+        changes: Changes,
+        *,
+        min_free_bytes: int,
+        now_ms: Callable[[], int] | None = None,
+        incarnation: int = 0,
+    ) -> None:
+        """`incarnation`: of this node's data directory."""
+        self.on_input: Callable[[], None] = _nothing
+        self.on_failed: Callable[[Exception], None] = _raise
+        self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
+        self._node_id = node_id
+        self._host = host
+        self._disk = disk
+        self._view = view
+        self._changes = changes
+        self._min_free_bytes = min_free_bytes
+        self._now_ms = now_ms or _now_ms
+        self._incarnation = incarnation
+        self._network: PeerNetwork | None = None
+        self._open: dict[int, PartitionReplica] = {}
+        self._dirty: dict[PartitionReplica, None] = {}
+        self._full: Failed | None = None
+
+    def attach(self, network: PeerNetwork) -> None:
+        """Where leaders of other nodes' groups are heard of, and ours are told."""
+        self._network = network
+
+    # -- looking up
+
+    def partition(self, group: int) -> PartitionReplica | None:
+        return self._open.get(group)
+
+    def all_open(self) -> Collection[PartitionReplica]:
+        return self._open.values()
+
+    def leader_of(self, group: int) -> int | None:
+        """Who leads: by the local replica if there is one, else by what peers tell. Not this node, if it has stepped
+        down and others still believe in it."""
+        replica = self._open.get(group)
+        if replica is not None and replica.leader is not None:
+            return replica.leader
+        told = self._network.leader_of(group) if self._network is not None else None
+        return None if told == self._node_id else told
+
+    def states(self, groups: Sequence[int]) -> list[ReplicaState]:
+        """Of the replicas of these groups; none named: of those that are catching up or do not vote."""
+        statuses = [group.status() for group in self._host.groups.values() if not groups or group.group_id in groups]
+        unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
+        return [_state(status) for status in islice(unsound, MAX_STATES)]
+
+    # -- turns
+
+    def flush(self) -> None:
+        """Right before a turn: what was gathered becomes proposals."""
+        dirty, self._dirty = self._dirty, {}
+        for replica in dirty:
+            replica.flush()
+
+    def _is_dirty(self, replica: PartitionReplica) -> None:
+        self._dirty[replica] = None
+        self.on_input()
+
+    # -- opening and closing
+
+    def reconcile(self) -> None:
+        """Called at each change. A group that cannot be opened or erased is the end of this node: what the store cannot
+        give back must not be voted on."""
+        try:
+            self._reconcile()
+        except Exception as error:  # noqa: BLE001  the bell that calls this has others to tell
+            self.on_failed(error)
+
+    def _reconcile(self) -> None:
+        if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
+            return  # what the cluster gave to this id, it gave to one with other data, or does not know this one yet
+        wanted = {partition.group: partition for _, partition in self._view.hosted_by(self._node_id)}
+        for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
+            self._delete(group)
+        for group, partition in wanted.items():
+            if group not in self._open:
+                self._start(group, partition)
+
+    def _start(self, group_id: int, partition: PartitionRecord) -> None:
+        replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
+        mute = group_id < self._view.lost_below_group(self._node_id)
+        group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute)
+        replica.bind(group)
+        replica.on_role_change = lambda _: self.role_changed(group)
+        replica.on_damaged = self._damaged
+        replica.owning.on_assign = self.on_assign
+        replica.refuse_appends(self._full)
+        self._open[group_id] = replica
+        log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)
+
+    def _delete(self, group_id: int) -> None:
+        replica = self._open.pop(group_id)
+        self._dirty.pop(replica, None)
+        replica.close(deleted=True)
+        self._host.close_group(group_id, erase=True)
+        batch = self._disk.batch()
+        erase(group_id, batch)
+        self._disk.write(batch)
+        if self._network is not None:
+            self._network.drop_group(group_id)
+        log.info("group %d is deleted, its data erased", group_id)
+
+    def erase_leftovers(self) -> None:
+        """What is stored of groups that were deleted just before this node went down: its metadata begins behind the
+        deletion, so they are never opened, and never closed with their data."""
+        for group_id in stored_groups(self._disk):
+            if group_id not in self._open and self._view.was_deleted(group_id):
+                batch = self._disk.batch()
+                erase_group(group_id, batch)
+                erase(group_id, batch)
+                self._disk.write(batch)
+                log.info("group %d was deleted before this node started, its data is erased", group_id)
+
+    def _damaged(self, replica: PartitionReplica, error: Exception) -> None:
+        self.on_failed(error)
+
+    def close(self) -> None:
+        """The node stops: answer who waits."""
+        for replica in self._open.values():
+            replica.close()
+
+    def role_changed(self, group: Group) -> None:
+        """Called inside a turn."""
+        if self._network is not None:
+            self._network.set_leader(group.group_id, group.term, group.leader)
+        self._changes.ring()
+
+    # -- upkeep
+
+    async def keep_retention(self) -> None:
+        """Until cancelled: trims by retention, refuses events while the disk is nearly full, gives space back."""
+        try:
+            await self._keep_retention()
+        except Exception as error:  # noqa: BLE001  without this upkeep the disk would fill unnoticed
+            self.on_failed(error)
+
+    async def keep_owners(self) -> None:
+        """Until cancelled: consumer groups' owners that fell silent lose their claims."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(OWNERS_PERIOD_S)
+                for replica in list(self._open.values()):
+                    replica.check_owners(loop.time())
+        except Exception as error:  # noqa: BLE001  without this upkeep partitions would stay with the dead
+            self.on_failed(error)
+
+    async def _keep_retention(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_reclaim = loop.time() + RECLAIM_PERIOD_S
+        while True:
+            await asyncio.sleep(RETENTION_PERIOD_S)
+            self._watch_space()
+            self._enforce_retention()
+            if loop.time() >= next_reclaim:
+                self.erase_leftovers()
+                await loop.run_in_executor(None, self._disk.reclaim)
+                next_reclaim = loop.time() + RECLAIM_PERIOD_S
+
+    def _enforce_retention(self) -> None:
+        now_ms = self._now_ms()
+        for group_id, replica in list(self._open.items()):
+            found = self._view.group(group_id)
+            if found is not None:
+                replica.enforce_retention(now_ms, found[0].retention_ms, found[0].retention_bytes)
+
+    def _watch_space(self) -> None:
+        free = self._disk.free_bytes()
+        full = (
+            Failed(
+                "disk_full",
+                True,
+                f"node {self._node_id} has {free >> 20} MiB of disk left and keeps {self._min_free_bytes >> 20} MiB for"
+                " itself: free space there or shorten the retention of logs; events are refused meanwhile",
+            )
+            if free < self._min_free_bytes
+            else None
+        )
+        if (full is None) != (self._full is None):
+            log.warning("%s", full.detail if full else f"{free >> 20} MiB of disk are free again: events are taken")
+            for replica in self._open.values():
+                replica.refuse_appends(full)
+        self._full = full
+
+
+def _state(status: dict[str, Any]) -> ReplicaState:
+    fetch = status["catching_up"] or {}
+    return ReplicaState(
+        group=status["group"],
+        applied=status["applied"],
+        last=status["last"],
+        votes=status["votes"],
+        phase=fetch.get("phase", ""),
+        fetch_first=fetch.get("first", 0),
+        fetch_next=fetch.get("next", 0),
+        fetch_last=fetch.get("last", 0),
+        received_bytes=fetch.get("received_bytes", 0),
+        refused_pieces=fetch.get("refused_pieces", 0),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _raise(error: Exception) -> None:
+    """Before there is a node to stop."""
+    raise error
+
+
+def _nothing() -> None:
+    """Before the loop is there nobody waits."""

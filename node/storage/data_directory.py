@@ -1,0 +1,83 @@
+"""The data directory of a node as a whole: is it ours, is it complete, does anybody else work on it, what room it has.
+
+format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
+lock      held while a process works on it
+synced    see watermark.py
+db/       RocksDB
+journal/  see write_ahead_log.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
+from node.storage.write_ahead_log import sync_directory
+
+FORMAT = b"holdfast-storage 4\n"
+PARTS = ("db", "journal", "lock", "synced", "discovery.json", "discovery.json.new", "discovery.lock")
+
+
+def take_lock(path: Path) -> int:
+    """The open lock file; closing it gives the lock back."""
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise AlreadyOpen(f"{path} is in use by another process; stop that one first") from error
+    return lock
+
+
+def is_complete(path: Path) -> bool:
+    """Whether the directory was made completely before; refuses one that is not ours or lacks a main part."""
+    marker, database = path / "format", path / "db"
+    if marker.exists():
+        if marker.read_bytes() != FORMAT:
+            raise ForeignData(f"{marker} names a format that this version does not know; use the version it names")
+        for part in (database / "CURRENT", path / "journal", path / "synced"):
+            if not part.exists():
+                raise StorageDamaged(part, "it is missing")
+        return True
+    strange = [entry.name for entry in path.iterdir() if entry.name not in PARTS]
+    if strange:
+        raise ForeignData(f"{path} is not empty and no data directory of a node: it holds {strange[0]!r}")
+    tables = list(database.glob("*.sst")) if database.exists() else []
+    segments = list((path / "journal").glob("*.seg")) if (path / "journal").exists() else []
+    if tables or len(segments) > 1:
+        raise StorageDamaged(path, f"it holds {(tables or segments)[0].name} but its file `format` is missing")
+    return False
+
+
+def finish(path: Path) -> None:
+    """The directory is complete from here on."""
+    with open(path / "format", "xb") as marker:
+        marker.write(FORMAT)
+        marker.flush()
+        os.fsync(marker.fileno())
+    sync_directory(path)
+    sync_directory(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """What the file system still has for this process's user."""
+    try:
+        system = os.statvfs(path)
+    except OSError as error:
+        raise translate(error, path) from error
+    return system.f_bavail * system.f_frsize
+
+
+def used_bytes(path: Path) -> int:
+    """What the files of the store take."""
+    total = 0
+    for part in ("db", "journal"):
+        with os.scandir(path / part) as entries:
+            for entry in entries:
+                try:
+                    total += entry.stat().st_size
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+    return total

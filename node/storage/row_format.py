@@ -1,0 +1,69 @@
+"""How RocksDB's rows look: what stands in them, and which are the store's own.
+
+Keys of callers begin with a byte above 0; those of the store with 0, and callers never see them. A row of an entry
+(`b"e"` + group u64 + index u64) begins with a byte that says whether the value follows or a pointer into the journal.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from node.storage.write_ahead_log import Journal, Place, Position
+
+POSITION_KEY = b"\0p"
+"""Up to where RocksDB holds the journal: written with every batch, so it is always right."""
+ROWS_START = b"\1"
+
+_SUMMARY = b"\0s"
+_POSITION = struct.Struct(">QQ")
+_POINTER = struct.Struct(">BQQII")
+_NUMBER = struct.Struct(">Q")
+
+ENTRY_KEY_BYTES = 17
+_ENTRY_KIND = ord("e")
+_HERE, _THERE = b"\0", 1
+
+
+def is_entry(key: bytes) -> bool:
+    return key[0] == _ENTRY_KIND and len(key) == ENTRY_KEY_BYTES
+
+
+def row_here(value: bytes) -> bytes:
+    """The row of a small entry."""
+    return _HERE + value
+
+
+def row_there(segment: int, offset: int, length: int, checksum: int) -> bytes:
+    """The row of an entry that stands in the journal."""
+    return _POINTER.pack(_THERE, segment, offset, length, checksum)
+
+
+def place_of(row: bytes) -> Place | None:
+    """Where the entry of this row stands in the journal; None if it stands in the row."""
+    return Place(*_POINTER.unpack(row)[1:]) if row[0] == _THERE else None
+
+
+def value_of(row: bytes, journal: Journal) -> bytes:
+    place = place_of(row)
+    return row[1:] if place is None else journal.read(place)
+
+
+def encode_position(position: Position) -> bytes:
+    return _POSITION.pack(*position)
+
+
+def decode_position(row: bytes) -> Position:
+    return Position(*_POSITION.unpack(row))
+
+
+def summary_key(segment: int) -> bytes:
+    """Of the row that says whose values stand in a sealed segment."""
+    return _SUMMARY + _NUMBER.pack(segment)
+
+
+def summary_range() -> tuple[bytes, bytes]:
+    return _SUMMARY, _SUMMARY + b"\xff" * 9
+
+
+def segment_of(summary: bytes) -> int:
+    return int(_NUMBER.unpack(summary[len(_SUMMARY) :])[0])

@@ -1,0 +1,426 @@
+"""The one store of a node: the Raft entries, hard states, checkpoints and indexes of all its groups.
+
+The problem: every turn of the node must write what all groups changed, atomically, and make it durable once, without
+stopping the event loop, and without moving the bytes of events more often than they must be. So a batch is appended to
+the journal (write_ahead_log.py) as one record, and goes into RocksDB's memory without a log of its own; an entry of
+some size stands in the journal alone, and RocksDB remembers where.
+
+The rules never broken:
+ - RocksDB never makes durable what the journal has not made durable before: it is flushed by this file only, right
+   after a sync, with writers held off. What it lacks after a crash is applied again from the journal, from the position
+   that it holds itself (it changes in the same atomic batch as everything else).
+ - `write` runs on the loop, `sync` in a worker thread, where it waits without the GIL.
+ - a store that is not whole is not opened, and an error while reading is never "there is nothing": the library's own
+   `items()` ends *silently* at a damaged block, so `scan` asks for the status after the last row.
+ - nothing outside this package knows any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from cluster.raft import Batch
+from node.storage import data_directory, segment_usage
+from node.storage.errors import StorageDamaged, StorageError, translate
+from node.storage.node_identity import IDENTITY_KEY, NodeIdentity
+from node.storage.options import DiskOptions, rocks_options
+from node.storage.row_format import (
+    POSITION_KEY,
+    ROWS_START,
+    decode_position,
+    encode_position,
+    is_entry,
+    row_here,
+    row_there,
+    value_of,
+)
+from node.storage.wal_compaction import Reclaimed, Reclaimer
+from node.storage.watermark import NOTHING, Watermark, check_manifest
+from node.storage.write_ahead_log import (
+    DELETE,
+    PUT,
+    Journal,
+    Op,
+    Position,
+    Record,
+    Values,
+)
+from node.storage.write_batch import JournalBatch
+
+_NO_WAL = WriteOptions()
+setattr(_NO_WAL, "disable_wal", True)  # noqa: B010  the library's stub calls it a method
+
+ROW_OVERHEAD_BYTES = 64
+"""Of a key in RocksDB's memory, roughly: to know when to flush without asking."""
+
+FLUSH_WAIT_S = 10.0
+"""`reclaim` waits so long for a table of some MiB; a disk that takes longer gets its space back the next time."""
+FLUSH_POLL_S = 0.005
+
+
+class RocksDisk:
+    """`cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
+
+    def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
+        self.path = Path(path)
+        self.identity = identity  # as stored, once it is open
+        self._options = options or DiskOptions()
+        self._db: Rdict | None = None
+        self._journal: Journal | None = None
+        self._watermark: Watermark | None = None
+        self._failed: StorageError | None = None  # why it takes no more writes
+        self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
+        self._syncing = ThreadPoolExecutor(1, thread_name_prefix="store-sync")
+        self._synced = Position(0, 0)
+        self._sync_asked = False
+        self._memory_bytes = 0
+        self._switched: Position = Position(0, 0)  # up to where RocksDB was flushed, or is being
+        self._since_switch = 0
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._owner = data_directory.take_lock(self.path)
+        except OSError as error:
+            raise translate(error, self.path) from error
+        try:
+            self._open(identity)
+        except StorageError:
+            self.close()
+            raise
+        except Exception as error:  # the library raises plain Exception
+            self.close()
+            raise translate(error, self.path) from error
+
+    # ------------------------------------------------------------ opening
+
+    def _open(self, identity: NodeIdentity) -> None:
+        complete = data_directory.is_complete(self.path)
+        self._watermark = Watermark(self.path / "synced", self.path / "db")
+        mark = self._watermark.read()
+        if complete and mark is None:
+            raise StorageDamaged(self.path / "synced", "it is empty")
+        if mark is not None:
+            check_manifest(mark, self.path / "db")
+        self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
+        self._journal = Journal(self.path / "journal")
+        self._reclaimer = Reclaimer(self._journal, self._options)
+        self._recover(self._db, self._journal, (mark or NOTHING).journal)
+        self._journal.begin()
+        self._verify()
+        self._check_identity(identity, complete)
+        self.sync()
+        if not complete:
+            data_directory.finish(self.path)
+
+    def _recover(self, db: Rdict, journal: Journal, durable: Position) -> None:
+        """Apply to RocksDB what it had only in memory; the journal is the truth."""
+        stored = db.get(POSITION_KEY)
+        start = decode_position(stored) if stored is not None else Position(0, 0)
+        self._switched = start
+        self._reclaimer.load(db, start)
+        for record in journal.scan(start, durable):
+            if record.start < start:
+                self._note_again(record)
+            else:
+                self._apply(record.ops, record.values, record.end)
+                self._since_switch += record.end.offset - record.start.offset
+        self._reclaimer.seal_all()
+
+    def _verify(self) -> None:
+        """Read the store through, up to a bound: checksums of blocks and values are checked on the way."""
+        left = self._options.verify_at_open_bytes
+        for key, value in self.scan(b"", b"\xff" * 10):
+            left -= len(key) + len(value)
+            if left < 0:
+                return
+
+    def _check_identity(self, identity: NodeIdentity, complete: bool) -> None:
+        stored = self.get(IDENTITY_KEY)
+        if stored is not None:
+            self.identity = NodeIdentity.decode(stored, self.path)
+            identity.require(self.identity, self.path)
+        elif complete:
+            raise StorageDamaged(self.path, "the node's identity is gone")
+        else:
+            self.identity = identity.drawn()
+            batch = self.batch()
+            batch.put(IDENTITY_KEY, self.identity.encode())
+            self.write(batch)
+
+    def _failure(self, error: Exception) -> StorageError:
+        """A write failed: none is taken any more, since nobody knows what the file holds now."""
+        if self._failed is None:
+            self._failed = translate(error, self.path)
+        return self._failed
+
+    def _parts(self) -> tuple[Rdict, Journal]:
+        if self._db is None or self._journal is None:
+            raise StorageError(f"the store in {self.path} is closed")
+        return self._db, self._journal
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, key: bytes) -> bytes | None:
+        db, journal = self._parts()
+        try:
+            row: bytes | None = db.get(key)
+            return row if row is None or not is_entry(key) else value_of(row, journal)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise translate(error, self.path) from error
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        db, journal = self._parts()
+        start = max(start, ROWS_START)
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        try:
+            rows = db.iter(bounds)
+            step = rows.prev if reverse else rows.next
+            if reverse:
+                rows.seek_to_last()
+            else:
+                rows.seek(start)
+            while rows.valid():
+                key = rows.key()
+                if reverse and key < start:  # the library's lower bound does not bind
+                    return
+                yield key, value_of(rows.value(), journal) if is_entry(key) else rows.value()
+                step()
+            rows.status()
+        except StorageError:
+            raise
+        except Exception as error:
+            raise translate(error, self.path) from error
+
+    # ------------------------------------------------------------ writing
+
+    def batch(self) -> JournalBatch:
+        return JournalBatch()
+
+    def write(self, batch: Batch) -> None:
+        """Consumes a batch of this store. After a DiskFull it takes no more writes until it was opened again."""
+        assert isinstance(batch, JournalBatch), "a batch of another store"
+        db, journal = self._parts()
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            try:
+                ops = batch.ops
+                if self._reclaimer.has_ops():
+                    ops = self._reclaimer.ops_before(db) + ops
+                if not ops:
+                    return
+                begin = journal.end
+                if begin.offset >= self._options.segment_bytes:
+                    ops = self._change_segment(journal) + ops
+                    begin = journal.end
+                values = journal.append(ops)
+                end = journal.end
+                self._apply(ops, values, end)
+                self._since_switch += end.offset - begin.offset
+                self._keep_bounds(end)
+            except StorageError:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
+
+    def _change_segment(self, journal: Journal) -> list[Op]:
+        sealed = journal.end.segment
+        journal.begin()
+        return self._reclaimer.seal(sealed)
+
+    def _apply(self, ops: list[Op], values: Values, end: Position) -> None:
+        """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
+        rows = WriteBatch(raw_mode=True)
+        put = rows.put
+        spans = self._reclaimer.spans(values.segment)
+        separate = self._options.separate_bytes
+        offset, inline = values.offset, 0
+        for (kind, key, value), length, checksum in zip(ops, values.lengths, values.checksums, strict=True):
+            if kind != PUT:
+                if kind == DELETE:
+                    rows.delete(key)
+                else:
+                    rows.delete_range(key, value)
+            elif not is_entry(key):
+                put(key, value)
+                inline += length
+            elif length < separate:
+                put(key, row_here(value))
+                inline += length
+            else:
+                put(key, row_there(values.segment, offset, length, checksum))
+                segment_usage.note(spans, key, length)
+            offset += length
+        put(POSITION_KEY, encode_position(end))
+        assert self._db is not None
+        self._db.write(rows, _NO_WAL)
+        self._memory_bytes += inline + ROW_OVERHEAD_BYTES * (len(ops) + 1)
+
+    def _note_again(self, record: Record) -> None:
+        """Of a record that RocksDB has in its tables already: only where its entries stand must be known."""
+        spans = self._reclaimer.spans(record.values.segment)
+        for (kind, key, _), length in zip(record.ops, record.values.lengths, strict=True):
+            if kind == PUT and length >= self._options.separate_bytes and is_entry(key):
+                segment_usage.note(spans, key, length)
+
+    def sync(self) -> None:
+        _, journal = self._parts()
+        if self._failed is not None:
+            raise self._failed
+        reached = journal.end
+        try:
+            journal.sync()
+            self._note_synced(reached)
+            if self._flush_is_due(1):
+                self._flush(journal)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _note_synced(self, reached: Position) -> None:
+        with self._lock:
+            if reached > self._synced:
+                self._synced = reached
+                assert self._watermark is not None
+                self._watermark.write(reached)
+
+    # ------------------------------------------------------------ bounds
+
+    def _flush_is_due(self, factor: int) -> bool:
+        limits = self._options
+        return self._memory_bytes > factor * limits.memtable_bytes or self._since_switch > factor * limits.replay_bytes
+
+    def _flush(self, journal: Journal) -> None:
+        """RocksDB begins to write its memory into a table. Everything in it must be durable in the journal."""
+        with self._lock:
+            reached = journal.end
+            journal.sync()  # what came since the last one; nearly nothing
+            self._note_synced(reached)
+            assert self._db is not None
+            self._db.flush(False)
+            self._switched = reached
+            self._memory_bytes = self._since_switch = 0
+
+    def _keep_bounds(self, end: Position) -> None:
+        """For a node that never asks for a sync: the page cache and RocksDB's memory stay bounded anyway."""
+        if self._flush_is_due(4):
+            assert self._journal is not None
+            self._flush(self._journal)
+        elif not self._sync_asked and self._unsynced(end) > self._options.unsynced_bytes:
+            self._sync_asked = True
+            self._syncing.submit(self._sync_in_background)
+
+    def _unsynced(self, end: Position) -> int:
+        same = self._synced.segment == end.segment
+        return end.offset - (self._synced.offset if same else 0)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except StorageError:
+            return  # it is remembered: the next write raises it
+        finally:
+            self._sync_asked = False
+
+    # ------------------------------------------------------------ space
+
+    def free_bytes(self) -> int:
+        """What the file system still has for this process's user."""
+        return data_directory.free_bytes(self.path)
+
+    def used_bytes(self) -> int:
+        """What the files of the store take."""
+        return data_directory.used_bytes(self.path)
+
+    def reclaim(self) -> Reclaimed:
+        """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
+
+        Removes segments that nobody needs. When too much of the rest is dead, it also picks thin segments; their live
+        entries then move along with the writes that follow, and the next call removes them.
+        """
+        db, journal = self._parts()
+        try:
+            needed = self._reclaimer.first_needed(db)
+            with self._lock:
+                unneeded = self._reclaimer.unneeded(needed)
+            self.sync()  # a trim or move that is not durable must not cost what it made unneeded
+            if unneeded and unneeded[-1] >= self._switched.segment:
+                self._flush(journal)
+            flushed = self._switched
+            if self._tables_written(db):
+                self._reclaimer.flushed(flushed)
+            with self._lock:
+                return self._reclaimer.remove(unneeded)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise translate(error, self.path) from error
+
+    @staticmethod
+    def _tables_written(db: Rdict) -> bool:
+        """Wait, within a bound, until the flushes that were begun are done. The library has nothing to wait on."""
+        deadline = time.monotonic() + FLUSH_WAIT_S
+        while db.property_int_value("rocksdb.num-immutable-mem-table"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(FLUSH_POLL_S)
+        return True
+
+    def stats(self) -> dict[str, int]:
+        """Numbers for the node's status."""
+        db, journal = self._parts()
+        segments = journal.segments
+        with self._lock:
+            live = self._reclaimer.live_bytes()
+        return {
+            "journal_bytes": sum(segments.values()),
+            "journal_segments": len(segments),
+            "journal_live_bytes": live,
+            "table_bytes": int(db.property_int_value("rocksdb.live-sst-files-size") or 0),
+            "memory_bytes": int(db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0),
+            "background_errors": int(db.property_int_value("rocksdb.background-errors") or 0),
+            "free_bytes": self.free_bytes(),
+        }
+
+    # ------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that was reported."""
+        self._syncing.shutdown(wait=True)
+        with self._lock:
+            db, self._db = self._db, None
+            journal, self._journal = self._journal, None
+            try:
+                if journal is not None and journal.end.segment and self._failed is None:
+                    journal.sync()  # before RocksDB, which flushes its memory when it closes
+                if db is not None:
+                    db.close()
+            except Exception as error:
+                if self._failed is None:
+                    raise translate(error, self.path) from error
+            finally:
+                if journal is not None:
+                    journal.close()
+                if self._watermark is not None:
+                    self._watermark.close()
+                    self._watermark = None
+                if self._owner >= 0:
+                    os.close(self._owner)
+                    self._owner = -1
+
+    def __enter__(self) -> RocksDisk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

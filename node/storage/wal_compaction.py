@@ -1,0 +1,196 @@
+"""Giving space back: removing segments that nobody needs, and thinning out those that few need.
+
+The order that keeps a power loss harmless: find out what is not needed any more; sync, so that what made it so (a trim,
+a move) is durable; only then remove. And a segment stays while RocksDB, after a crash, would be rebuilt from it.
+
+A thin segment is emptied by *moving*: its live entries are put again, under the same keys, in front of the batches that
+the node writes anyway. So moving needs no lock between a reader of old values and the writer of new ones, it is paid
+for in small parts, and an idle node does nothing.
+
+Rejected: moving in a thread (it would have to exclude a trim of the same key between its read and its write).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rocksdict import Rdict, ReadOptions
+
+from node.storage import segment_usage
+from node.storage.options import DiskOptions
+from node.storage.row_format import (
+    ENTRY_KEY_BYTES,
+    place_of,
+    segment_of,
+    summary_key,
+    summary_range,
+)
+from node.storage.segment_usage import Span, Spans
+from node.storage.write_ahead_log import (
+    DELETE,
+    PUT,
+    Journal,
+    Op,
+    Position,
+)
+
+MAX_THIN_SEGMENTS = 4
+"""Emptied at a time: the next call sees what came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    segments: int  # removed
+    freed_bytes: int
+    moving_bytes: int  # live entries that will move with the next writes; then call again
+
+
+@dataclass(slots=True)
+class _Move:
+    segment: int
+    owner: bytes
+    span: Span
+    next_key: bytes
+
+
+class Reclaimer:
+    """The bookkeeping of space of one store. The store calls everything but `first_needed` with its lock held."""
+
+    def __init__(self, journal: Journal, options: DiskOptions) -> None:
+        self._journal = journal
+        self._options = options
+        self._spans: dict[int, Spans] = {}
+        self._sealed: set[int] = set()
+        self._flushed = Position(0, 0)
+        self._pending: list[Op] = []
+        self._moves: deque[_Move] = deque()
+
+    # ------------------------------------------------------------ opening
+
+    def load(self, db: Rdict, start: Position) -> None:
+        """What is known of the segments before the one in which the recovery begins. Those without a row hold nothing
+        that is needed: a row goes only after its segment."""
+        self._flushed = start
+        for key, value in _rows(db, *summary_range()):
+            segment = segment_of(key)
+            if segment not in self._journal.segments:
+                self._pending.append((DELETE, key, b""))
+            elif segment < start.segment:
+                self._spans[segment] = segment_usage.decode(value)
+                self._sealed.add(segment)
+        for segment in self._journal.segments:
+            if segment < start.segment and segment not in self._spans:
+                self._spans[segment] = {}
+                self._sealed.add(segment)
+
+    def seal_all(self) -> None:
+        """After recovery: no segment that is there will be written again."""
+        for segment in sorted(self._journal.segments):
+            if segment not in self._sealed:
+                self._pending += self.seal(segment)
+
+    # ------------------------------------------------------------ along with writes
+
+    def spans(self, segment: int) -> Spans:
+        """To note in it the entries that are written into this segment."""
+        return self._spans.setdefault(segment, {})
+
+    def seal(self, segment: int) -> list[Op]:
+        self._sealed.add(segment)
+        return [(PUT, summary_key(segment), segment_usage.encode(self.spans(segment)))]
+
+    def has_ops(self) -> bool:
+        return bool(self._pending or self._moves)
+
+    def ops_before(self, db: Rdict) -> list[Op]:
+        """To be written in front of a batch: moved entries, and rows of segments that are gone."""
+        ops, self._pending = self._pending, []
+        left = self._options.move_bytes
+        while self._moves and left > 0:
+            move = self._moves[0]
+            for key, row in _rows(db, move.next_key, _end_of(move)):
+                if left <= 0:
+                    move.next_key = key
+                    break
+                place = place_of(row)
+                if place is not None and place.segment == move.segment:
+                    ops.append((PUT, key, self._journal.read(place)))
+                    left -= place.length
+            else:
+                self._moves.popleft()
+                self._spans.get(move.segment, {}).pop(move.owner, None)
+        return ops
+
+    # ------------------------------------------------------------ reclaiming
+
+    def first_needed(self, db: Rdict) -> dict[bytes, int | None]:
+        """The first index that each owner has: where its log begins."""
+        owners = {owner for segment in list(self._sealed) for owner in list(self._spans.get(segment, {}))}
+        first: dict[bytes, int | None] = {}
+        for owner in owners:
+            first[owner] = None
+            for key, _ in _rows(db, owner, owner + b"\xff" * 9):
+                if len(key) == ENTRY_KEY_BYTES:
+                    first[owner] = int.from_bytes(key[segment_usage.OWNER_BYTES :], "big")
+                    break
+        return first
+
+    def unneeded(self, first_needed: dict[bytes, int | None]) -> list[int]:
+        """Sealed segments in which nothing is needed. To be removed after a sync."""
+        for segment in self._sealed:
+            segment_usage.drop_unneeded(self._spans[segment], first_needed)
+        return sorted(segment for segment in self._sealed if not self._spans[segment])
+
+    def flushed(self, position: Position) -> None:
+        """RocksDB's tables hold everything up to here."""
+        self._flushed = max(self._flushed, position)
+
+    def remove(self, segments: list[int]) -> Reclaimed:
+        """`unneeded` ones, after a sync. Chooses what to thin out next."""
+        freed = removed = 0
+        for segment in segments:
+            if segment < self._flushed.segment:
+                freed += self._journal.segments.get(segment, 0)
+                removed += 1
+                self._journal.remove(segment)
+                self._sealed.discard(segment)
+                self._spans.pop(segment, None)
+                self._pending.append((DELETE, summary_key(segment), b""))
+        if not self._moves:
+            self._choose_thin()
+        return Reclaimed(removed, freed, sum(move.span.size for move in self._moves))
+
+    def _choose_thin(self) -> None:
+        sizes = self._journal.segments
+        live = {segment: segment_usage.live_bytes(self._spans[segment]) for segment in self._sealed}
+        total = sum(sizes.get(segment, 0) for segment in live)
+        dead = total - sum(live.values())
+        options = self._options
+        if dead <= max(options.garbage_floor_bytes, options.garbage_share * total):
+            return
+        thin = [segment for segment in live if live[segment] <= (1 - options.garbage_share) * sizes[segment]]
+        thin.sort(key=lambda segment: live[segment] / sizes[segment])
+        for segment in thin[:MAX_THIN_SEGMENTS]:
+            for owner, span in self._spans[segment].items():
+                self._moves.append(_Move(segment, owner, span, owner + span.first.to_bytes(8, "big")))
+
+    def live_bytes(self) -> int:
+        return sum(map(segment_usage.live_bytes, self._spans.values()))
+
+
+def _end_of(move: _Move) -> bytes:
+    return move.owner + move.span.last.to_bytes(8, "big") + b"\0"
+
+
+def _rows(db: Rdict, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Raw rows of [start, end). Raises the library's error at a damaged block."""
+    bounds = ReadOptions()
+    bounds.set_iterate_upper_bound(end)
+    rows = db.iter(bounds)
+    rows.seek(start)
+    while rows.valid():
+        yield rows.key(), rows.value()
+        rows.next()
+    rows.status()

@@ -1,0 +1,29 @@
+"""What one turn of the node writes: operations in order, for one record of the journal."""
+
+from __future__ import annotations
+
+from node.storage.write_ahead_log import (
+    DELETE,
+    DELETE_RANGE,
+    PUT,
+    Op,
+)
+
+
+class JournalBatch:
+    """Consumed by `RocksDisk.write`."""
+
+    __slots__ = ("ops",)
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.ops.append((PUT, key, value))
+
+    def delete(self, key: bytes) -> None:
+        self.ops.append((DELETE, key, b""))
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        if start < end:
+            self.ops.append((DELETE_RANGE, start, end))

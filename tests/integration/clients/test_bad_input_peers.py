@@ -1,0 +1,108 @@
+"""Strangers on the port between nodes: no node loses sight of another, no leader changes, nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.handshake import METADATA_KEY
+from cluster.rpc.options import PROTOCOL_VERSION
+from tests.integration.clients.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
+from tests.integration.clusters.cluster import Cluster
+from tests.integration.workloads.plain import Heartbeat
+from tests.integration.workloads.raw import AMQP_HEADER, Raw
+
+pytestmark = pytest.mark.cluster
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+CALL_WITHIN_S = 20
+
+
+@pytest.fixture
+def others(cluster: Cluster, log_name: str) -> Iterator[Heartbeat]:
+    """A log led by the abused node, whose every event needs the port that is abused."""
+    log = cluster.create(log_name, 3)
+    leaders = cluster.leaders(log)
+    seen = {node: len(cluster.log(node)) for node in cluster.nodes}
+    with Heartbeat(cluster.address(1), cluster.address(2), log) as heartbeat:
+        yield heartbeat
+    assert cluster.leaders(log) == leaders, "a leader changed"
+    for node, length in seen.items():
+        assert " is down" not in cluster.log(node)[length:], f"node {node} lost sight of another"
+
+
+@pytest.mark.parametrize("name", ["random", "TLS", "HTTP", "AMQP", "preface and more", "an enormous frame", "nothing"])
+def test_foreign_bytes(cluster: Cluster, others: Heartbeat, name: str) -> None:
+    noise = seeded()
+    said = {
+        "random": noise.randbytes(100_000),
+        "TLS": TLS_HELLO,
+        "HTTP": HTTP,
+        "AMQP": AMQP_HEADER,
+        "preface and more": PREFACE + noise.randbytes(100_000),
+        "an enormous frame": PREFACE + SETTINGS + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01" + noise.randbytes(1000),
+        "nothing": b"",
+    }[name]
+    peers = [Raw(cluster.nodes[1].rpc).send(said) for _ in range(10)]
+    others.wait_beats(10)
+    for peer in peers:
+        peer.close()
+
+
+def test_frames_cut_anywhere(cluster: Cluster, others: Heartbeat) -> None:
+    noise = random.Random(1)
+    whole = PREFACE + SETTINGS + bytes(noise.randrange(256) for _ in range(64))
+    for cut in range(0, len(whole), 7):
+        Raw(cluster.nodes[1].rpc).send(whole[:cut]).close()
+
+
+def hello(cluster: str, node: int, dialled: int, protocol: int = PROTOCOL_VERSION) -> bytes:
+    return pb.Hello(cluster=cluster, node=node, dialled=dialled, protocol=protocol).SerializeToString()
+
+
+@pytest.mark.parametrize("fault", ["cluster", "node", "dialled", "protocol", "no hello", "garbled hello"])
+def test_a_node_that_does_not_belong_is_told_why(cluster: Cluster, others: Heartbeat, fault: str) -> None:
+    given = {
+        "cluster": (hello("another", 2, 1), "another"),
+        "node": (hello(cluster.name, 9, 1), "9"),
+        "dialled": (hello(cluster.name, 2, 3), "3"),
+        "protocol": (hello(cluster.name, 2, 1, 99), "99"),
+        "no hello": (None, "Hello"),
+        "garbled hello": (b"\xff\xff\xff", "Hello"),
+    }
+    said, word = given[fault]
+    metadata = [(METADATA_KEY, said)] if said is not None else []
+    with grpc.insecure_channel(cluster.nodes[1].rpc) as channel:
+        for method in ("Admin/Execute", "Partition/Info"):
+            call = channel.unary_unary(f"/cluster.rpc.{method}")
+            with pytest.raises(grpc.RpcError) as refusal:
+                call(b"", metadata=metadata, timeout=CALL_WITHIN_S)
+            assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert word in refusal.value.details()
+
+
+def test_nonsense_from_a_peer_changes_nothing(cluster: Cluster, others: Heartbeat) -> None:
+    """It has a proper Hello, and then says things that are no commands, no requests, or far too long."""
+    before = cluster.call(lambda admin: admin.list_logs())
+    metadata = [(METADATA_KEY, hello(cluster.name, 2, 1))]
+    noise = seeded()
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(cluster.nodes[1].rpc, options=options) as channel:
+        for said in (noise.randbytes(1000), b"\xff" * 100, bytes(80 << 20)):
+            for method in ("Admin/Execute", "Partition/Info", "No/Such"):
+                call = channel.unary_unary(f"/cluster.rpc.{method}")
+                with pytest.raises(grpc.RpcError):
+                    call(said, metadata=metadata, timeout=CALL_WITHIN_S)
+        execute = channel.unary_unary("/cluster.rpc.Admin/Execute")
+        for command in (b"", b"\0", noise.randbytes(1000)):  # these reach the metadata group, which must refuse them
+            for _ in range(3):
+                with contextlib.suppress(grpc.RpcError):
+                    execute(pb.AdminRequest(command=command).SerializeToString(), metadata=metadata, timeout=5)
+    others.wait_beats(5)
+    assert cluster.call(lambda admin: admin.list_logs()) == before

@@ -1,0 +1,104 @@
+"""A client that is not proton: rhea, from npm, at its pinned version, installed on demand outside the work tree."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.clusters.cluster import Cluster
+from tests.integration.workloads.plain import read, send
+
+HERE = Path(__file__).parent / "rhea"
+INSTALL_WITHIN_S = 240
+RUN_WITHIN_S = 60
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        shutil.which("node") is None or shutil.which("npm") is None, reason="node and npm are not installed"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def rhea_home() -> Path:
+    """Where rhea is installed, after its lock file and no other."""
+    lock = (HERE / "package-lock.json").read_bytes()
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests"
+    home = caches / f"rhea-{hashlib.sha256(lock).hexdigest()[:16]}"
+    caches.mkdir(parents=True, exist_ok=True)
+    with (caches / "lock").open("w") as guard:  # several test processes share it
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        if not home.exists():
+            with tempfile.TemporaryDirectory(dir=caches) as scratch:
+                for name in ("package.json", "package-lock.json"):
+                    shutil.copy(HERE / name, scratch)
+                done = subprocess.run(
+                    ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+                    cwd=scratch,
+                    capture_output=True,
+                    text=True,
+                    timeout=INSTALL_WITHIN_S,
+                    check=False,
+                )
+                assert done.returncode == 0, f"npm ci failed:\n{done.stdout}\n{done.stderr}"
+                ready = Path(scratch).with_name(home.name + ".new")
+                shutil.rmtree(ready, ignore_errors=True)
+                shutil.copytree(scratch, ready, symlinks=True)
+                ready.rename(home)
+    return home
+
+
+def _run(home: Path, way: str, address: str, log: str, partition: str | None, count: int) -> list[dict[str, Any]]:
+    host, _, port = address.rpartition(":")
+    done = subprocess.run(
+        ["node", str(HERE / "client.js"), way, host, port, log, partition or "-", str(count)],
+        env={**os.environ, "RHEA_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"rhea failed: {done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("bound", [None, "0", "1"], ids=["agnostic", "partition 0", "partition 1"])
+def test_rhea_produces_and_consumes_through_any_node(
+    cluster: Cluster, log_name: str, rhea_home: Path, bound: str | None
+) -> None:
+    cluster.create(log_name, 2)
+    count = 200
+    for node in cluster.nodes:
+        answers = _run(rhea_home, "produce", cluster.address(node), log_name, bound, count)
+        assert len(answers) == count
+    stored = count * len(cluster.nodes)
+    for node in cluster.nodes:
+        events = _run(rhea_home, "consume", cluster.address(node), log_name, bound, stored)
+        assert sorted(event["body"] for event in events) == sorted(
+            f"rhea {number}" for number in range(count) for _ in cluster.nodes
+        )
+        offsets = [event["annotations"]["event-streams-offset"] for event in events]
+        partitions = [event["annotations"]["event-streams-source-partition"] for event in events]
+        for partition in set(partitions):
+            mine = [offset for offset, at in zip(offsets, partitions, strict=True) if at == partition]
+            assert mine == sorted(set(mine))
+    assert set(partitions) == ({"0", "1"} if bound is None else {bound})
+
+
+def test_rhea_and_proton_read_each_other(cluster: Cluster, log_name: str, rhea_home: Path) -> None:
+    cluster.create(log_name, 1)
+    send(cluster.address(1), log_name, [b"proton 0", b"proton 1"])
+    _run(rhea_home, "produce", cluster.address(2), log_name, "0", 2)
+    expected = ["proton 0", "proton 1", "rhea 0", "rhea 1"]
+    assert [bytes(event.body).decode() for event in read(cluster.address(3), log_name, 4)] == expected
+    assert [event["body"] for event in _run(rhea_home, "consume", cluster.address(3), log_name, None, 4)] == expected

@@ -1,0 +1,165 @@
+"""docs/operations.md is true: its commands are run from top to bottom as they stand, its configurations are read.
+
+The part about Ansible is tested by tests/ansible. What the page cannot know is put in: free ports, by the variable that
+the page names. A command whose comment speaks of a second terminal goes on while the next ones are run; one that says
+to ask again is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.shared import settings
+from node.config import load
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+FIRST = "A cluster on one machine"  # from this section on; what is before it is Ansible's
+BOUND_S = 120.0
+ANSWERS = "y\n"  # to what is asked
+
+
+@dataclass(frozen=True)
+class Block:
+    section: str
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    section, found, inside = "", [], None
+    lines: list[str] = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if inside is None and (heading := re.match(r"##+ (.*)", line)):
+            section = heading[1]
+        elif line.startswith("```"):
+            if inside is None:
+                inside, lines = line[3:], []
+            else:
+                found.append(Block(section, inside, "\n".join(lines)))
+                inside = None
+        elif inside is not None:
+            lines.append(line)
+    assert inside is None, "a block does not end"
+    return found
+
+
+def commands(block: Block) -> Iterator[str]:
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if line.split("#")[0].strip():
+            yield line
+
+
+class Terminal:
+    """Where the commands are typed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        programs = str(Path(sys.executable).parent)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "HOLDFAST_CONFIG": str(directory / "holdfast.toml"),
+        }
+        (directory / "holdfast.toml").touch()
+        self._going_on: list[subprocess.Popen[str]] = []
+
+    def type(self, command: str) -> str:
+        """What it said; it did not fail."""
+        deadline_s = time.monotonic() + BOUND_S
+        while (said := self._once(command)) is None:
+            assert time.monotonic() < deadline_s, f"$ {command}"
+        return said
+
+    def _once(self, command: str) -> str | None:
+        """None: it is to be asked again."""
+        given = command.replace("--amqp-port 5672", "--amqp-port 0")
+        process = subprocess.Popen(
+            ["bash", "-c", given],
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if "second terminal" in command:
+            self._going_on.append(process)
+            return ""
+        said, _ = process.communicate(ANSWERS, timeout=BOUND_S)
+        if process.returncode and "then ask again" in said:
+            return None
+        assert process.returncode == 0, f"$ {command}\n{said}"
+        if "--amqp-port" in command:
+            found = re.search(r"127\.0\.0\.1:\d+", said)
+            assert found, said
+            self._environment["HOLDFAST_SERVER"] = found[0]
+        return said
+
+    def wait(self) -> None:
+        """For what went on meanwhile."""
+        for process in self._going_on:
+            said, _ = process.communicate(timeout=BOUND_S)
+            assert process.returncode == 0, said
+        self._going_on.clear()
+
+    def close(self) -> None:
+        for process in self._going_on:
+            process.kill()
+            process.wait()
+        if (self._directory / "var").exists():
+            self.type("holdfast cluster down --dir var/cluster")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_command_of_the_page_works(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    with contextlib.closing(terminal):
+        count = 0
+        page = blocks()
+        begin = next(place for place, block in enumerate(page) if block.section == FIRST)
+        for block in page[begin:]:
+            if block.language != "sh" or any(command.startswith("ansible") for command in commands(block)):
+                continue
+            for command in commands(block):
+                print(f"$ {command}\n{terminal.type(command)}")
+                count += 1
+            terminal.wait()
+        assert count > 30
+
+
+def test_every_configuration_on_the_page_is_one(tmp_path: Path) -> None:
+    by_list, by_zookeeper, command_line = [block.text for block in blocks() if block.language == "toml"]
+    file = tmp_path / "node.toml"
+    file.write_text(by_list)
+    assert load(file).cluster.name == "prod"
+    document = tomllib.loads(by_list)
+    assert set(document) == {"node", "cluster", "listener", "storage", "log", "monitoring"}
+    rest = by_list.split("[[listener]]")
+    file.write_text(f'[node]\nid = 1\ndata_dir = "{tmp_path}"\n{by_zookeeper}\n[[listener]]{rest[1]}')
+    assert load(file).discovery.kind == "zookeeper"
+    file.write_text(command_line)
+    assert settings.load(file).zookeeper.auth_file
+
+
+def test_every_link_on_the_page_leads_somewhere() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for place in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, anchor = place.partition("#")
+        file = (PAGE.parent / path) if path else PAGE
+        assert file.exists(), place
+        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        known = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in known, place

@@ -1,0 +1,73 @@
+"""The five minutes of the README work as they stand there; only the ports are others, which are free here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.local_cluster.ports import consecutive
+from tests.ports import free_port
+
+README = Path(__file__).parents[3] / "README.md"
+PORTS = ("5672", "5673", "5674")
+BOUND_S = 60.0
+
+
+class Visitor:
+    """Somebody who pastes what the page says."""
+
+    def __init__(self, directory: Path) -> None:
+        tour = README.read_text(encoding="utf-8").partition("## Five minutes")[2].partition("\n## ")[0]
+        ours = consecutive(0, len(PORTS), free_port(), "AMQP")
+        for theirs, port in zip(PORTS, ours, strict=True):
+            tour = tour.replace(theirs, str(port))
+        shell, program = re.findall(r"```(?:sh|python)\n(.*?)```", tour, re.DOTALL)
+        install, *self.commands, self.last = [line for line in shell.splitlines() if line]
+        assert install.startswith("make install"), install
+        assert self.last.startswith("holdfast cluster down"), self.last
+        self.program = program
+        self._directory = directory
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HOLDFAST_CONFIG": str(directory / "holdfast.toml"),
+            "HOLDFAST_SERVER": f"127.0.0.1:{ours[0]}",  # else it is 5672
+        }
+        (directory / "holdfast.toml").touch()
+
+    def paste(self, *what: str) -> str:
+        """What it said; it did not fail."""
+        done = subprocess.run(
+            what, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=BOUND_S
+        )
+        assert done.returncode == 0, f"$ {what[-1]}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def type(self, command: str) -> str:
+        return self.paste("bash", "-c", command)
+
+
+@pytest.fixture
+def visitor(tmp_path: Path) -> Iterator[Visitor]:
+    one = Visitor(tmp_path)
+    yield one
+    one.type(one.last)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_the_five_minutes_of_the_readme_work(visitor: Visitor) -> None:
+    said = [visitor.type(command) for command in visitor.commands]
+    before, after = [text for command, text in zip(visitor.commands, said, strict=True) if "consume" in command]
+    for body in ("hello", "good day", "and goodbye"):
+        assert body in before
+        assert body in after
+    assert "still here" not in before
+    assert "still here" in after
+    assert "from anywhere" in visitor.paste(sys.executable, "-c", visitor.program)

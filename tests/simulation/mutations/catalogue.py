@@ -1,0 +1,100 @@
+"""Known holes, reopened one at a time: a net that does not notice them proves nothing.
+
+Each mutation undoes one rule of the guard, the journal, the barrier or a state machine for the duration of a schedule
+or a script. `BY_SCHEDULES` are noticed by random schedules; whatever stops one counts: a violation seen from outside,
+or an assertion of the code itself. `BY_SCRIPTS` are noticed by a scenario script, whose trace comes out otherwise:
+those cost time and not safety, or need a sequence that random search hits too seldom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation import rich
+from tests.simulation.mutations import holes_raft, holes_state, holes_store
+from tests.simulation.plan import Plan
+
+Apply = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    apply: Apply
+    plan: Callable[[Plan], Plan]
+    budget: int = 200
+    """Schedules within which it must be noticed; most take fewer than ten."""
+
+
+BY_SCHEDULES: dict[str, Mutation] = {
+    "no-append-rewrite": Mutation(holes_raft.no_append_rewrite, rich.as_drawn),
+    "no-vote-dedup": Mutation(holes_raft.no_vote_dedup, rich.contested_by_five),
+    "no-commit-clamp": Mutation(holes_raft.no_commit_clamp, rich.replaying),
+    "no-sync": Mutation(holes_store.no_sync, rich.crashing),
+    "messages-before-sync": Mutation(holes_store.messages_before_sync, rich.crashing),
+    "votes-not-synced": Mutation(holes_store.votes_not_synced, rich.contested),
+    "forgotten-vote": Mutation(holes_store.forgotten_vote, rich.contested),
+    "forgotten-term": Mutation(holes_store.forgotten_term, rich.contested),
+    "commit-before-own-sync": Mutation(holes_store.commit_before_own_sync, rich.alone),
+    "hard-state-apart": Mutation(holes_store.hard_state_apart, rich.impatient),
+    "checkpoint-too-new": Mutation(holes_store.checkpoint_too_new, rich.crashing),
+    "no-checksums": Mutation(holes_store.no_checksums, rich.on_files),
+    "no-watermark": Mutation(holes_store.no_watermark, rich.on_files),
+    "outcome-without-term": Mutation(holes_raft.outcome_without_term, rich.as_drawn),
+    "unknown-is-discarded": Mutation(holes_raft.unknown_is_discarded, rich.as_drawn),
+    "reads-not-confirmed": Mutation(holes_raft.reads_not_confirmed, rich.as_drawn),
+    "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, rich.crashing),
+    "restored-without-digests": Mutation(holes_state.restored_without_digests, rich.crashing),
+    "no-dedup": Mutation(holes_state.no_dedup, rich.as_drawn),
+    "gaps-allowed": Mutation(holes_state.gaps_allowed, rich.as_drawn),
+    "no-fencing": Mutation(holes_state.no_fencing, rich.as_drawn),
+    "any-claim-commits": Mutation(holes_state.any_claim_commits, rich.as_drawn),
+    "requests-not-remembered": Mutation(holes_state.requests_not_remembered, rich.as_drawn),
+    "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, rich.as_drawn),
+    "replaced-member-votes": Mutation(holes_state.replaced_member_votes, rich.replacing),
+    "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, rich.replacing),
+    "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, rich.replacing_of_two),
+    "metadata-snapshot-without-state": Mutation(holes_state.metadata_snapshot_without_state, rich.forgetting_metadata),
+    "pieces-not-verified": Mutation(holes_state.pieces_not_verified, rich.replacing),
+    "snapshot-without-state": Mutation(holes_state.snapshot_without_state, rich.replacing),
+    "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, rich.replacing),
+}
+
+
+@dataclass(frozen=True)
+class ScriptMutation:
+    apply: Apply
+    script: str
+
+
+BY_SCRIPTS: dict[str, ScriptMutation] = {
+    "replies-of-any-term": ScriptMutation(holes_raft.replies_of_any_term, "a1-acknowledgement-of-an-earlier-term"),
+    "no-append-rewrite": ScriptMutation(holes_raft.no_append_rewrite, "a2-resent-prefix"),
+    "no-commit-clamp": ScriptMutation(holes_raft.no_commit_clamp, "a3-sign-of-life-commits-nothing"),
+    "checkpoint-not-verified": ScriptMutation(holes_raft.checkpoint_not_verified, "a4-damaged-checkpoint"),
+    "no-vote-dedup": ScriptMutation(holes_raft.no_vote_dedup, "a5-one-voter-one-vote"),
+    "commit-before-own-sync": ScriptMutation(holes_store.commit_before_own_sync, "a9-commit-waits-for-the-own-disk"),
+    "outcome-without-term": ScriptMutation(holes_raft.outcome_without_term, "a13-leading-twice"),
+    "reads-not-confirmed": ScriptMutation(holes_raft.reads_not_confirmed, "a16-deposed-leader"),
+    "apply-again-from-the-start": ScriptMutation(
+        holes_raft.apply_again_from_the_start, "l1-restart-behind-the-checkpoint"
+    ),
+    "no-loyalty": ScriptMutation(holes_raft.no_loyalty, "l3-loyal-followers"),
+    "no-pre-vote": ScriptMutation(holes_raft.no_pre_vote, "l3-isolated-node-comes-back"),
+    "no-answer-to-old-terms": ScriptMutation(holes_raft.no_answer_to_old_terms, "l4-higher-term-is-not-locked-out"),
+    "stalls-not-noticed": ScriptMutation(holes_raft.stalls_not_noticed, "l5-stalled-loop"),
+    "no-hint": ScriptMutation(holes_raft.no_hint, "l6-foreign-tail"),
+    "no-window": ScriptMutation(holes_raft.no_window, "l11-window"),
+    "proposals-during-transfer": ScriptMutation(holes_raft.proposals_during_transfer, "l12-transfer-under-load"),
+    "other-versions-are-heard": ScriptMutation(holes_raft.other_versions_are_heard, "fig-10-two-majorities"),
+    "unknown-is-discarded": ScriptMutation(holes_raft.unknown_is_discarded, "l16-outcomes"),
+    "every-reset-counts": ScriptMutation(holes_raft.every_reset_counts, "late-rejection"),
+    "success-moves-back": ScriptMutation(holes_raft.success_moves_back, "success-repeats-nothing"),
+    "votes-while-mute": ScriptMutation(holes_raft.votes_while_mute, "wiped-member"),
+    "mute-of-two-grants-nothing": ScriptMutation(holes_raft.mute_of_two_grants_nothing, "wiped-member-of-two"),
+    "mute-of-two-compares-logs": ScriptMutation(
+        holes_raft.mute_of_two_compares_logs, "wiped-member-of-two-with-more-than-the-other"
+    ),
+    "of-two-released-too-soon": ScriptMutation(holes_raft.of_two_released_too_soon, "wiped-members-of-two-in-turn"),
+}

@@ -1,0 +1,292 @@
+"""Mutations of the guard, of elections, proposals and reads. What they are for: catalogue.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from cluster.raft import (
+    Discarded,
+    Group,
+    NodeId,
+    RaftMessage,
+    RaftOptions,
+    StateDamaged,
+)
+from cluster.raft.elections import election
+from cluster.raft.elections.election import Election
+from cluster.raft.elections.leadership_transfer import Handover
+from cluster.raft.elections.vote_recovery import Readmission
+from cluster.raft.log.log_store import Journal
+from cluster.raft.proposals import Proposals
+from cluster.raft.pysyncobj.core import Member
+from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
+from cluster.raft.read_index import ReadDone
+from cluster.raft.replication.progress import Progress
+from cluster.raft.replication.step import Guard
+
+# ---------------------------------------------------------------- the guard
+
+
+@contextlib.contextmanager
+def no_append_rewrite() -> Iterator[None]:
+    """A2: appends reach the library as they came."""
+
+    def deliver_as_it_came(guard: Guard, member: Member, term: int, body: AppendEntries) -> None:
+        first = body.previous_index + 1
+        entries = [(data, first + i, body.entry_terms[i]) for i, data in enumerate(body.entries)]
+        guard._deliver(
+            member,
+            {
+                "type": "append_entries",
+                "term": term,
+                "commit_index": body.commit_index,
+                "prevLogIdx": body.previous_index,
+                "prevLogTerm": body.previous_term,
+                "entries": entries,
+            },
+        )
+
+    with mock.patch.object(Guard, "_match", deliver_as_it_came):
+        yield
+
+
+@contextlib.contextmanager
+def no_vote_dedup() -> Iterator[None]:
+    """A5: a vote that arrives twice counts twice."""
+    with mock.patch.object(Guard, "_is_counted", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
+def no_commit_clamp() -> Iterator[None]:
+    """A3: a commit index is believed without a match of logs."""
+    bare_handler = Guard._bare
+
+    def believe(guard: Guard, member: Member, term: int, commit_index: int, proven: int) -> None:
+        bare_handler(guard, member, term, commit_index, proven=commit_index)
+
+    with mock.patch.object(Guard, "_bare", believe):
+        yield
+
+
+@contextlib.contextmanager
+def every_reset_counts() -> Iterator[None]:
+    """Late rejections move a leader back. Costs time, not safety: the append rewrite absorbs what is sent again."""
+
+    def accept(progress: Progress, sequence: int, next_sequence: int) -> bool:
+        progress.restart(next_sequence)
+        return True
+
+    with mock.patch.object(Progress, "accepts_reset", accept):
+        yield
+
+
+# ---------------------------------------------------------------- proposals and reads
+
+
+@contextlib.contextmanager
+def outcome_without_term() -> Iterator[None]:
+    """A13: whatever is applied at a proposal's index is taken for it."""
+    applied = Proposals.applied
+
+    def any_term(proposals: Proposals, index: int, term: int, result: object) -> None:
+        waiting = [replace(one, term=term) for one in proposals._waiting.get(index, ())]
+        if waiting:
+            proposals._waiting[index] = waiting
+        applied(proposals, index, term, result)
+
+    with mock.patch.object(Proposals, "applied", any_term):
+        yield
+
+
+@contextlib.contextmanager
+def unknown_is_discarded() -> Iterator[None]:
+    """L16: who waited too long is told that it certainly did not happen."""
+
+    def give_up(proposals: Proposals, terms_before: int) -> None:
+        proposals.give_up_at = float("inf")
+        proposals._end_older(terms_before, Discarded)
+
+    with mock.patch.object(Proposals, "give_up", give_up):
+        yield
+
+
+@contextlib.contextmanager
+def reads_not_confirmed() -> Iterator[None]:
+    """A16: who believes to lead answers."""
+
+    def answer(group: Group, done: ReadDone) -> None:
+        done(group.applied_index)
+
+    with mock.patch.object(Group, "read_index", answer):
+        yield
+
+
+# ---------------------------------------------------------------- what scripts notice
+
+
+@contextlib.contextmanager
+def replies_of_any_term() -> Iterator[None]:
+    """A1: an acknowledgement counts whatever term it was given in."""
+    handle = Guard._on_append_reply
+
+    def take(guard: Guard, member: Member, message: RaftMessage, now: float) -> None:
+        message.term = guard.core.term
+        handle(guard, member, message, now)
+
+    with mock.patch.object(Guard, "_on_append_reply", take):
+        yield
+
+
+@contextlib.contextmanager
+def success_moves_back() -> Iterator[None]:
+    """An acknowledgement sets what is sent next, back if need be."""
+    with mock.patch("cluster.raft.replication.step.max", lambda *values: values[-1], create=True):
+        yield
+
+
+@contextlib.contextmanager
+def no_loyalty() -> Iterator[None]:
+    """L3: who hears a leader votes all the same."""
+    with mock.patch.object(Election, "is_loyal", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
+def no_pre_vote() -> Iterator[None]:
+    """L3: who doubts campaigns at once."""
+
+    def campaign(election: Election, now: float) -> None:
+        election.core.election_deadline = 0.0
+
+    with mock.patch.object(Election, "_ask", campaign):
+        yield
+
+
+@contextlib.contextmanager
+def no_answer_to_old_terms() -> Iterator[None]:
+    """L4: messages of a past term are dropped in silence."""
+    with mock.patch.object(Guard, "_on_stale_term", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def stalls_not_noticed() -> Iterator[None]:
+    """L5: after a standstill of its own a node doubts the leader before it looks at its input."""
+    begin = RaftOptions.__init__
+
+    def never_stalled(options: RaftOptions, *values: Any, **named: Any) -> None:
+        begin(options, *values, **{**named, "stall_s": 1e9})
+
+    with mock.patch.object(RaftOptions, "__init__", never_stalled):
+        yield
+
+
+@contextlib.contextmanager
+def no_hint() -> Iterator[None]:
+    """L6: a rejection goes back one entry."""
+    with mock.patch.object(Guard, "_hint", lambda guard, next_index: next_index):
+        yield
+
+
+@contextlib.contextmanager
+def no_window() -> Iterator[None]:
+    """L11: everything is sent, answered or not."""
+    with mock.patch.object(Progress, "has_room", return_value=True):
+        yield
+
+
+@contextlib.contextmanager
+def proposals_during_transfer() -> Iterator[None]:
+    """L12: a transfer stops nothing."""
+    with mock.patch.object(Handover, "is_active", False):
+        yield
+
+
+@contextlib.contextmanager
+def other_versions_are_heard() -> Iterator[None]:
+    """Members of another configuration count."""
+    receive = Guard.receive
+
+    def any_version(guard: Guard, sender: NodeId, message: RaftMessage, now: float) -> None:
+        message.version = guard._version
+        receive(guard, sender, message, now)
+
+    with mock.patch.object(Guard, "receive", any_version):
+        yield
+
+
+@contextlib.contextmanager
+def apply_again_from_the_start() -> Iterator[None]:
+    """L1: a restart applies the whole log again."""
+    load = Journal.load_checkpoint
+
+    def from_the_base(journal: Journal) -> tuple[int, bytes | None]:
+        load(journal)
+        return journal.base_index, None
+
+    with mock.patch.object(Journal, "load_checkpoint", from_the_base):
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_not_verified() -> Iterator[None]:
+    """A4: a damaged checkpoint is none."""
+    load = Journal.load_checkpoint
+
+    def forgive(journal: Journal) -> tuple[int, bytes | None]:
+        try:
+            return load(journal)
+        except StateDamaged:
+            return journal.base_index, None
+
+    with mock.patch.object(Journal, "load_checkpoint", forgive):
+        yield
+
+
+@contextlib.contextmanager
+def votes_while_mute() -> Iterator[None]:
+    """A member that lost its memory counts at once."""
+    with mock.patch.object(Readmission, "is_mute", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
+def mute_votes_in_any_group() -> Iterator[None]:
+    """A member that lost its memory votes for others also where there are more than two."""
+    with mock.patch.object(election, "may_grant", return_value=True):
+        yield
+
+
+@contextlib.contextmanager
+def mute_of_two_grants_nothing() -> Iterator[None]:
+    """A member that lost its memory votes for nobody, also where there is only one other."""
+    with mock.patch.object(election, "may_grant", lambda others, *, mute: not mute):
+        yield
+
+
+@contextlib.contextmanager
+def mute_of_two_compares_logs() -> Iterator[None]:
+    """A member that lost its memory refuses a candidate that has less than it has been sent since."""
+
+    def judged_by(self: Election, request: VoteRequest) -> tuple[int, int]:
+        return request.last_term, request.last_index
+
+    with mock.patch.object(Election, "judged_by", judged_by):
+        yield
+
+
+@contextlib.contextmanager
+def of_two_released_too_soon() -> Iterator[None]:
+    """Of two, the vote comes back with what the leader *knows* to be committed, before its own term has begun."""
+    release = Readmission.release
+
+    def too_soon(readmission: Readmission, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
+        return release(readmission, node, commit_index, min(commit_index, own_from))
+
+    with mock.patch.object(Readmission, "release", too_soon):
+        yield

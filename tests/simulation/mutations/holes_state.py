@@ -1,0 +1,196 @@
+"""Mutations of state machines, snapshots and members that lost their disks. What they are for: catalogue.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest import mock
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from cluster.metadata import MetadataMachine
+from cluster.metadata.state import State
+from cluster.raft import FetchReply, Group
+from cluster.raft.multiraft import Host
+from cluster.raft.raft_pb2 import FetchBody
+from cluster.raft.snapshot import receiver
+from node.partition.consumer_groups.group_state import (
+    Commit,
+    Denied,
+    Done,
+    Ownership,
+)
+from node.partition.idempotence.producer_state import (
+    ALL_NEW,
+    Known,
+    Producer,
+    Producers,
+    Refusal,
+)
+from node.partition.machine import PartitionMachine
+from node.partition.record_batch import BatchHead
+from node.partition.replica import PartitionReplica
+
+# ---------------------------------------------------------------- state machines
+
+
+@contextlib.contextmanager
+def producers_not_in_checkpoint() -> Iterator[None]:
+    """What is known of producers does not survive a restart."""
+    with mock.patch.object(Producers, "rows", return_value=[]):
+        yield
+
+
+@contextlib.contextmanager
+def restored_without_digests() -> Iterator[None]:
+    """A restart forgets which events were stored last, but not their numbers."""
+    begin = Producers.__init__
+
+    def forget(producers: Producers, rows: Iterable[Producer] = ()) -> None:
+        known = list(rows)
+        for row in known:
+            row.batches, row.digests = bytearray(), bytearray()
+        begin(producers, known)
+
+    with mock.patch.object(Producers, "__init__", forget):
+        yield
+
+
+@contextlib.contextmanager
+def no_dedup() -> Iterator[None]:
+    """What comes again is stored again."""
+    judge = Producers.judge
+
+    def all_new(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return verdict if isinstance(verdict, Refusal) else ALL_NEW
+
+    with mock.patch.object(Producers, "judge", all_new):
+        yield
+
+
+@contextlib.contextmanager
+def gaps_allowed() -> Iterator[None]:
+    """A number behind a gap is taken."""
+    judge = Producers.judge
+
+    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "out-of-order" else verdict
+
+    with mock.patch.object(Producers, "judge", take):
+        yield
+
+
+@contextlib.contextmanager
+def no_fencing() -> Iterator[None]:
+    """A producer whose id was taken over may go on."""
+    judge = Producers.judge
+
+    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+        verdict = judge(producers, head)
+        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "producer-stolen" else verdict
+
+    with mock.patch.object(Producers, "judge", take):
+        yield
+
+
+@contextlib.contextmanager
+def any_claim_commits() -> Iterator[None]:
+    """A member that was outbid may go on committing."""
+    commit = Ownership._commit
+
+    def take(ownership: Ownership, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
+        row = ownership._rows.get(command.key)
+        if row is not None and command.claim:
+            command = msgspec.structs.replace(command, claim=row.claim)
+        return commit(ownership, command, clock_ms, next_offset)
+
+    with mock.patch.object(Ownership, "_commit", take):
+        yield
+
+
+@contextlib.contextmanager
+def requests_not_remembered() -> Iterator[None]:
+    """A metadata command that comes again is carried out again."""
+    with mock.patch.object(State, "_remember", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def local_clock_in_apply() -> Iterator[None]:
+    """A replica gives events the time at which *it* applies them."""
+    store = PartitionMachine._store
+    drifting = count()
+
+    def by_own_clock(machine: PartitionMachine, index: int, head: BatchHead, *rest: Any) -> Any:
+        return store(machine, index, replace(head, max_timestamp_ms=head.max_timestamp_ms + next(drifting)), *rest)
+
+    with mock.patch.object(PartitionMachine, "_store", by_own_clock):
+        yield
+
+
+# ---------------------------------------------------------------- members that lost their disks, and snapshots
+
+
+@contextlib.contextmanager
+def replaced_member_votes() -> Iterator[None]:
+    """A member that lost its memory is opened like a new one."""
+    open_group = Host.open_group
+
+    def with_a_vote(host: Host, *values: Any, **named: Any) -> Group:
+        return open_group(host, *values, **{**named, "mute": False})
+
+    with mock.patch.object(Host, "open_group", with_a_vote):
+        yield
+
+
+@contextlib.contextmanager
+def pieces_not_verified() -> Iterator[None]:
+    """A damaged piece of a snapshot is taken."""
+
+    def take(reply: FetchReply) -> FetchBody | None:
+        try:
+            return FetchBody.FromString(reply.body)
+        except DecodeError:
+            return None
+
+    with mock.patch.object(receiver, "_verified", take):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_without_state() -> Iterator[None]:
+    """The log of a snapshot is installed, its state is not."""
+    restore = PartitionReplica.restore
+
+    def only_at_start(replica: PartitionReplica, index: int, data: bytes | None) -> None:
+        if replica._group is None:
+            restore(replica, index, data)
+
+    with mock.patch.object(PartitionReplica, "restore", only_at_start):
+        yield
+
+
+@contextlib.contextmanager
+def metadata_snapshot_without_state() -> Iterator[None]:
+    """The same of the metadata: who was away goes on from the nodes and logs that it knew."""
+    restore = MetadataMachine.restore
+
+    def only_at_start(machine: MetadataMachine, index: int, data: bytes | None) -> None:
+        if not machine.revision:
+            restore(machine, index, data)
+
+    with mock.patch.object(MetadataMachine, "restore", only_at_start):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_without_rows() -> Iterator[None]:
+    """What the machine keeps beside its state is not copied."""
+    with mock.patch.object(PartitionReplica, "rows", return_value=[]):
+        yield

@@ -1,0 +1,130 @@
+"""Mutations of the journals and of the barrier between writes and messages. What they are for: catalogue.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from cluster.raft import Turn
+from cluster.raft.log.log_store import Journal
+from cluster.raft.multiraft import Host
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.log_view import LazySlice
+from node.storage import write_ahead_log as store_journal
+from node.storage.write_ahead_log import Position, Record
+from tests.simulation.world.disk import SimDisk
+from tests.simulation.world.nodes import SimNode
+
+# ---------------------------------------------------------------- the journal and the barrier
+
+
+@contextlib.contextmanager
+def no_sync() -> Iterator[None]:
+    """A6: the sync returns without having synced."""
+    with mock.patch.object(SimDisk, "end_sync", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def forgotten_vote() -> Iterator[None]:
+    """A8: a restarted node remembers its term but not its vote."""
+    load = Journal._load
+
+    def load_without_vote(journal: Journal) -> None:
+        load(journal)
+        journal.vote = 0
+
+    with mock.patch.object(Journal, "_load", load_without_vote):
+        yield
+
+
+@contextlib.contextmanager
+def forgotten_term() -> Iterator[None]:
+    """PSO#201: a restarted node takes its term from its last entry."""
+    load = Journal._load
+
+    def load_without_term(journal: Journal) -> None:
+        load(journal)
+        journal.term, journal.vote = journal.last_term, 0
+
+    with mock.patch.object(Journal, "_load", load_without_term):
+        yield
+
+
+@contextlib.contextmanager
+def commit_before_own_sync() -> Iterator[None]:
+    """A9: the leader counts itself before its own disk has the entry. Only a group of one can commit so."""
+
+    def entries(core: Core, fromIDx: int, count: int | None = None, maxSizeBytes: Any = None) -> Any:
+        log = core._log
+        end = log.last + 1 if count is None else min(log.last + 1, fromIDx + count)
+        return LazySlice(log, fromIDx, end) if fromIDx >= log.base_index else []
+
+    with mock.patch.object(Core, "_SyncObj__getEntries", entries):
+        yield
+
+
+@contextlib.contextmanager
+def hard_state_apart() -> Iterator[None]:
+    """A7: what callbacks propose inside a turn is written without the hard state that goes with it."""
+
+    def write(host: Host) -> None:
+        if host._batch is not None:
+            batch, host._batch = host._batch, None
+            host._disk.write(batch)
+
+    with mock.patch.object(Host, "_write", write):
+        yield
+
+
+@contextlib.contextmanager
+def messages_before_sync() -> Iterator[None]:
+    """A6, A9: what a turn promises leaves before its sync."""
+
+    def promise_first(node: SimNode, turn: Turn) -> None:
+        begun = node.disk.begin_sync()
+        node.after(node.schedule.now + 0.005, lambda: node.disk.end_sync(begun))
+        node._release(turn)
+
+    with mock.patch.object(SimNode, "_sync", promise_first):
+        yield
+
+
+@contextlib.contextmanager
+def votes_not_synced() -> Iterator[None]:
+    """A6: a vote asks for no sync."""
+    with mock.patch.object(Host, "_note_vote", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_too_new() -> Iterator[None]:
+    """A checkpoint claims one entry more than its state has seen."""
+    put = Journal.put_checkpoint
+
+    def claim_more(journal: Journal, index: int, state: bytes) -> None:
+        put(journal, min(index + 1, journal.commit), state)
+
+    with mock.patch.object(Journal, "put_checkpoint", claim_more):
+        yield
+
+
+@contextlib.contextmanager
+def no_checksums() -> Iterator[None]:
+    """Damage in the files of the store looks like data."""
+    with mock.patch.object(store_journal, "crc32c", return_value=0):
+        yield
+
+
+@contextlib.contextmanager
+def no_watermark() -> Iterator[None]:
+    """A journal that lost its durable end is taken for one with a torn tail."""
+    scan = store_journal.Journal.scan
+
+    def scan_anything(journal: store_journal.Journal, start: Position, durable: Position) -> Iterator[Record]:
+        return scan(journal, start, Position(0, 0))
+
+    with mock.patch.object(store_journal.Journal, "scan", scan_anything):
+        yield

@@ -1,0 +1,241 @@
+"""What goes wrong in a schedule: links, processes, disks, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.world.network import Link
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+CLOCK_JUMPS_MS = (-3_600_000, -2_000, 2_000, 3_600_000)
+
+
+class Faults:
+    """Each fault answers whether it did anything."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._randomness = schedule.randomness
+        self._kinds: dict[str, Callable[[], bool]] = {name: getattr(self, f"_{name}") for name in schedule.plan.weights}
+
+    def one(self) -> None:
+        weights = self._schedule.plan.weights
+        name = self._randomness.choices(list(weights), list(weights.values()))[0]
+        if self._kinds[name]():
+            self._schedule.count(name)
+
+    def _trace(self, text: str) -> None:
+        self._schedule.trace(f"FAULT {text}")
+
+    # ---- links
+
+    def _some_link(self) -> Link | None:
+        links = self._schedule.links
+        return links[self._randomness.choice(list(links))] if links else None
+
+    def _stall(self) -> bool:
+        link = self._some_link()
+        if link is None:
+            return False
+        seconds = self._randomness.choice((0.02, 0.1, 0.5, 1.5))
+        self._trace(f"stall {link.sender} -> {link.receiver} {seconds} s")
+        link.stall(seconds)
+        return True
+
+    def _reset(self) -> bool:
+        link = self._some_link()
+        if link is None or link.is_cut:
+            return False
+        self._trace(f"reset {link.sender} -> {link.receiver}")
+        link.reset(wild=self._schedule.plan.wild)
+        return True
+
+    def _replay(self) -> bool:
+        link = self._some_link()
+        if link is None:
+            return False
+        self._trace(f"replay {link.sender} -> {link.receiver}")
+        link.replay()
+        return True
+
+    def _stutter(self) -> bool:
+        link = self._some_link()
+        if link is None:
+            return False
+        self._trace(f"stutter {link.sender} -> {link.receiver}")
+        link.stutter(self._randomness.uniform(0.05, 1.0))
+        return True
+
+    def _noticed_after(self) -> float | None:
+        return self._randomness.choice((None, 0.02, 1.0))
+
+    def _cut(self) -> bool:
+        link = self._some_link()
+        if link is None or link.is_cut:
+            return False
+        self._trace(f"cut {link.sender} -> {link.receiver}")
+        link.cut(noticed_after=self._noticed_after())
+        return True
+
+    def _isolate(self) -> bool:
+        node = self._some_node().id
+        self._trace(f"isolate {node}")
+        self._cut_all({(a, b) for a, b in self._schedule.links if node in (a, b)})
+        return True
+
+    def _split(self) -> bool:
+        """Two parts that hear nothing of each other, or one of them nothing of the other."""
+        ids = list(self._schedule.node_ids)
+        self._randomness.shuffle(ids)
+        part = set(ids[: self._randomness.randint(1, len(ids) - 1)]) if len(ids) > 1 else set()
+        one_way = self._randomness.random() < 0.5
+        self._trace(f"split off {sorted(part)}{', one way' if one_way else ''}")
+        self._cut_all(
+            {
+                (a, b)
+                for a, b in self._schedule.links
+                if (a in part and b not in part) or (not one_way and b in part and a not in part)
+            }
+        )
+        return bool(part)
+
+    def _cut_all(self, pairs: set[tuple[int, int]]) -> None:
+        noticed_after = self._noticed_after()
+        for pair, link in self._schedule.links.items():
+            if pair in pairs:
+                link.cut(noticed_after=noticed_after)
+
+    def _heal(self) -> bool:
+        self._trace("heal links")
+        for link in self._schedule.links.values():
+            link.heal()
+        return False  # not a fault
+
+    # ---- processes
+
+    def _some_node(self) -> Any:
+        """Leaders suffer more often than others."""
+        nodes = self._schedule.nodes
+        if self._randomness.random() < 0.4:
+            groups = list(self._schedule.judges)
+            group_id = self._randomness.choice(groups) if groups else 0
+            leaders = [node for node in nodes.values() if node.leads(group_id)]
+            if leaders:
+                return self._randomness.choice(leaders)
+        return nodes[self._randomness.choice(self._schedule.node_ids)]
+
+    def _crash(self) -> bool:
+        return self.crash(self._some_node())
+
+    def _crash_all(self) -> bool:
+        return any([self.crash(node) for node in self._schedule.nodes.values()])  # noqa: C419 - all of them
+
+    def _bounce(self) -> bool:
+        """A supervisor restarts the process at once."""
+        return self.bounce(self._some_node(), down_s=self._randomness.uniform(0.002, 0.1))
+
+    def bounce(self, node: Any, down_s: float) -> bool:
+        crashed = self.crash(node)
+        self._schedule.at(self._schedule.now + down_s, lambda: self._schedule.start(node))
+        return crashed
+
+    def voted(self, node: Any) -> None:
+        """A node has just given its vote away: the moment at which forgetting it hurts most."""
+        schedule, randomness = self._schedule, self._randomness
+        happening = schedule.chaos_begun and not schedule.chaos_over
+        if happening and randomness.random() < schedule.plan.bounce_voters:
+            schedule.at(schedule.now + randomness.uniform(0.0, 0.02), lambda: self._bounce_voter(node))
+
+    def _bounce_voter(self, node: Any) -> None:
+        if not self._schedule.chaos_over and self.bounce(node, down_s=0.001):
+            self._schedule.count("bounce_voter")
+
+    def crash(self, node: Any) -> bool:
+        if not node.is_running:
+            return False
+        plan, randomness = self._schedule.plan, self._randomness
+        power = plan.power_loss and randomness.random() < 0.7
+        self._trace(f"{'power loss' if power else 'kill'} {node.id}")
+        node.crash(lose_unsynced=power)
+        for (a, b), link in self._schedule.links.items():
+            if node.id == b and link.is_up and randomness.random() < 0.7:
+                link.reset(wild=plan.wild)
+            elif node.id == a and plan.wild is False:
+                link.reset(wild=False)
+        return True
+
+    def _start(self) -> bool:
+        down = [node for node in self._schedule.nodes.values() if not node.is_running and not node.is_damaged]
+        if down:
+            self._schedule.start(self._randomness.choice(down))
+        return False  # not a fault
+
+    def _pause(self) -> bool:
+        node = self._some_node()
+        if not node.is_running:
+            return False
+        seconds = self._randomness.choice((0.05, 0.3, 1.0, 2.0))
+        self._trace(f"pause {node.id} {seconds} s")
+        node.pause(seconds)
+        return True
+
+    def _transfer(self) -> bool:
+        moved = False
+        for group_id in self._schedule.judges:
+            for node in self._schedule.nodes.values():
+                if node.leads(group_id):
+                    group = node.host.groups[group_id]
+                    group.transfer(self._randomness.choice(group.members))
+                    moved = True
+        return moved
+
+    # ---- what a node stands on
+
+    def _clock(self) -> bool:
+        node = self._some_node()
+        if not node.is_running:
+            return False
+        jump_ms = self._randomness.choice(CLOCK_JUMPS_MS)
+        self._trace(f"the clock of {node.id} jumps by {jump_ms} ms")
+        node.clock.jumped_ms += jump_ms
+        return True
+
+    def _wipe(self) -> bool:
+        """A disk is lost, or one that was refused is given up."""
+        node = self._some_node()
+        return self._replace(node)
+
+    def replace_the_damaged(self) -> None:
+        for node in self._schedule.nodes.values():
+            if node.is_damaged and self._replace(node):
+                self._schedule.count("replaced")
+
+    def _replace(self, node: Any) -> bool:
+        """Only where the others can make up for it: more at a time is more than any majority bears."""
+        schedule = self._schedule
+        for other in schedule.nodes.values():
+            other.look_at_votes()
+            if other.lacks_memory or (other is not node and other.disk.damaged):
+                return False
+        if not schedule.load.can_lose(node):
+            return False
+        self._trace(f"the disk of {node.id} is replaced by an empty one")
+        node.replace()
+        schedule.load.readmit(node)
+        return True
+
+    def _flip(self) -> bool:
+        """One store at a time: the others must go on without it."""
+        schedule = self._schedule
+        for other in schedule.nodes.values():
+            other.look_at_votes()
+            if other.disk.damaged or other.lacks_memory:
+                return False
+        node = self._some_node()
+        if not node.disk.flip(self._randomness):
+            return False
+        self._trace(f"a bit turns on the disk of {node.id}")
+        return True

@@ -1,0 +1,416 @@
+"""A simulated node: real hosts, groups, journals, guards and state machines on a simulated disk, clock and network.
+
+What decides is the production code: `cluster.raft`, the metadata machine, `node.replica_manager` (which opens and
+deletes partitions as the metadata say) and the partition replicas. The loop is the production loop in small: woken by
+`on_wake`, by deadlines and by frames; client input becomes proposals, one turn, a sync that takes time, then
+`release`; client input and frames go on arriving while the sync runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cluster.metadata import MetadataMachine, MetadataView
+from cluster.raft import (
+    METADATA_GROUP,
+    FetchReply,
+    FetchRequest,
+    Group,
+    OutgoingMessage,
+    RaftMessage,
+    Turn,
+)
+from node.partition.record_batch import Damaged
+from node.partition.replica import PartitionReplica
+from node.replica_manager import Replicas
+from node.storage import StorageDamaged
+from tests.simulation.checker import GroupJudge, Violation
+from tests.simulation.watched import WatchedHost, describe, term_at
+from tests.simulation.world.disk import SimDisk
+from tests.simulation.world.files import JournalDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+EPOCH_MS = 1_700_000_000_000
+"""When every schedule begins, by the wall clock."""
+
+VOTES_FOR_SURE_S = 0.35
+"""A vote that a wiped member got back is on its disk after this time: longer than any sync takes here."""
+
+SPOILED_PIECES = 0.05
+"""Of snapshots: a bit of so many is turned on the way."""
+
+Frame = tuple[bytes, ...]
+DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
+
+
+class NodeClock:
+    """Each node's clock has its own zero and runs a little fast or slow; the one for people also jumps."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._zero = schedule.randomness.uniform(1.0, 1e6)
+        self._rate = schedule.randomness.uniform(0.97, 1.03)
+        skew = schedule.plan.skew_ms
+        self.jumped_ms = schedule.randomness.randint(-skew, skew)
+
+    def monotonic(self) -> float:
+        return self._zero + self._schedule.now * self._rate
+
+    def to_world(self, at: float) -> float:
+        return (at - self._zero) / self._rate + 1e-6
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.jumped_ms + int(self._schedule.now * 1000)
+
+
+class Bell:
+    """`node.routing_events.Changes` without a loop: one call soon after, however often it rang."""
+
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
+        self._rung = False
+
+    def ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._node.after(self._node.schedule.now, self._tell)
+
+    def _tell(self) -> None:
+        self._rung = False
+        self._node.replicas.reconcile()
+
+
+class SimNode:
+    def __init__(self, schedule: Schedule, node_id: int) -> None:
+        self.schedule = schedule
+        self.id = node_id
+        self.disk: SimDisk = DISKS[schedule.plan.disk]()
+        self.life = 0
+        self.is_running = False
+        self.is_damaged = False
+        self.incarnation = 1000 * node_id
+        self.lacks_memory = False
+        self._votes_since: tuple[int, float] | None = None
+        self._paused_until = 0.0
+        self._held: list[tuple[int, Frame]] = []
+        self._wake_at = 0.0
+        self._syncing = False
+        self._calls: dict[int, Callable[[], None]] = {}
+        self.host: WatchedHost
+        self.replicas: Replicas
+        self.metadata: Group
+
+    # ---- life
+
+    def start(self) -> None:
+        self.life += 1
+        self.is_running = True
+        self._syncing = False
+        self._wake_at = float("inf")
+        self._paused_until = 0.0
+        self._held.clear()
+        self._seen: dict[int, tuple[int, int]] = {}
+        self.clock = NodeClock(self.schedule)
+        try:
+            self.disk.open()
+        except StorageDamaged as error:
+            self._refuses(error)
+            return
+        if self.disk.damaged:
+            raise Violation(f"node {self.id} opens a store in which a bit was turned")
+        try:
+            self._compose()
+        except StorageDamaged as error:
+            self._failed(error)
+            return
+        for peer in self.schedule.node_ids:
+            if peer != self.id and self.schedule.links[self.id, peer].is_up:
+                self.host.peer_up(peer)
+        self._wake()
+
+    def _compose(self) -> None:
+        schedule = self.schedule
+        randomness = random.Random(schedule.randomness.getrandbits(64))
+        self.host = WatchedHost(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
+        self.host.node = self
+        self.host.on_wake = self._wake
+        machine = MetadataMachine()
+        self.view = MetadataView(machine)
+        self.host.on_fetch = self._fetch
+        wiped = self.incarnation > 1000 * self.id
+        self.metadata = self.host.open_group(
+            METADATA_GROUP, schedule.node_ids, machine, mute=wiped, keep_entries=schedule.plan.keep_metadata
+        )
+        bell: Any = Bell(self)
+        disk: Any = self.disk
+        self.replicas = Replicas(
+            self.id, self.host, disk, self.view, bell,
+            min_free_bytes=0, now_ms=self.clock.wall_ms, incarnation=self.incarnation,
+        )  # fmt: skip
+        self.replicas.on_input = self._wake
+        self.replicas.on_failed = self._failed
+        self.host.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
+        self.view.on_change(bell.ring)
+        bell.ring()
+
+    def opened(self, group: Group) -> None:
+        self._seen[group.group_id] = (group.first_index - 1, 0)
+
+    def crash(self, *, lose_unsynced: bool) -> None:
+        self._end()
+        self.disk.crash(self.schedule.randomness, lose_unsynced=lose_unsynced)
+
+    def _end(self) -> None:
+        self.is_running = False
+        self.life += 1
+        for judge in self.schedule.judges.values():
+            judge.forget(self.id)
+        broken, self._calls = self._calls, {}
+        for call in broken.values():
+            call()
+
+    def _failed(self, error: Exception) -> None:
+        if self.disk.damaged and isinstance(error, StorageDamaged | Damaged):
+            self._refuses(error)
+        else:
+            raise Violation(f"node {self.id} stopped itself: {error!r}") from error
+
+    def _refuses(self, error: Exception) -> None:
+        """The node ends, and says why: that is what has to be done with a damaged store."""
+        if not self.disk.damaged or "damaged" not in str(error):
+            raise Violation(f"node {self.id} does not open a store that nobody harmed: {error}") from error
+        self.schedule.trace(f"{self.id} REFUSES its store: {error}")
+        self.schedule.count("refused")
+        self.is_damaged = True
+        self._end()
+        self.disk.crash(self.schedule.randomness, lose_unsynced=False)
+
+    def replace(self) -> None:
+        """The disk is lost, or given up: the node goes on with an empty one, and the cluster is told."""
+        if self.is_running:
+            self.crash(lose_unsynced=False)
+        self.disk.close()
+        self.disk = DISKS[self.schedule.plan.disk]()
+        self.incarnation += 1
+        self.is_damaged, self.lacks_memory, self._votes_since = False, True, None
+        self.start()
+
+    def look_at_votes(self) -> None:
+        """Whether a replaced node counts again, in all its groups, for good."""
+        if not self.lacks_memory:
+            return
+        groups = self.host.groups if self.is_running else {}
+        hosted = [partition.group for _, partition in self.view.hosted_by(self.id)] if self.is_running else []
+        knows = self.is_running and self.view.incarnation(self.id) == self.incarnation
+        if not knows or not all(group in groups for group in hosted) or not self._votes():
+            self._votes_since = None
+        elif self._votes_since is None or self._votes_since[0] != self.life:
+            self._votes_since = (self.life, self.schedule.now)
+        elif self.schedule.now - self._votes_since[1] > VOTES_FOR_SURE_S:
+            self.lacks_memory = False
+            self.schedule.count("readmitted")
+
+    def _votes(self) -> bool:
+        return all(self.counts(group) for group in self.host.groups.values())
+
+    def counts(self, group: Group) -> bool:
+        """As a voter. A group of one needs nobody's leave."""
+        return len(group.members) == 1 or group.has_vote(self.id)
+
+    def must_refuse(self) -> None:
+        """A bit was turned, and nobody has met it so far: the next start must."""
+        if self.is_running:
+            self.crash(lose_unsynced=False)
+        self.start()
+
+    def pause(self, seconds: float) -> None:
+        """The loop stands still: a long garbage collection, a stopped process, a slow disk."""
+        self._paused_until = max(self._paused_until, self.schedule.now + seconds)
+        self.after(self._paused_until, self._resume)
+
+    def _resume(self) -> None:
+        if self.schedule.now < self._paused_until:
+            return
+        held, self._held = self._held, []
+        if self.schedule.randomness.random() < 0.5:  # timers before input, or after it
+            self._pump()
+        for sender, frame in held:
+            self.arrive(sender, frame)
+        self._wake()
+
+    # ---- loop
+
+    def after(self, time: float, action: Callable[[], None]) -> None:
+        life = self.life
+
+        def run() -> None:
+            if self.life == life and self.is_running:
+                action()
+
+        self.schedule.at(time, run)
+
+    def _wake(self) -> None:
+        self._wake_no_later_than(self.schedule.now + self.schedule.randomness.uniform(0.0, 0.0005))
+
+    def _wake_no_later_than(self, time: float) -> None:
+        if time < self._wake_at:
+            self._wake_at = time
+            self.after(time, partial(self._woken, time))
+
+    def _woken(self, time: float) -> None:
+        if time == self._wake_at:
+            self._wake_at = float("inf")
+            self._pump()
+
+    def _pump(self) -> None:
+        if self._syncing or self.schedule.now < self._paused_until:
+            return
+        self.replicas.flush()
+        if self.host.has_work or self.host.next_deadline() <= self.clock.monotonic():
+            try:
+                turn = self.host.turn()
+            except StorageDamaged as error:
+                self._failed(error)
+                return
+            if not self.is_running:  # something in the turn found the store damaged
+                return
+            self._observe()
+            if turn is not None:
+                self._sync(turn)
+                return
+        self._wake_no_later_than(self.clock.to_world(self.host.next_deadline()))
+
+    def _sync(self, turn: Turn) -> None:
+        if not turn.needs_sync:
+            self._release(turn)
+            return
+        self._syncing = True
+        begun = self.disk.begin_sync()
+        randomness = self.schedule.randomness
+        is_slow = randomness.random() < self.schedule.slow_syncs
+        seconds = randomness.uniform(0.01, 0.3) if is_slow else randomness.uniform(0.0001, 0.002)
+
+        def done() -> None:
+            self.disk.end_sync(begun)
+            self._syncing = False
+            self._release(turn)
+
+        self.after(self.schedule.now + seconds, done)
+
+    def _release(self, turn: Turn) -> None:
+        self.host.release(turn)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+
+    def upkeep(self) -> None:
+        """What the node does every few seconds."""
+        self.replicas._enforce_retention()
+        self.replicas.erase_leftovers()
+
+    # ---- network
+
+    def _send(self, peer: int, messages: list[OutgoingMessage]) -> None:
+        schedule = self.schedule
+        frame = tuple(message.SerializeToString() for message in messages)
+        if schedule.tracing:
+            for part in frame:
+                schedule.trace(f"{self.id} -> {peer}: {describe(RaftMessage.FromString(part))}")
+        link = schedule.links[self.id, peer]
+        if schedule.plan.wild:
+            for part in frame:
+                link.send((part,))
+        else:
+            link.send(frame)
+        for message in messages:
+            if isinstance(message, RaftMessage) and message.HasField("vote_reply") and not message.vote_reply.pre:
+                schedule.faults.voted(self)
+
+    def _fetch(self, peer: int, request: FetchRequest) -> None:
+        """Snapshots travel beside the messages, and may be damaged or lost on the way."""
+        schedule = self.schedule
+
+        def serve(other: SimNode) -> None:
+            try:
+                reply = FetchReply.FromString(other.host.serve_fetch(self.id, request).SerializeToString())
+            except StorageDamaged as error:
+                other._failed(error)
+                return
+            if reply.body and schedule.randomness.random() < SPOILED_PIECES:
+                at = schedule.randomness.randrange(len(reply.body))
+                reply.body = reply.body[:at] + bytes([reply.body[at] ^ 1]) + reply.body[at + 1 :]
+            schedule.count("piece" if request.group != METADATA_GROUP else "piece of metadata")
+            schedule.carry(peer, self.id, lambda node: node.host.deliver_fetched(peer, reply))
+
+        schedule.trace(f"{self.id} -> {peer}: fetch {request}".replace("\n", " "))
+        schedule.carry(self.id, peer, serve)
+
+    def arrive(self, sender: int, frame: Frame) -> None:
+        if self.schedule.now < self._paused_until:
+            self._held.append((sender, frame))
+        else:
+            self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
+
+    def link_changed(self, peer: int, *, up: bool) -> None:
+        if up:
+            self.host.peer_up(peer)
+        else:
+            self.host.peer_down(peer)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+
+    # ---- judged from outside
+
+    def _observe(self) -> None:
+        for group_id, group in self.host.groups.items():
+            judge = self.schedule.judges[group_id]
+            commit, led = self._seen[group_id]
+            if group.commit_index > max(commit, group.first_index - 1):
+                commit = group.commit_index
+                judge.commits(self.id, commit, group.journal.term_at(commit), group.term)
+            if group.is_leader and led != group.term:
+                led = group.term
+                self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")
+                judge.leads(self.id, group.term, partial(term_at, group))
+            self._seen[group_id] = (commit, led)
+
+    # ---- clients
+
+    def call(self, broken: Callable[[], None]) -> Callable[[], bool]:
+        """A client waits for an answer of this node; `broken` is called if it ends first. Returns what ends the wait,
+        which says whether it had not ended before."""
+        token = self.schedule.unique()
+        self._calls[token] = broken
+        return lambda: self._calls.pop(token, None) is not None
+
+    def read_confirmed(self, judge: GroupJudge) -> None:
+        group, asked_at, hang_up = self.host.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
+
+        def done(index: int | None) -> None:
+            if hang_up() and index is not None:
+                judge.confirmed(self.id, asked_at, index, group.applied_index)
+
+        group.read_index(done)
+
+    def partition(self, group_id: int) -> PartitionReplica | None:
+        return self.replicas.partition(group_id) if self.is_running else None
+
+    def leads(self, group_id: int) -> bool:
+        """It believes so."""
+        group = self.host.groups.get(group_id) if self.is_running else None
+        return group is not None and group.is_leader
+
+    def describe(self) -> str:
+        if not self.is_running:
+            return f"{self.id} {'damaged' if self.is_damaged else 'down'}"
+        return " ".join(
+            f"{self.id}/{g.group_id}: {g.status()['role']} t{g.term} {g.first_index}..{g.last_index} "
+            f"commit {g.commit_index} applied {g.applied_index} leader {g.leader}"
+            for g in self.host.groups.values()
+        )
+
+
+def _nothing() -> None:
+    """Who hears nothing asks again."""

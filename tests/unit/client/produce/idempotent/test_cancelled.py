@@ -1,0 +1,158 @@
+"""Cancelled publishing (IP-16): what was sent may be stored, so it is not given up before its outcome is known."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.amqp import Error
+from tests.unit.client.support.idempotent import (
+    batch_of,
+    drop_connection_once,
+    idempotent,
+    last,
+)
+from tests.unit.client.support.tiny_node import TinyNode
+from tests.unit.listener.support.peer import eventually
+
+
+async def test_ip_16_cancelled_before_it_was_sent_it_was_never_published(node: TinyNode) -> None:
+    async with idempotent(node) as producer:
+        await producer.send_batch([b"0"], partition="0")
+        first, second = await batch_of(producer, b"1"), await batch_of(producer, b"2")
+        publishing = asyncio.create_task(producer.send_batch(first))
+        waiting = asyncio.create_task(producer.send_batch(second))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not second.is_locked
+        await publishing
+        assert await last(producer) == 2
+        await producer.send_batch(second)
+    assert node.log.bodies("0") == [b"0", b"1", b"2"]
+
+
+async def test_ip_16_cancelled_under_way_it_is_published_if_the_node_says_so(node: TinyNode) -> None:
+    under_way = asyncio.Event()
+    real = node.answer
+
+    def tell(connection: Any, partition: str, count: int) -> bool:
+        under_way.set()
+        return False
+
+    node.after_transfers, node.answer = tell, real
+    async with idempotent(node) as producer:
+        batch = await batch_of(producer, *(b"%d" % n for n in range(1500)))  # several rounds of credit
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await under_way.wait()
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert batch.is_published
+        assert batch.starting_published_sequence_number == 1
+        assert await last(producer) == 1500
+        await producer.send_batch([b"next"], partition="0")
+    assert node.log.numbers("0") == list(range(1, 1502))
+
+
+async def test_ip_16_cancelled_under_way_and_never_answered_it_is_free_again(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.produce.idempotent.partition_queue.CANCEL_BOUND_S", 0.05)
+    under_way = asyncio.Event()
+
+    def swallow(connection: Any, partition: str, count: int) -> bool:
+        under_way.set()
+        return True
+
+    node.after_transfers = swallow
+    async with idempotent(node) as producer:
+        batch = await batch_of(producer, b"1")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await under_way.wait()
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert not batch.is_locked
+        assert batch.starting_published_sequence_number is None
+        assert await last(producer) == 0
+        node.after_transfers = None
+        await producer.send_batch(batch)
+        assert batch.starting_published_sequence_number == 1
+
+
+async def test_ip_16_cancelled_twice_leaves_the_line_usable(node: TinyNode) -> None:
+    under_way = asyncio.Event()
+
+    def swallow(connection: Any, partition: str, count: int) -> bool:
+        under_way.set()
+        return True
+
+    node.after_transfers = swallow
+    async with idempotent(node) as producer:
+        batch = await batch_of(producer, b"1")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await under_way.wait()
+        publishing.cancel()
+        await asyncio.sleep(0.02)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        node.after_transfers = None
+        await asyncio.sleep(0)
+        await producer.send_batch(batch)
+    assert node.log.numbers("0") == [1]
+
+
+async def test_ip_16_cancelled_while_it_looks_for_a_leader_it_is_published_if_one_is_found(node: TinyNode) -> None:
+    """What was sent may be stored: it is not given up before its outcome is known, or the patience is over."""
+    node.after_transfers = drop_connection_once()
+    looking = asyncio.Event()
+    leaderless = True
+
+    def refuse(address: str, partition: str | None) -> Error | None:
+        if partition is None or not node.identities or not leaderless:
+            return None
+        looking.set()
+        return Error("amqp:internal-error", "no leader at the moment")
+
+    node.refuse = refuse
+    async with idempotent(node) as producer:
+        batch = await batch_of(producer, b"1", b"2")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await looking.wait()
+        publishing.cancel()
+        await asyncio.sleep(0.02)
+        assert not publishing.done()
+        assert batch.is_locked
+        leaderless = False
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert batch.is_published
+        assert (await producer.send_batch([b"3"], partition="0")).sequence_number == 3
+    assert node.log.bodies("0") == [b"1", b"2", b"3"]
+
+
+async def test_ip_16_who_waits_behind_a_cancelled_publish_comes_after_its_end(node: TinyNode) -> None:
+    held: list[Any] = []
+
+    def hold(connection: Any, partition: str, count: int) -> bool:
+        held.append(connection)
+        return len(held) == 1
+
+    node.after_transfers = hold
+    async with idempotent(node) as producer:
+        publishing = asyncio.create_task(producer.send_batch([b"1"], partition="0"))
+        waiting = asyncio.create_task(producer.send_batch([b"2"], partition="0"))
+        await eventually(lambda: held)
+        publishing.cancel()
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        held[0].abort()  # now the first is sent again, and stored
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert (await waiting).sequence_number == 2
+    assert node.log.bodies("0") == [b"1", b"2"]

@@ -1,0 +1,251 @@
+"""Batches, deliveries and the buffer, of any producer: what fits, what is told to whom, what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from holdfast.amqp import decode_message
+from holdfast.amqp.links.delivery_states import ACCEPTED
+from holdfast.amqp.partition_key import partition_index
+from holdfast.client import (
+    BatchFullError,
+    ClosedError,
+    ConfigurationError,
+    Event,
+    EventTooLargeError,
+    InvalidOperationError,
+    NotFoundError,
+    ProducerClient,
+    ProducerOptions,
+    RejectedError,
+    UndeliveredError,
+)
+from tests.unit.client.support.patience import impatient
+from tests.unit.client.support.tiny_node import REJECTED, TinyNode
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+async def test_a_batch_refuses_what_does_not_fit(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        batch = await producer.create_batch(partition="1", max_bytes=1000)
+        for _ in range(3):
+            assert batch.try_add(bytes(300))
+        assert not batch.try_add(bytes(300))
+        with pytest.raises(BatchFullError, match="3 events"):
+            batch.add(bytes(300))
+        assert batch.try_add(b"small")
+        with pytest.raises(EventTooLargeError):
+            batch.try_add(bytes(1000))
+        assert (len(batch), batch.partition) == (4, "1")
+        assert batch.size_bytes <= batch.max_bytes
+        result = await producer.send_batch(batch)
+        assert (result.partition, result.count, result.sequence_number, result.offset) == ("1", 4, None, None)
+    assert len(node.log.bodies("1")) == 4
+
+
+async def test_a_batch_for_a_key_goes_where_the_key_goes_and_carries_it(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        batch = await producer.create_batch(key="IBM")
+        batch.add("text")
+        batch.add(Event(b"with properties", properties={"colour": "blue"}))
+        batch.add(Event(b"same key", key="IBM"))
+        with pytest.raises(ConfigurationError, match="does not belong"):
+            batch.add(Event(b"other key", key="AAPL"))
+        result = await producer.send_batch(batch)
+    partition = str(partition_index("IBM", 4))
+    assert result.partition == partition
+    messages = [decode_message(payload) for _, payload in node.log.partitions[partition]]
+    assert [message.body for message in messages] == [b"text", b"with properties", b"same key"]
+    assert {message.message_annotations["event-streams-group-key"] for message in messages} == {"IBM"}
+    assert messages[1].application_properties == {"colour": "blue"}
+
+
+async def test_a_list_of_events_is_a_batch_too(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        assert (await producer.send_batch(["a", b"b", Event("c", key="k")], partition="2")).count == 3
+        assert (await producer.send_batch([], partition="2")).count == 0
+        whole = await producer.send_batch([f"{n}" for n in range(10)])  # all of it where it is the turn
+        assert whole.partition is not None
+        await producer.send_batch([f"{n}" for n in range(10)], key="IBM")
+    assert node.log.bodies("2")[:3] == [b"a", b"b", b"c"]
+
+
+async def test_a_plain_batch_is_locked_only_while_it_is_sent(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        batch = await producer.create_batch(partition="0")
+        batch.add("once")
+        sending = asyncio.create_task(producer.send_batch(batch))
+        await asyncio.sleep(0)
+        with pytest.raises(InvalidOperationError):
+            batch.add("meanwhile")
+        with pytest.raises(InvalidOperationError):
+            await producer.send_batch(batch)
+        await sending
+        batch.add("more")
+        await producer.send_batch(batch)
+    assert node.log.bodies("0") == [b"once", b"once", b"more"]
+
+
+async def test_wrong_use_of_batches_is_refused(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        with pytest.raises(ConfigurationError):
+            await producer.create_batch(partition="0", key="k")
+        with pytest.raises(ConfigurationError):
+            await producer.create_batch(max_bytes=0)
+        with pytest.raises(NotFoundError):
+            await producer.create_batch(partition="9")
+        batch = await producer.create_batch(partition="0")
+        batch.add("x")
+        with pytest.raises(ConfigurationError):
+            await producer.send_batch(batch, partition="1")
+        with pytest.raises(ConfigurationError):
+            batch.add(17)  # type: ignore[arg-type]
+    with pytest.raises(ClosedError):
+        await producer.send_batch(batch)
+    with pytest.raises(ClosedError):
+        await producer.create_batch()
+
+
+async def test_a_batch_of_which_some_fail_says_how_many(node: TinyNode) -> None:
+    node.answer = lambda payload: REJECTED if b"bad" in payload else ACCEPTED
+    async with ProducerClient(node.address, "trades") as producer:
+        with pytest.raises(RejectedError) as caught:
+            await producer.send_batch(["good", "bad", "bad", "good"], partition="0")
+        assert caught.value.__notes__ == ["2 of the 4 events failed; this is the first failure"]
+        await producer.flush()  # it was told once, to him who asked
+    assert node.log.bodies("0") == [b"good", b"good"]
+
+
+async def test_many_batches_at_once_are_pipelined_in_order(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        batches = [[f"{n}:{m}" for m in range(300)] for n in range(10)]
+        await asyncio.gather(*(producer.send_batch(batch, partition="0") for batch in batches))
+    assert node.log.bodies("0") == [body.encode() for batch in batches for body in batch]
+
+
+# ------------------------------------------------------------------------------------------------ deliveries
+
+
+async def test_a_delivery_can_be_awaited_before_and_after_and_by_several(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        delivery = await producer.send(b"x", key="IBM")
+        assert not delivery.is_done
+        first, second = await asyncio.gather(delivery, delivery)
+        assert first == second
+        assert first.partition == str(partition_index("IBM", 4))
+        assert await delivery == first
+
+
+async def test_giving_up_on_a_delivery_harms_nobody(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades") as producer:
+        delivery = await producer.send(b"x", partition="0")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.ensure_future(_result(delivery)), 0)
+        assert (await delivery).partition == "0"
+
+
+async def _result(delivery: object) -> object:
+    return await delivery  # type: ignore[misc]
+
+
+async def test_a_failure_is_told_once_to_whoever_asks_first(node: TinyNode) -> None:
+    node.answer = lambda payload: REJECTED if b"bad" in payload else ACCEPTED
+    async with ProducerClient(node.address, "trades") as producer:
+        asked, unasked = await producer.send(b"bad 1", partition="0"), await producer.send(b"bad 2", partition="0")
+        told: list[object] = []
+        await producer.send(b"bad 3", partition="0", done=told.append)
+        with pytest.raises(RejectedError):
+            await asked
+        with pytest.raises(RejectedError):
+            await producer.flush()
+        await producer.flush()
+        assert isinstance(unasked.error, RejectedError)
+        assert [type(error) for error in told] == [RejectedError]
+
+
+async def test_a_callback_that_fails_does_not_end_the_connection(node: TinyNode) -> None:
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(str(context["message"])))
+
+    def careless(error: object) -> None:
+        raise ZeroDivisionError
+
+    async with ProducerClient(node.address, "trades") as producer:
+        await producer.send(b"1", partition="0", done=careless)
+        await producer.send(b"2", partition="0")
+        await producer.flush()
+        assert producer.stats.attached == 1
+    assert reported == ["a callback of a delivery failed"]
+
+
+# ------------------------------------------------------------------------------------------------ the buffer
+
+
+async def test_events_linger_for_company(node: TinyNode) -> None:
+    pieces: list[int] = []
+    node.after_transfers = lambda connection, partition, count: pieces.append(count) or False  # type: ignore[func-returns-value]
+    options = ProducerOptions(linger_s=0.05)
+    async with ProducerClient(node.address, "trades", options) as producer:
+        await producer.send_and_confirm(b"first", partition="0")
+        pieces.clear()
+        started_s = time.monotonic()
+        for _ in range(20):
+            await producer.send(b"x", partition="0")
+            await asyncio.sleep(0)
+        assert pieces == []
+        await asyncio.gather(*[await producer.send(b"x", partition="0")])
+        assert time.monotonic() - started_s >= 0.04
+        assert pieces == [21], "they came together"
+
+
+async def test_lingering_ends_with_enough_bytes_or_a_flush(node: TinyNode) -> None:
+    options = ProducerOptions(linger_s=60, linger_bytes=10_000)
+    async with asyncio.timeout(10), ProducerClient(node.address, "trades", options) as producer:
+        deliveries = [await producer.send(bytes(1000), partition="0") for _ in range(11)]
+        await deliveries[0]
+        late = await producer.send(b"late", partition="0")
+        await producer.flush()
+        assert late.is_done
+        await producer.send(b"at the end", partition="0")
+    assert node.log.bodies("0")[-1] == b"at the end", "closing flushes"
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_back_pressure_reaches_the_program(node: TinyNode, idempotent: bool) -> None:
+    held: list[object] = []
+    node.after_transfers = lambda connection, partition, count: held.append(connection) is None
+    options = ProducerOptions(max_buffered_events=100, idempotent=idempotent)
+    async with asyncio.timeout(40):
+        try:
+            async with ProducerClient(node.address, "trades", options) as producer, impatient(producer):
+                for _ in range(100):
+                    producer.send_nowait(b"x", partition="0")
+                with pytest.raises(Exception, match="unconfirmed"):
+                    producer.send_nowait(b"x", partition="0")
+                waiting = asyncio.create_task(producer.send(b"waits", partition="0"))
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+                assert producer.outstanding == 100
+                node.after_transfers = None
+                await waiting  # the first were given up: there is room again
+                raise KeyError
+        except KeyError:
+            pass
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_events_that_are_given_up_are_told(node: TinyNode, idempotent: bool) -> None:
+    node.after_transfers = lambda connection, partition, count: True
+    options = ProducerOptions(idempotent=idempotent)
+    async with ProducerClient(node.address, "trades", options) as producer, impatient(producer):
+        delivery = await producer.send(b"x", partition="0")
+        with pytest.raises(UndeliveredError):
+            await delivery
+        await producer.send(b"y", partition="0")
+        with pytest.raises(UndeliveredError):
+            await producer.flush()
+        assert producer.stats.failed == 2

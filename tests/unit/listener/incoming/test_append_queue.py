@@ -1,0 +1,155 @@
+"""A lane's order and answers while leaders come and go. The partition is scripted: what is tested is the lane alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from node.listener.incoming.append_queue import Batch, Lane, State
+from node.partition.api import Failed
+from tests.unit.listener.support.append_queues import (
+    NOT_LEADER,
+    UNKNOWN,
+    Scripted,
+    Sender,
+)
+from tests.unit.listener.support.peer import eventually
+
+
+def batch(name: int) -> Batch:
+    record = b"%04d" % name
+    return Batch([name], [record], 1, len(record))
+
+
+def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[Lane, Sender]:
+    sender = Sender()
+    return Lane(sender, partition, "log", "0", wait_s=wait_s, follow=follow), sender
+
+
+async def test_what_was_certainly_not_appended_goes_to_the_new_leader_in_the_old_order() -> None:
+    partition = Scripted()
+    lane, sender = make(partition)
+    for name in (1, 2):
+        lane.submit(batch(name))
+    partition.answer(NOT_LEADER)
+    lane.submit(batch(3))  # must not overtake 1, which waits, nor 2, which is unanswered
+    assert len(partition.calls) == 1
+    partition.leading = 2
+    partition.answer(NOT_LEADER)
+    assert [(node, records) for node, records, _ in partition.calls] == [
+        (2, [b"0001"]),
+        (2, [b"0002"]),
+        (2, [b"0003"]),
+    ]
+    for _ in range(3):
+        partition.answer()
+    assert sender.answers == [("accepted", b"0001"), ("accepted", b"0002"), ("accepted", b"0003")]
+
+
+async def test_a_new_leader_gets_nothing_while_the_old_one_may_still_answer() -> None:
+    partition = Scripted()
+    lane, sender = make(partition)
+    lane.submit(batch(1))
+    partition.leading = 2
+    lane.submit(batch(2))
+    assert len(partition.calls) == 1
+    assert lane.state is State.SWITCHING
+    partition.answer()
+    assert [node for node, _, _ in partition.calls] == [2]
+    partition.answer()
+    assert [answer for answer, _ in sender.answers] == ["accepted", "accepted"]
+
+
+async def test_an_unknown_outcome_is_reported_and_never_repeated() -> None:
+    partition = Scripted()
+    lane, sender = make(partition)
+    lane.submit(batch(1))
+    partition.answer(UNKNOWN)
+    assert sender.answers == [("uncertain", b"0001")]
+    assert not partition.calls
+
+
+async def test_without_a_leader_patience_ends_and_everything_is_turned_away() -> None:
+    partition = Scripted()
+    lane, sender = make(partition, wait_s=0.05)
+    lane.submit(batch(1))
+    partition.leading = None
+    partition.answer(NOT_LEADER)
+    lane.submit(batch(2))
+    await eventually(lambda: len(sender.answers) == 2)
+    assert sender.answers == [("turned away", b"0001"), ("turned away", b"0002")]
+    partition.leading = 3
+    lane.submit(batch(3))
+    partition.answer()
+    assert sender.answers[-1] == ("accepted", b"0003")
+
+
+async def test_an_overloaded_leader_is_asked_again_by_and_by() -> None:
+    partition = Scripted()
+    lane, sender = make(partition)
+    lane.submit(batch(1))
+    partition.answer(Failed("overloaded", True, "busy"))
+    assert not partition.calls
+    await eventually(lambda: partition.calls)
+    partition.answer()
+    assert sender.answers == [("accepted", b"0001")]
+
+
+async def test_a_lane_that_does_not_follow_turns_away_at_once() -> None:
+    partition = Scripted()
+    lane, sender = make(partition, follow=False)
+    lane.submit(batch(1))
+    partition.answer(NOT_LEADER)
+    assert sender.answers == [("turned away", b"0001")]
+
+
+async def test_a_closed_lane_still_answers_what_is_under_way() -> None:
+    partition = Scripted()
+    lane, sender = make(partition)
+    for name in (1, 2, 3):
+        lane.submit(batch(name))
+    lane.close()
+    lane.submit(batch(4))
+    partition.answer()
+    partition.answer(NOT_LEADER)
+    partition.answer(UNKNOWN)
+    assert sender.answers == [
+        ("turned away", b"0004"),
+        ("accepted", b"0001"),
+        ("turned away", b"0002"),
+        ("uncertain", b"0003"),
+    ]
+
+
+async def test_any_schedule_keeps_the_order_and_answers_once() -> None:
+    """Random answers, leaders and submissions. Without unknown outcomes the log holds everything, in order."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        partition = Scripted()
+        lane, sender = make(partition)
+        submitted = 0
+        for _ in range(60):
+            action = rng.random()
+            if action < 0.4:
+                submitted += 1
+                lane.submit(batch(submitted))
+            elif action < 0.8 and partition.calls:
+                old = partition.calls[0][0]
+                if old == partition.leading and rng.random() < 0.7:
+                    partition.answer()
+                else:  # who has lost the lead appends nothing more of what it was given
+                    for _ in range(len(partition.calls)):
+                        partition.answer(NOT_LEADER)
+            else:
+                partition.leading = rng.choice([1, 2, 3, None])
+                lane.attempt()
+        partition.leading = 1
+        while len(sender.answers) < submitted:
+            lane.attempt()
+            while partition.calls:
+                partition.answer(NOT_LEADER if partition.calls[0][0] != 1 else None)
+            await asyncio.sleep(0)
+        expected = [b"%04d" % name for name in range(1, submitted + 1)]
+        assert partition.log == expected, f"seed {seed}"
+        assert sender.answers == [("accepted", record) for record in expected], f"seed {seed}"

@@ -1,0 +1,57 @@
+"""What lies before and behind a lane: a link endpoint that remembers, a partition whose answers the test gives."""
+
+from __future__ import annotations
+
+from node.listener.incoming.append_queue import Batch
+from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
+
+NOT_LEADER = Failed("not_leader", True, "not here")
+UNKNOWN = Failed("unknown", True, "who knows")
+
+
+class Scripted:
+    """A partition whose answers the test gives, and the part of a broker that a lane uses."""
+
+    def __init__(self) -> None:
+        self.partition = "0"
+        self.leading: int | None = 1
+        self.calls: list[tuple[int | None, list[bytes], AppendDone]] = []
+        self.log: list[bytes] = []
+
+    def leader(self, log: str, partition: str) -> int | None:
+        return self.leading
+
+    def handle(self, log: str, partition: str) -> Scripted:
+        return self
+
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+        self.calls.append((self.leading, records, done))
+
+    def answer(self, outcome: AppendOutcome | None = None) -> None:
+        """Answers the oldest call; None: it was appended."""
+        _, records, done = self.calls.pop(0)
+        if outcome is None:
+            self.log += records
+        done(outcome or Appended(0, 0))
+
+
+class Sender:
+    """The link endpoint: remembers what became of every batch."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, bytes]] = []
+
+    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
+        self.answers.append(("accepted", batch.records[0]))
+
+    def uncertain(self, batch: Batch, why: Failed) -> None:
+        self.answers.append(("uncertain", batch.records[0]))
+
+    def refused(self, batch: Batch, why: Failed) -> None:
+        self.answers.append(("refused", batch.records[0]))
+
+    def turned_away(self, batch: Batch, why: str) -> None:
+        self.answers.append(("turned away", batch.records[0]))
+
+    def broken(self, error: BaseException) -> None:
+        raise AssertionError("a bug in the lane") from error

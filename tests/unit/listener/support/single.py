@@ -1,0 +1,181 @@
+"""One real node without a network: RocksDB, a Raft host whose groups have one member, and the listener over them.
+
+Everything a link touches is what runs in production; only the cluster's part of the broker (who leads, what logs there
+are, administration) is this file's, so that tests can make leaders come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.raft import Host, RaftOptions
+from node.gateway import RemotePartition
+from node.listener import AdminError, AmqpAddress, Listener, ListenerConfig, LogView
+from node.partition.api import PartitionHandle
+from node.partition.consumer_groups.assignor import Assigner
+from node.partition.replica import PartitionReplica
+from node.raft_loop import TurnLoop
+from node.storage import NodeIdentity, RocksDisk
+
+QUICK = RaftOptions(heartbeat_s=0.02, election_min_s=0.07, election_max_s=0.1, quorum_check_s=0.1, suspicion_max_s=0.05)
+
+
+class Clock:
+    monotonic = staticmethod(time.monotonic)
+
+
+class SingleNode:
+    """Also the broker: everything is local, until a test says otherwise."""
+
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.node_id = 1
+        self.container_id = "single-1"
+        self.config = ListenerConfig(bind_port=0, **config)
+        self.disk = RocksDisk(path, NodeIdentity("single", 1))
+        self.host = Host(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
+        self.turns = TurnLoop(self.host, self.disk, Clock(), self._flush, self._fatal)
+        self.logs: dict[str, dict[str, PartitionReplica]] = {}
+        self.knows_all = True
+        self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
+        self.addresses: dict[int, AmqpAddress] = {}
+        self.remotes: dict[tuple[str, str], PartitionHandle] = {}
+        self.requests: list[tuple[str, Mapping[str, Any]]] = []
+        self.listener = Listener(self, self.config)
+        self._assigner = Assigner(self, time.monotonic)
+        self.errors: list[BaseException] = []
+        self._dirty: dict[PartitionReplica, None] = {}
+        self._subscribers: list[Callable[[], None]] = []
+        self._groups = 0
+
+    # ------------------------------------------------------------------------------------------------- life
+
+    async def start(self) -> SingleNode:
+        self.turns.start()
+        await self.listener.start()
+        return self
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+        await self.turns.stop()
+        self.host.close()
+        self.disk.close()
+        assert not self.errors, self.errors
+
+    @property
+    def port(self) -> int:
+        return self.listener.addresses[0][1]
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{self.port}"
+
+    async def create(self, log: str, partitions: int = 1) -> dict[str, PartitionReplica]:
+        replicas: dict[str, PartitionReplica] = {}
+        for number in range(partitions):
+            await self.add_partition(replicas, str(number))
+        self.logs[log] = replicas
+        self.ring()
+        return replicas
+
+    async def add_partition(self, replicas: dict[str, PartitionReplica], name: str) -> None:
+        self._groups += 1
+        replica = PartitionReplica(
+            name, self._groups, self.disk, lambda: time.time_ns() // 1_000_000, on_dirty=self._is_dirty
+        )
+        ready = asyncio.Event()
+        replica.on_role_change = lambda r: ready.set() if r.is_leader else None
+        replica.bind(self.host.open_group(self._groups, [1], replica))
+        replica.owning.on_assign = self._assigner.assign
+        self.turns.wake()
+        async with asyncio.timeout(5):
+            await ready.wait()
+        replica.on_role_change = None
+        replicas[name] = replica
+
+    def delete(self, log: str) -> None:
+        for replica in self.logs.pop(log).values():
+            replica.close(deleted=True)
+        self.ring()
+
+    def ring(self) -> None:
+        for subscriber in list(self._subscribers):
+            subscriber()
+
+    def lead_elsewhere(self, log: str, partition: str, node: int | None) -> None:
+        """Pretend that another node leads the partition, or nobody."""
+        self.elsewhere[log, partition] = node
+        self.ring()
+
+    def lead_here(self, log: str, partition: str) -> None:
+        del self.elsewhere[log, partition]
+        self.ring()
+
+    def _send(self, node: int, messages: list[Any]) -> None:
+        raise AssertionError("a group of one member has nobody to write to")
+
+    def _is_dirty(self, replica: PartitionReplica) -> None:
+        self._dirty[replica] = None
+        self.turns.wake()
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for replica in dirty:
+            replica.flush()
+
+    def _fatal(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    # ------------------------------------------------------------------------------------------------- the broker
+
+    def describe(self, log: str) -> LogView | None:
+        replicas = self.logs.get(log)
+        return None if replicas is None else LogView(log, list(replicas))
+
+    def leader(self, log: str, partition: str) -> int | None:
+        replica = self.logs[log][partition]
+        return self.elsewhere.get((log, partition), replica.leader)
+
+    def is_local(self, log: str, partition: str) -> bool:
+        return (log, partition) not in self.elsewhere and self.logs[log][partition].is_leader
+
+    def handle(self, log: str, partition: str) -> PartitionHandle:
+        replica = self.logs[log][partition]
+        if self.is_local(log, partition):
+            return replica
+        key = (log, partition)
+        if key not in self.remotes:
+            self.remotes[key] = RemotePartition(
+                partition, replica.group_id, leader=lambda: self.elsewhere.get(key), peer=lambda node: None
+            )
+        return self.remotes[key]
+
+    def address_of(self, node: int) -> AmqpAddress | None:
+        return self.addresses.get(node)
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    async def current(self) -> bool:
+        return self.knows_all
+
+    async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        self.requests.append((operation, dict(args)))
+        if operation == "log.create":
+            if args["name"] in self.logs:
+                raise AdminError("already-exists", f"log {args['name']!r} exists")
+            await self.create(args["name"], args.get("partitions", 1))
+            operation = "log.describe"
+        if operation == "log.describe":
+            if args["name"] not in self.logs:
+                raise AdminError("not-found", f"no log {args['name']!r}")
+            partitions = [{"partition": name, "leader": 1, "replicas": [1]} for name in self.logs[args["name"]]]
+            return {"name": args["name"], "partitions": partitions, "retention_ms": None}
+        if operation == "log.list":
+            return {"logs": [{"name": name, "partitions": len(parts)} for name, parts in self.logs.items()]}
+        raise AdminError("unavailable", "no leader of the metadata group")

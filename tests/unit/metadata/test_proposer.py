@@ -1,0 +1,180 @@
+"""Commands reach the metadata group from any node, once, also when its leader falls meanwhile.
+
+Three nodes in one process: real Raft hosts, real gRPC between them, disks in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import node.partition.api as vocabulary
+from cluster.metadata import (
+    Coordinator,
+    MetadataMachine,
+    MetadataView,
+    Ok,
+    Rejected,
+    create_log,
+    delete_log,
+    register_node,
+)
+from cluster.raft import METADATA_GROUP, Host, NotLeader, RaftOptions
+from cluster.rpc import PeerNetwork
+from node.raft_loop import TurnLoop
+from tests.ports import free_port
+from tests.simulation.world.disk import SimDisk
+from tests.unit.rpc.support import until
+
+
+class Monotonic:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Member:
+    """One node, as far as metadata goes."""
+
+    def __init__(self, node: int, addresses: dict[int, str]) -> None:
+        self.node = node
+        self.failures: list[BaseException] = []
+        self.executions = 0
+        disk, clock = SimDisk(), Monotonic()
+        self.host = Host(node, disk, clock, random.Random(), lambda to, m: self.network.send(to, m), RaftOptions())
+        machine = MetadataMachine()
+        self.view = MetadataView(machine)
+        self.group = self.host.open_group(METADATA_GROUP, sorted(addresses), machine)
+        self.coordinator = Coordinator(
+            self.group, node, lambda to, command, timeout_s: self.network.client(to).execute(command, timeout_s)
+        )
+        self.group.on_role_change = lambda _: self.coordinator.leader_changed()
+        self.network = PeerNetwork(
+            node,
+            "dev",
+            addresses[node],
+            addresses,
+            on_messages=self.host.deliver,
+            on_up=self._up,
+            on_down=self._down,
+            vocabulary=vocabulary,
+            partitions=self,
+            admin=self,
+        )
+        self.loop = TurnLoop(self.host, disk, clock, lambda: None, self.failures.append)
+
+    def partition(self, group: int) -> None:
+        return None
+
+    async def execute(self, command: bytes) -> bytes:
+        self.executions += 1
+        return await self.coordinator.execute_here(command)
+
+    def _up(self, node: int) -> None:
+        self.host.peer_up(node)
+        self.loop.wake()
+
+    def _down(self, node: int) -> None:
+        self.host.peer_down(node)
+        self.loop.wake()
+
+    async def start(self) -> None:
+        self.loop.start()
+        await self.network.start()
+
+    async def stop(self) -> None:
+        await self.loop.stop()
+        await self.network.stop()
+        assert self.failures == []
+
+
+@asynccontextmanager
+async def members(*nodes: int, start: tuple[int, ...] = ()) -> AsyncIterator[dict[int, Member]]:
+    addresses = {node: f"127.0.0.1:{free_port()}" for node in nodes}
+    every = {node: Member(node, addresses) for node in start or nodes}
+    for member in every.values():
+        await member.start()
+    try:
+        yield every
+    finally:
+        for member in every.values():
+            await member.stop()
+
+
+async def leader_of(every: dict[int, Member]) -> Member:
+    await until(lambda: any(member.group.is_leader for member in every.values()), "a leader")
+    return next(member for member in every.values() if member.group.is_leader)
+
+
+async def test_every_node_can_have_a_command_done_and_all_see_it() -> None:
+    async with members(1, 2, 3) as every:
+        for member in every.values():
+            command = register_node(member.node, f"h:{member.node}", {"default": f"h:{member.node}0"})
+            assert await member.coordinator.execute(command) == Ok()
+        for member in every.values():
+            result = await member.coordinator.execute(create_log(f"log-{member.node}", now_ms=1, partitions=2))
+            assert isinstance(result, Ok)
+            assert result.log is not None
+            assert len(result.log.partitions) == 2
+        again = await every[2].coordinator.execute(create_log("log-1", now_ms=1, partitions=2))
+        assert isinstance(again, Rejected)
+        assert again.code == "already-exists"
+        names = {"log-1", "log-2", "log-3"}
+        await until(lambda: all(set(member.view.logs) == names for member in every.values()), "all views")
+        assert all(member.view.logs == every[1].view.logs for member in every.values())
+
+
+async def test_commands_under_way_when_the_leader_falls_are_done_once() -> None:
+    async with members(1, 2, 3) as every:
+        for node in every:
+            await every[node].coordinator.execute(register_node(node, f"h:{node}", {}))
+        leader = await leader_of(every)
+        others = [member for member in every.values() if member is not leader]
+        asked = [
+            asyncio.ensure_future(others[i % 2].coordinator.execute(create_log(f"log-{i}", now_ms=1, replicas=2)))
+            for i in range(20)
+        ]
+        await until(lambda: leader.executions >= 1, "the first to arrive")
+        await leader.stop()
+        results = await asyncio.gather(*asked)
+        assert all(isinstance(result, Ok) for result in results), results
+        await until(lambda: all(len(member.view.logs) == 20 for member in others), "both views")
+        assert others[0].view.logs == others[1].view.logs
+        groups = [p.group for log in others[0].view.logs.values() for p in log.partitions]
+        assert len(set(groups)) == 20
+
+
+async def test_without_a_majority_the_caller_hears_it_in_time() -> None:
+    async with members(1, 2, 3, start=(1,)) as every:
+        started = time.monotonic()
+        result = await every[1].coordinator.execute(delete_log("x"), timeout_s=1.0)
+        assert isinstance(result, Rejected)
+        assert (result.code, result.retriable) == ("unavailable", True)
+        assert "majority" in result.message
+        assert time.monotonic() - started < 6.0, "a second is what it may take"
+
+
+async def test_a_leader_that_has_lost_its_followers_does_not_promise() -> None:
+    async with members(1, 2, 3) as every:
+        leader = await leader_of(every)
+        for member in every.values():
+            if member is not leader:
+                await member.stop()
+        result = await leader.coordinator.execute(delete_log("x"), timeout_s=2.0)
+        assert isinstance(result, Rejected)
+        assert result.code in ("unknown", "unavailable")
+
+
+async def test_a_node_that_does_not_lead_says_who_does_and_garbage_is_an_answer() -> None:
+    async with members(1, 2, 3) as every:
+        leader = await leader_of(every)
+        follower = next(member for member in every.values() if member is not leader)
+        await until(lambda: follower.group.leader == leader.node, "the follower to know")
+        with pytest.raises(NotLeader) as refusal:
+            await follower.coordinator.execute_here(delete_log("x").SerializeToString())
+        assert refusal.value.leader == leader.node
+        assert b"invalid-argument" in await leader.coordinator.execute_here(b"\xff\xff\xff")

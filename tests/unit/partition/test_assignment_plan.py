@@ -1,0 +1,162 @@
+"""Who gets which partition: fair shares, and no move that is not needed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from node.partition.consumer_groups.assignor import (
+    Decision,
+    Held,
+    Seat,
+    Ticket,
+    decide,
+)
+
+NOBODY: frozenset[Held] = frozenset()
+
+
+def seats(owners: str, **more: object) -> list[Seat]:
+    """One partition for each letter, owned by the member of that name; `.`: free."""
+    return [
+        Seat(str(place)) if owner == "." else Seat(
+            str(place), 1, True, True, owner, f"{owner}/{place}", 100 + place % 2, **more  # type: ignore[arg-type]
+        )
+        for place, owner in enumerate(owners)
+    ]  # fmt: skip
+
+
+def tickets(members: str) -> list[Ticket]:
+    """One waiting link each, in this order."""
+    return [Ticket(member, f"{member}/new{place}", 1, float(place), 0.0) for place, member in enumerate(members)]
+
+
+def who(decision: Decision) -> dict[str, str]:
+    """Partition to member."""
+    return {partition: identity[0] for identity, partition in decision.assigned.items()}
+
+
+@pytest.mark.parametrize(
+    ("owners", "waiting", "given"),
+    [
+        ("...", "a", {"0": "a"}),
+        ("...", "aab", {"0": "a", "1": "b", "2": "a"}),
+        ("aa.", "ab", {"2": "b"}),
+        ("aab.", "abc", {"3": "c"}),
+        (".", "ab", {"0": "a"}),
+    ],
+)
+def test_a_free_partition_goes_to_the_waiting_member_with_the_least(
+    owners: str, waiting: str, given: dict[str, str]
+) -> None:
+    assert who(decide(seats(owners), tickets(waiting), {}, NOBODY)) == given
+
+
+@pytest.mark.parametrize(
+    ("owners", "waiting", "loses"),
+    [
+        ("aaaa", "b", ["a"]),
+        ("aaaa", "bb", ["a", "a"]),
+        ("aaaa", "bbb", ["a", "a"]),
+        ("aaabb", "c", ["a"]),
+        ("aaabb", "cc", ["a"]),
+        ("aabb", "c", ["a"]),
+        ("ab", "c", []),
+        ("aab", "b", []),
+        ("aab", "c", ["a"]),
+        ("aaaabbbb", "cc", ["a", "b"]),
+    ],
+)
+def test_who_has_more_than_its_share_loses_only_the_excess(owners: str, waiting: str, loses: list[str]) -> None:
+    decision = decide(seats(owners), tickets(waiting), {}, NOBODY)
+    assert sorted(seat.member for seat in decision.revoke)[: len(loses)] == loses or Counter(
+        seat.member for seat in decision.revoke
+    ).total() == len(loses)
+    assert len(decision.revoke) == len(loses)
+    assert len(decision.entitled) == len(loses)
+
+
+def test_what_is_being_let_go_or_kept_for_somebody_is_not_asked_for_twice() -> None:
+    owned = seats("aaaa")
+    first = decide(owned, tickets("b"), {}, NOBODY)
+    (victim,) = first.revoke
+    second = decide(owned, tickets("b"), {}, frozenset({victim.held}))
+    assert (second.revoke, second.entitled) == ([], frozenset({"b/new0"}))
+    freed = [Seat(seat.partition) if seat is victim else seat for seat in owned]
+    kept = decide(freed, tickets("b"), {victim.partition: "b"}, NOBODY)
+    assert len(kept.revoke) == 1  # b waits for its second one
+    assert kept.assigned == {}
+
+
+def test_a_link_gets_its_own_partition_back_while_its_claim_stands() -> None:
+    owned = [replace(seat, present=False) if seat.partition == "2" else seat for seat in seats("aab.")]
+    decision = decide(owned, [Ticket("b", "b/2", 1, 5.0, 0.0), *tickets("a")], {}, NOBODY)
+    assert decision.assigned == {"b/2": "2", "a/new0": "3"}
+
+
+def test_an_owner_that_is_silent_or_chose_its_partition_by_an_epoch_is_not_moved() -> None:
+    silent = [replace(seat, present=False) for seat in seats("aaaa")]
+    assert decide(silent, tickets("b"), {}, NOBODY).revoke == []
+    assert decide(seats("aaaa", epoch=1), tickets("b"), {}, NOBODY).revoke == []
+
+
+def test_a_partition_led_by_the_waiting_links_node_is_preferred() -> None:
+    free = [Seat("0", 1), Seat("1", 2), Seat("2", 3)]
+    decision = decide(free, [Ticket("a", "a/x", 3, 0.0, 0.0), Ticket("b", "b/x", 2, 1.0, 0.0)], {}, NOBODY)
+    assert decision.assigned == {"a/x": "2", "b/x": "1"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_members_that_come_and_go_end_in_fair_shares_by_as_few_moves_as_possible(seed: int) -> None:
+    """Every member always has a link waiting. After each arrival or departure decisions are carried out until there are
+    none; then the shares differ by one at most, and no more moved than the newcomer's share."""
+    rng = random.Random(seed)
+    count = rng.randrange(1, 20)
+    owner: dict[str, str] = {}
+    claims = itertools.count(1)
+    claim: dict[str, int] = {}
+    members: list[str] = []
+
+    def now() -> list[Seat]:
+        return [
+            Seat(str(p), 1, True, True, owner[str(p)], f"{owner[str(p)]}/{p}", claim[str(p)])
+            if str(p) in owner
+            else Seat(str(p))
+            for p in range(count)
+        ]
+
+    def settle() -> int:
+        moves = 0
+        for _ in range(10 * count):
+            waiting = [Ticket(member, f"{member}/new", 1, float(place), 0.0) for place, member in enumerate(members)]
+            decision = decide(now(), waiting, {}, NOBODY)
+            for identity, partition in decision.assigned.items():
+                assert partition not in owner
+                owner[partition], claim[partition] = identity.removesuffix("/new"), next(claims)
+            for seat in decision.revoke:
+                moves += 1
+                del owner[seat.partition]
+            if not decision.assigned and not decision.revoke:
+                return moves
+        raise AssertionError("it never settles")
+
+    for step in range(30):
+        if members and rng.random() < 0.4:
+            leaver = members.pop(rng.randrange(len(members)))
+            for partition in [partition for partition, member in owner.items() if member == leaver]:
+                del owner[partition]
+            assert settle() == 0, "nobody else loses anything when a member leaves"
+        else:
+            before = Counter(owner.values())
+            members.append(f"m{step}")
+            moves = settle()
+            share = count // len(members)
+            assert moves == (0 if not before else share)
+        if members:
+            assert len(owner) == count
+            shares = [list(owner.values()).count(member) for member in members]
+            assert max(shares) - min(shares) <= 1

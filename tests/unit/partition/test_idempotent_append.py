@@ -1,0 +1,275 @@
+"""Appends of idempotent producers through a real group and disk: gathered, answered, read back, found after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.partition.api import Appended, Failed, Latest, Numbers, ProducerOpened, ProducerWish
+from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
+from node.partition.limits import PartitionLimits
+from tests.unit.partition.producing import digests_of
+from tests.unit.partition.support import START_MS, Answers, Node, read_all
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path) as node:
+        opened(node, 7)
+        yield node
+
+
+def opened(
+    node: Node, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
+) -> ProducerOpened | Failed:
+    async def ask() -> ProducerOpened | Failed:
+        asking = asyncio.ensure_future(node.replica.open_producer(ProducerWish(producer_id, epoch, last)))
+        await asyncio.sleep(0)
+        node.turns()
+        return await asking
+
+    return asyncio.run(ask())
+
+
+def send(node: Node, first: int, contents: str, answers: Answers, *, producer: int = 7, epoch: int = 0) -> None:
+    records = [letter.encode() for letter in contents]
+    node.replica.append(records, answers, Numbers(producer, epoch, first, digests_of(contents)))
+
+
+def stored(node: Node) -> str:
+    return b"".join(record for _, record in read_all(node.replica)).decode()
+
+
+def test_calls_whose_numbers_connect_share_an_entry(node: Node) -> None:
+    answers, before = Answers(), node.group.last_index
+    for first, contents in ((1, "ab"), (3, "c"), (4, "def")):
+        send(node, first, contents, answers)
+    node.turns()
+    assert node.group.last_index == before + 1
+    assert answers.offsets == [0, 2, 3]
+    assert stored(node) == "abcdef"
+
+
+def test_each_producer_and_the_plain_calls_have_entries_of_their_own(node: Node) -> None:
+    opened(node, 8)
+    answers, before = Answers(), node.group.last_index
+    for turn in range(1, 6):
+        send(node, turn, "x", answers)
+        send(node, turn, "y", answers, producer=8)
+        node.replica.append([b"p"], answers)
+    node.turns()
+    assert node.group.last_index == before + 3
+    assert sorted(answers.offsets) == list(range(15))
+    assert stored(node) == "xxxxxyyyyyppppp"
+
+
+def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node: Node) -> None:
+    answers = Answers()
+    send(node, 1, "ab", answers)
+    send(node, 9, "z", answers)
+    send(node, 3, "c", answers)
+    node.turns()
+    good, gap, then = answers.all
+    assert (good, then) == (Appended(0, START_MS), Appended(2, START_MS))
+    assert isinstance(gap, Failed)
+    assert (gap.kind, gap.retriable, gap.certainly_not_appended) == ("out_of_order", False, True)
+    assert "number 9 is neither the next one, 3," in gap.detail
+
+
+def test_what_comes_again_is_answered_with_the_first_place_and_stored_once(node: Node) -> None:
+    first, again = Answers(), Answers()
+    send(node, 1, "abc", first)
+    node.turns()
+    node.append(b"p")
+    node.now_ms += 1000
+    send(node, 1, "ab", again)
+    send(node, 3, "cde", again)
+    node.turns()
+    assert again.all == [Appended(0, START_MS, 2), Appended(2, START_MS, 1, ((1, 2), (2, 4)))]
+    send(node, 2, "bcdefg", again)
+    node.turns()
+    assert again.last == Appended(1, START_MS, 4, ((2, 1), (4, 4)))
+    assert read_all(node.replica) == [
+        (0, b"a"), (1, b"b"), (2, b"c"), (3, b"p"), (4, b"d"), (5, b"e"), (6, b"f"), (7, b"g")
+    ]  # fmt: skip
+
+
+def test_two_copies_in_flight_at_once_make_one_event(node: Node) -> None:
+    answers = Answers()
+    send(node, 1, "abc", answers)
+    node.replica.flush()
+    send(node, 1, "abc", answers)
+    node.turns()
+    assert answers.all == [Appended(0, START_MS), Appended(0, START_MS, 3)]
+    assert stored(node) == "abc"
+
+
+def test_a_refusal_says_how_much_before_it_is_known(node: Node) -> None:
+    answers = Answers()
+    send(node, 1, "abcde", answers)
+    node.turns()
+    again = Answers()
+    send(node, 2, "b", again)
+    send(node, 3, "cD", again)
+    send(node, 5, "e", again)
+    node.turns()
+    known, mixed, behind = again.all
+    assert known == Appended(1, START_MS, 1)
+    assert isinstance(mixed, Failed)
+    assert isinstance(behind, Failed)
+    assert [(one.kind, one.known) for one in (mixed, behind)] == [("out_of_order", 1), ("out_of_order", 0)]
+    assert stored(node) == "abcde"
+
+
+def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
+    woken: list[int] = []
+    reader = node.replica.open_reader(Latest(), lambda: woken.append(1))
+    assert reader.poll(100, 1 << 20) == []
+    answers = Answers()
+    for first, contents in ((1, "abc"), (2, "bcd"), (1, "abcde"), (5, "ef"), (1, "abcdef")):
+        send(node, first, contents, answers)
+        node.turns()
+    found = [record for batch in reader.poll(100, 1 << 20) for record in batch.records]
+    assert b"".join(found) == b"abcdef"
+    assert woken
+
+
+def test_a_call_larger_than_an_entry_keeps_its_numbers(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
+        opened(node, 7)
+        answers = Answers()
+        send(node, SEQUENCES - 3, "abcde", answers)
+        node.turns()
+        assert answers.last == Appended(0, START_MS, 0)
+        send(node, SEQUENCES - 3, "abcdefg", answers)
+        node.turns()
+        assert answers.last == Appended(0, START_MS, 5)
+        send(node, SEQUENCES - 3, "abcDefg", answers)
+        node.turns()
+        assert isinstance(answers.last, Failed)
+        assert (answers.last.kind, answers.last.known) == ("out_of_order", 3)
+        assert stored(node) == "abcdefg"
+
+
+@pytest.mark.parametrize("how", ["crash", "reopen"])
+def test_producers_survive_a_restart_with_and_without_a_checkpoint(node: Node, how: str) -> None:
+    answers = Answers()
+    send(node, 1, "abc", answers)
+    node.turns()
+    opened(node, 7, 1)
+    send(node, 1, "xyz", answers, epoch=1)
+    node.turns()
+    before = node.replica.digest()
+    getattr(node, how)()
+    assert node.replica.digest() == before
+    send(node, 1, "xyz!", answers, epoch=1)
+    send(node, 4, "d", answers)
+    node.turns()
+    again, stolen = answers.all[-2:]
+    assert again == Appended(3, START_MS, 3)
+    assert isinstance(stolen, Failed)
+    assert stolen.kind == "producer_stolen"
+    assert stored(node) == "abcxyz!"
+
+
+def test_old_readers_skip_what_was_known_also_after_a_restart(node: Node) -> None:
+    answers = Answers()
+    send(node, 1, "abc", answers)
+    node.turns()
+    send(node, 2, "bcdef", answers)
+    node.turns()
+    node.crash()
+    assert read_all(node.replica, 2) == [(2, b"c"), (3, b"d"), (4, b"e"), (5, b"f")]
+
+
+def test_events_that_retention_removed_are_still_known(node: Node) -> None:
+    answers = Answers()
+    send(node, 1, "abc", answers)
+    node.turns()
+    node.now_ms += 10_000
+    node.append(b"p")
+    assert node.replica.enforce_retention(node.now_ms, 5_000, None) is not None
+    node.turns()
+    assert node.replica.start_offset == 3
+    send(node, 1, "abc", answers)
+    node.turns()
+    assert answers.last == Appended(0, START_MS, 3)
+
+
+def test_opening_is_agreed_on_by_the_log_and_answers_what_it_refuses(node: Node) -> None:
+    given = opened(node)
+    assert isinstance(given, ProducerOpened)
+    assert opened(node, given.producer_id, 2) == ProducerOpened(given.producer_id, 2, 0)
+    for wish, kind in (((given.producer_id, 1), "producer_stolen"), ((99, 0, 5), "producer_unknown")):
+        refused = opened(node, *wish)
+        assert isinstance(refused, Failed)
+        assert (refused.kind, refused.retriable) == (kind, False)
+    node.step_down()
+    refused = opened(node, 7)
+    assert isinstance(refused, Failed)
+    assert (refused.kind, refused.retriable) == ("not_leader", True)
+
+
+def test_who_watches_a_producer_hears_of_the_epoch_that_takes_its_place(node: Node) -> None:
+    heard: list[tuple[str, int]] = []
+    ends = [node.replica.watch_producer(7, lambda epoch, name=name: heard.append((name, epoch))) for name in "ab"]
+    node.replica.watch_producer(8, lambda epoch: heard.append(("other", epoch)))
+    opened(node, 7, 0)
+    assert heard == []
+    opened(node, 7, 3)
+    ends[0]()
+    opened(node, 7, 4)
+    assert heard == [("a", 3), ("b", 3), ("b", 4)]
+
+
+def test_producers_are_listed_by_id_in_pages(node: Node) -> None:
+    answers = Answers()
+    for producer in (9, 3, 5):
+        opened(node, producer)
+    send(node, 1, "abc", answers, producer=5)
+    node.turns()
+    page = asyncio.run(node.replica.producers(-1, 2))
+    assert [one.producer_id for one in page] == [3, 5]
+    assert (page[0].last_sequence, page[0].last_offset, page[0].remembered) == (None, None, 0)
+    assert (page[1].last_sequence, page[1].last_offset, page[1].remembered) == (3, 2, 3)
+    assert [one.producer_id for one in asyncio.run(node.replica.producers(5, 100))] == [7, 9]
+
+
+def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
+    node.now_ms += EXPIRY_MS + 1
+    answers = Answers()
+    send(node, 1, "a", answers)
+    node.turns()
+    assert isinstance(answers.last, Failed)
+    assert (answers.last.kind, answers.last.retriable) == ("producer_unknown", False)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        Numbers(7, 0, 1, b"1234"),
+        Numbers(-1, 0, 1, b"12345678"),
+        Numbers(2**63, 0, 1, b"12345678"),
+        Numbers(7, 2**15, 1, b"12345678"),
+        Numbers(7, 0, 2**31, b"12345678"),
+    ],
+)
+def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbers) -> None:
+    answers, before = Answers(), node.group.last_index
+    node.replica.append([b"a", b"b"], answers, numbers)
+    node.turns()
+    assert isinstance(answers.last, Failed)
+    assert (answers.last.kind, answers.last.retriable) == ("producer_invalid", False)
+    assert node.group.last_index == before
+
+
+@pytest.mark.parametrize("wish", [(-1, None, None), (2**63, None, None), (1, -1, 0), (1, 2**15, 0), (1, 0, 2**31)])
+def test_a_wish_that_cannot_be_is_refused_before_the_log(node: Node, wish: tuple[int | None, ...]) -> None:
+    before = node.group.last_index
+    refused = asyncio.run(node.replica.open_producer(ProducerWish(*wish)))
+    assert isinstance(refused, Failed)
+    assert refused.kind == "producer_invalid"
+    assert node.group.last_index == before

@@ -1,0 +1,335 @@
+"""Which numbers an idempotent producer may send, and what it is told of those that the partition has seen."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from node.partition.idempotence import producer_state as rules
+from node.partition.idempotence.producer_state import (
+    ALLOCATED_FROM,
+    EXPIRY_MS,
+    SEQUENCES,
+    Place,
+)
+from node.partition.machine import LAYOUT, Accepted, LogState, PartitionMachine, Rejected
+from tests.unit.partition.producing import DAY_MS, Log, code
+
+LAST = SEQUENCES - 1
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+# ---------------------------------------------------------------- opening
+
+
+def test_a_producer_that_knows_nothing_is_given_an_id_that_nobody_picks_by_hand(log: Log) -> None:
+    first, second = log.opened(), log.opened()
+    assert first.producer_id != second.producer_id
+    for given in (first, second):
+        assert ALLOCATED_FROM <= given.producer_id < 2 * ALLOCATED_FROM == 2**53
+        assert (given.epoch, given.last_sequence) == (0, 0)
+
+
+def test_replicas_give_out_the_same_ids_and_partitions_different_ones() -> None:
+    one, other, elsewhere = Log(), Log(), Log()
+    elsewhere.plain()
+    assert one.opened() == other.opened() != elsewhere.opened()
+
+
+@pytest.mark.parametrize(
+    ("stated", "granted"),
+    [
+        ((7, None, None), (7, 0, 0)),
+        ((7, 3, None), (7, 3, 0)),
+        ((7, None, 40), (7, 0, 40)),
+        ((7, 0, None), (7, 0, 0)),
+    ],
+)
+def test_what_a_new_producer_leaves_open_is_filled_in(
+    log: Log, stated: tuple[int | None, int | None, int | None], granted: tuple[int, int, int]
+) -> None:
+    found = log.opened(*stated)
+    assert (found.producer_id, found.epoch, found.last_sequence) == granted
+
+
+def test_an_id_may_be_left_open_though_the_rest_is_stated(log: Log) -> None:
+    found = log.opened(None, 5, 99)
+    assert (found.epoch, found.last_sequence) == (5, 99)
+
+
+def test_a_producer_that_claims_a_past_which_is_not_known_is_refused(log: Log) -> None:
+    """IS-6: it would number on from events that this log never saw."""
+    assert code(log.open(7, 0, 10)) == "producer-unknown"
+    log.opened(7)
+    assert log.opened(7, 0, 10).last_sequence == 10
+
+
+@pytest.mark.parametrize("wrong", [(-2, 0, 0), (2**63 - 1, 2**15, 0), (1, -5, 0), (1, 0, 2**31), (1, 0, -2)])
+def test_numbers_that_cannot_be_are_refused(log: Log, wrong: tuple[int, int, int]) -> None:
+    assert code(log.open(*wrong)) == "invalid-producer"
+
+
+def test_who_comes_back_is_told_the_last_number_stored(log: Log) -> None:
+    log.opened(7)
+    log.send(7, 0, 1, "abc")
+    assert log.opened(7).last_sequence == 3
+    assert log.opened(7, 0).last_sequence == 3
+
+
+def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: Log) -> None:
+    """It may have missed an answer; what it sends again is compared."""
+    log.opened(7)
+    log.send(7, 0, 1, "abcde")
+    assert log.opened(7, 0, 2).last_sequence == 2
+    assert log.send(7, 0, 3, "cdefg") == Accepted(5, log.now_ms, 2, (Place(3, 2, log.now_ms),))
+
+
+def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log: Log) -> None:
+    log.opened(7, 2, None)
+    log.opened(7, None, 500)
+    log.restart()
+    assert log.opened(7).last_sequence == 500
+    assert isinstance(log.send(7, 2, 501, "a"), Accepted)
+    assert log.opened(7).last_sequence == 501
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def test_a_higher_epoch_fences_the_lower_one_and_numbers_begin_anew(log: Log) -> None:
+    """IS-1, IS-3, IS-4."""
+    log.opened(7)
+    log.send(7, 0, 1, "abc")
+    assert log.opened(7, 1).last_sequence == 0
+    assert code(log.send(7, 0, 4, "d")) == "producer-stolen"
+    assert code(log.send(7, 0, 3, "c")) == "producer-stolen", "not even what is known: it is not its producer any more"
+    assert code(log.open(7, 0)) == "producer-stolen"
+    assert isinstance(log.send(7, 1, 1, "x"), Accepted)
+
+
+def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: Log) -> None:
+    """IS-5, and rule 6 as Event Hubs has it: not only 0 may follow."""
+    log.opened(7)
+    log.send(7, 0, 1, "abc")
+    assert log.opened(7, 1, 3).last_sequence == 3
+    assert isinstance(log.send(7, 1, 4, "d"), Accepted)
+    assert code(log.send(7, 1, 3, "c")) == "out-of-order", "what an earlier epoch sent is not known to this one"
+
+
+def test_an_epoch_that_was_not_opened_begins_with_0_or_not_at_all(log: Log) -> None:
+    """Rules 6 and 7."""
+    log.opened(7)
+    log.send(7, 0, 1, "abc")
+    assert code(log.send(7, 4, 4, "d")) == "out-of-order"
+    assert isinstance(log.send(7, 4, 0, "d"), Accepted)
+    assert log.producer(7).epoch == 4
+    assert code(log.send(7, 0, 4, "d")) == "producer-stolen"
+
+
+def test_two_who_share_an_epoch_share_a_line_of_numbers(log: Log) -> None:
+    """IS-2."""
+    log.opened(7, 1)
+    log.opened(7, 1)
+    assert isinstance(log.send(7, 1, 1, "a"), Accepted)
+    assert isinstance(log.send(7, 1, 2, "b"), Accepted)
+    assert code(log.send(7, 1, 2, "other")) == "out-of-order"
+
+
+def test_producers_and_plain_events_do_not_concern_each_other(log: Log) -> None:
+    """IS-10."""
+    log.opened(7)
+    log.opened(8)
+    log.plain()
+    assert log.send(7, 0, 1, "ab") == Accepted(1, log.now_ms, 2)
+    log.plain(3)
+    assert log.send(8, 0, 1, "a") == Accepted(6, log.now_ms, 1)
+    assert log.send(7, 0, 3, "c") == Accepted(7, log.now_ms, 1)
+    assert log.plain() == Accepted(8, log.now_ms, 1)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("first", [0, 1, 77, LAST])
+def test_the_first_number_of_an_epoch_is_free(log: Log, first: int) -> None:
+    log.opened(7)
+    assert isinstance(log.send(7, 0, first, "a"), Accepted)
+
+
+def test_gaps_and_old_numbers_are_out_of_order(log: Log) -> None:
+    """IS-8."""
+    log.opened(7)
+    log.send(7, 0, 10, "abc")
+    for first in (14, 9, 8, 0, LAST, 1000):
+        assert code(log.send(7, 0, first, "z")) == "out-of-order"
+    assert log.machine.state.next_offset == 3
+    assert isinstance(log.send(7, 0, 13, "d"), Accepted)
+
+
+def test_who_was_never_opened_stores_nothing(log: Log) -> None:
+    assert code(log.send(7, 0, 0, "a")) == "producer-unknown"
+    assert log.machine.state.next_offset == 0
+
+
+def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: Log) -> None:
+    log.opened(7)
+    log.send(7, 0, LAST - 1, "ab")
+    assert isinstance(log.send(7, 0, 0, "c"), Accepted)
+    log.opened(8)
+    assert log.send(8, 0, LAST - 1, "abcd") == Accepted(3, log.now_ms, 4)
+    assert log.producer(8).last == 1
+    assert code(log.send(8, 0, 4, "z")) == "out-of-order"
+    again = log.send(8, 0, LAST, "bcdef")
+    assert again == Accepted(7, log.now_ms, 2, (Place(3, 4, log.now_ms),))
+    assert isinstance(log.send(8, 0, 4, "g"), Accepted)
+
+
+# ---------------------------------------------------------------- what comes again
+
+
+def test_a_batch_that_comes_again_is_answered_with_its_first_place(log: Log) -> None:
+    log.opened(7)
+    log.plain(5)
+    first = log.send(7, 0, 1, "abc")
+    log.plain(2)
+    log.now_ms += 50
+    again = log.send(7, 0, 1, "abc")
+    assert isinstance(first, Accepted)
+    assert isinstance(again, Accepted)
+    assert again.duplicate
+    assert not first.duplicate
+    assert (again.base_offset, again.timestamp_ms) == (first.base_offset, first.timestamp_ms) == (5, log.now_ms - 50)
+    assert log.machine.state.next_offset == 10
+    assert log.machine.state.duplicates == 3
+
+
+def test_what_comes_again_is_known_however_it_is_cut(log: Log) -> None:
+    log.opened(7)
+    log.send(7, 0, 1, "ab")
+    log.plain()
+    log.send(7, 0, 3, "cde")
+    log.now_ms += 1
+    found = log.send(7, 0, 2, "bcd")
+    assert isinstance(found, Accepted)
+    assert [found.place_of(position)[0] for position in range(3)] == [1, 3, 4]
+    assert found.known == (Place(1, 1, log.now_ms - 1), Place(2, 3, log.now_ms - 1))
+    for position, letter in enumerate("abcde", 1):
+        assert isinstance(log.send(7, 0, position, letter), Accepted)
+    whole = log.send(7, 0, 1, "abcdefg")
+    assert isinstance(whole, Accepted)
+    assert (whole.count, whole.base_offset) == (2, 6)
+    assert [whole.place_of(position)[0] for position in range(7)] == [0, 1, 3, 4, 5, 6, 7]
+
+
+def test_the_same_number_with_other_bytes_is_refused_and_so_is_what_stands_behind_it(log: Log) -> None:
+    """The trap of IP-15: a client that gave up reuses its numbers for other events."""
+    log.opened(7)
+    log.send(7, 0, 1, "abcde")
+    refused = log.send(7, 0, 3, "cDefg")
+    assert isinstance(refused, Rejected)
+    assert refused.code == "out-of-order"
+    assert "number 4 was used before, for another event" in refused.detail
+    assert refused.known == (Place(1, 2, log.now_ms),)
+    assert (refused.place_of(0), refused.place_of(1)) == ((2, log.now_ms), None)
+    assert log.machine.state.next_offset == 5
+    assert code(log.send(7, 0, 1, "ABCDEFGH")) == "out-of-order"
+
+
+def test_five_batches_are_remembered_and_as_many_more_as_hold_the_events_of_two_windows(log: Log) -> None:
+    log.opened(7)
+    big = "x" * rules.REMEMBERED_EVENTS
+    for turn in range(7):
+        log.send(7, 0, turn * len(big), big)
+    assert log.producer(7).remembered == rules.REMEMBERED_BATCHES * len(big)
+    assert isinstance(log.send(7, 0, 2 * len(big), big), Accepted)
+    assert code(log.send(7, 0, len(big), big)) == "out-of-order"
+    log.opened(8)
+    for number in range(rules.REMEMBERED_EVENTS + 100):
+        log.send(8, 0, number, "y")
+    assert log.producer(8).remembered == rules.REMEMBERED_EVENTS
+    assert isinstance(log.send(8, 0, 100, "y" * rules.REMEMBERED_EVENTS), Accepted)
+    assert code(log.send(8, 0, 99, "y")) == "out-of-order"
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: Log) -> None:
+    log.opened(7)
+    log.opened(8)
+    log.send(7, 0, 1, "a")
+    log.now_ms += EXPIRY_MS
+    log.plain()
+    log.send(8, 0, 1, "a")
+    log.now_ms += 1
+    log.plain()
+    assert log.machine.producers.get(7) is None
+    assert code(log.send(7, 0, 2, "b")) == "producer-unknown"
+    assert code(log.open(7, 0, 1)) == "producer-unknown"
+    assert isinstance(log.send(8, 0, 2, "b"), Accepted), "it was heard of since"
+
+
+def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(log: Log) -> None:
+    log.opened(7)
+    log.now_ms += 3 * DAY_MS
+    log.plain()
+    log.now_ms -= 2 * DAY_MS
+    log.opened(8)
+    assert log.producer(8).touched_ms == log.now_ms + 2 * DAY_MS
+    log.now_ms += 2 * DAY_MS + EXPIRY_MS - 3 * DAY_MS + 1
+    log.plain()
+    assert log.machine.producers.get(7) is None
+    assert log.machine.producers.get(8) is not None
+
+
+def test_one_too_many_costs_the_one_that_was_silent_longest(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_PRODUCERS", 3)
+    for producer in (1, 2, 3):
+        log.opened(producer)
+    log.send(1, 0, 1, "a")
+    log.restart()
+    log.opened(4)
+    assert [row.producer_id for row in log.machine.producers.rows()] == [1, 3, 4]
+
+
+def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MEMORY_BYTES", 200)
+    for producer in (1, 2, 3):
+        log.opened(producer)
+        log.send(producer, 0, 1, "abcdefghijklmnop")
+    log.opened(1)  # heard of last, though it sent first
+    log.restart()
+    assert log.machine.producers.memory_bytes == 2 * (20 + 64)
+    assert [row.remembered for row in log.machine.producers.rows()] == [0, 16, 16]
+    assert code(log.send(1, 0, 16, "p")) == "out-of-order"
+    assert isinstance(log.send(1, 0, 17, "q"), Accepted)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_is_sorted_and_holds_all_that_later_decisions_need(log: Log) -> None:
+    for producer in (9, 2, 5):
+        log.opened(producer)
+        log.send(producer, 0, 1, "abc")
+    log.restart()
+    state = msgspec.msgpack.decode(log.machine.checkpoint(), type=LogState)
+    assert [row.producer_id for row in state.producers] == [2, 5, 9]
+    assert isinstance(log.send(5, 0, 2, "bcd"), Accepted)
+    assert code(log.send(5, 0, 2, "bXd")) == "out-of-order"
+
+
+def test_the_checkpoint_of_a_program_that_knew_no_producers_is_read() -> None:
+    old = [1, 40, 3, 17, 5000, 900, 100, 12, 39, 2, 30]  # layout 1, as it was written
+    machine = PartitionMachine()
+    machine.restore(msgspec.msgpack.encode(old))
+    state = machine.state
+    assert (state.applied_index, state.start_offset, state.next_offset, state.rejections) == (40, 3, 17, 2)
+    assert (state.layout, state.clock_ms, len(machine.producers)) == (LAYOUT, 5000, 0)
+    again = PartitionMachine()
+    again.restore(machine.checkpoint())
+    assert again.checkpoint() == machine.checkpoint()

@@ -1,0 +1,109 @@
+"""What a node keeps follows the metadata, and what it cannot keep stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cluster.raft import Host, StateDamaged, stored_groups
+from node.replica_manager import Replicas
+from node.routing_events import Changes
+from tests.simulation.world.disk import SimDisk
+from tests.unit.raft.cluster import HandClock, ListMachine
+
+GROUP = 4
+PARTITION = SimpleNamespace(name="0", group=GROUP, replicas=(1,), preferred=1)
+
+
+class OneLog:
+    def hosted_by(self, node: int) -> list[tuple[Any, Any]]:
+        return [(SimpleNamespace(name="trades"), PARTITION)]
+
+    def was_deleted(self, group: int) -> bool:
+        return False
+
+    def incarnation(self, node: int) -> int:
+        return 0
+
+    def lost_below_group(self, node: int) -> int:
+        return 0
+
+
+async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_others_on_the_bell() -> None:
+    disk = SimDisk()
+    batch = disk.batch()
+    batch.put(b"h" + GROUP.to_bytes(8), b"not a hard state")
+    disk.write(batch)
+    changes = Changes()
+    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    replicas = Replicas(1, host, cast(Any, disk), cast(Any, OneLog()), changes, min_free_bytes=0)
+    failures: list[Exception] = []
+    replicas.on_failed = failures.append
+    changes.subscribe(replicas.reconcile)
+    told: list[bool] = []
+    changes.subscribe(lambda: told.append(True))
+
+    changes.ring()
+    await changes.until(lambda: bool(told), 1.0)
+
+    assert told
+    assert [type(failure) for failure in failures] == [StateDamaged]
+    assert "group 4" in str(failures[0])
+
+
+class NoLog(OneLog):
+    def hosted_by(self, node: int) -> list[tuple[Any, Any]]:
+        return []
+
+    def was_deleted(self, group: int) -> bool:
+        return group == GROUP
+
+
+async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_is_erased() -> None:
+    disk = SimDisk()
+    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    view = cast(Any, OneLog())
+    Replicas(1, host, cast(Any, disk), view, Changes(), min_free_bytes=0).reconcile()
+    host.open_group(GROUP + 1, [1], ListMachine())
+    turn(host, disk)
+    kept = {key for key, _ in disk.scan(b"", b"\xff" * 20) if key[1:9] == (GROUP + 1).to_bytes(8)}
+    assert stored_groups(disk) == [GROUP, GROUP + 1]
+
+    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    after = Replicas(1, host, cast(Any, disk), cast(Any, NoLog()), Changes(), min_free_bytes=0)
+    after.reconcile()
+    after.erase_leftovers()
+    assert {key for key, _ in disk.scan(b"", b"\xff" * 20)} == kept
+
+
+async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else events would be trimmed no more, and a full disk would be noticed by the first write that fails."""
+    monkeypatch.setattr("node.replica_manager.RETENTION_PERIOD_S", 0.01)
+    host = Host(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
+
+    class Damaged:
+        def free_bytes(self) -> int:
+            raise OSError("input/output error")
+
+    replicas = Replicas(1, host, cast(Any, Damaged()), cast(Any, NoLog()), Changes(), min_free_bytes=0)
+    failures: list[Exception] = []
+    replicas.on_failed = failures.append
+    await asyncio.wait_for(replicas.keep_retention(), 5)
+    assert "input/output error" in str(failures[0])
+
+
+def turn(host: Host, disk: SimDisk) -> None:
+    """Until nothing is to be done now: a single member elects itself."""
+    while True:
+        host._clock.now += 1.0  # type: ignore[attr-defined]
+        done = host.turn()
+        if done is None:
+            return
+        disk.sync()
+        host.release(done)
+        if all(group.is_leader and group.ready for group in host.groups.values()):
+            return
