@@ -1,7 +1,7 @@
 """The node as one listener sees it: names to partitions, partitions to leaders, nodes to addresses.
 
-The rule: nothing is cached here that can go stale without a ring of `Changes`; a handle for a partition that another
-node leads looks up the leader at each use. Implements `node.listener.Broker`.
+The rule: nothing is cached here that can go stale without a ring of `RoutingEvents`; a handle for a partition that
+another node leads looks up the leader at each use. Implements `node.listener.Broker`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from node.config import Address, ListenerSection, parse_address
 from node.gateway import RemotePartition
 from node.listener.broker import AmqpAddress
 from node.partition.api import LogView, PartitionHandle
-from node.replica_manager import Replicas
-from node.routing_events import Changes
+from node.replica_manager import ReplicaManager
+from node.routing_events import RoutingEvents
 
 
 class NodeBroker:
@@ -29,10 +29,10 @@ class NodeBroker:
         container_id: str,
         listener: ListenerSection,
         view: MetadataView,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         network: PeerNetwork,
         administration: Administration,
-        changes: Changes,
+        changes: RoutingEvents,
     ) -> None:
         self.node_id = node_id
         self.container_id = container_id

@@ -29,7 +29,7 @@ from node.partition.api import (
     PartitionInfo,
     ProducerInfo,
     ProducerOpened,
-    ProducerWish,
+    ProducerRequest,
     Reader,
     ReadError,
     Start,
@@ -47,11 +47,9 @@ class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
     def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
-    def open_reader(
-        self, group: int, start: Start, wake: Callable[[], None], owner: Owner | None = None
-    ) -> Reader: ...
+    def open_reader(self, group: int, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader: ...
     async def info(self, group: int) -> PartitionInfo: ...
-    async def open_producer(self, group: int, wish: ProducerWish) -> ProducerOpened | Failed: ...
+    async def open_producer(self, group: int, wish: ProducerRequest) -> ProducerOpened | Failed: ...
     async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
     async def ask_group(self, group: int, question: GroupQuestion) -> GroupAnswer | Failed: ...
 
@@ -87,7 +85,7 @@ class RemotePartition:
         else:
             peer.append(self.group, records, done, numbers)
 
-    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+    async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:
         node, peer = self._find()
         if peer is None:
             return Failed("not_leader", True, self._nobody(), node)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
-from cluster.raft import Clock, Disk, Host
+from cluster.raft import Clock, Disk, MultiRaft
 
 log = logging.getLogger("holdfast.loop")
 
@@ -22,7 +22,7 @@ STALL_WARNING_S = 0.25
 """A turn longer than this delays heartbeats towards the election timeout; it is logged with its length."""
 
 
-class TurnLoop:
+class RaftLoop:
     """Drives a :class:`cluster.raft.Host` on the running asyncio loop.
 
     `before_turn` hands gathered client input to the groups (proposals); `on_fatal` is told of the error after which
@@ -31,7 +31,7 @@ class TurnLoop:
 
     def __init__(
         self,
-        host: Host,
+        host: MultiRaft,
         disk: Disk,
         clock: Clock,
         before_turn: Callable[[], None],

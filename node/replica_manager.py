@@ -15,14 +15,14 @@ from itertools import islice
 from typing import Any
 
 from cluster.metadata import MetadataView, PartitionRecord
-from cluster.raft import Group, Host, erase_group, stored_groups
+from cluster.raft import Group, MultiRaft, erase_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
 from node.partition.api import Failed
 from node.partition.consumer_groups.queries import Assign, Assigned
 from node.partition.offset_index import erase
 from node.partition.replica import PartitionReplica
-from node.routing_events import Changes
-from node.storage import RocksDisk
+from node.routing_events import RoutingEvents
+from node.storage import Store
 
 log = logging.getLogger("holdfast.replicas")
 
@@ -40,7 +40,7 @@ MAX_STATES = 10_000
 """Told of in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
 
 
-class Replicas:
+class ReplicaManager:
     """Implements `cluster.rpc.PartitionHost`.
 
     `on_input` is called when records wait for a turn; `on_failed` when this node must not serve or vote any longer: an
@@ -50,10 +50,10 @@ class Replicas:
     def __init__(
         self,
         node_id: int,
-        host: Host,
-        disk: RocksDisk,
+        host: MultiRaft,
+        disk: Store,
         view: MetadataView,
-        changes: Changes,
+        changes: RoutingEvents,
         *,
         min_free_bytes: int,
         now_ms: Callable[[], int] | None = None,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Changes:
+class RoutingEvents:
     def __init__(self) -> None:
         self._subscribers: list[Callable[[], None]] = []
         self._scheduled = False

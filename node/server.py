@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.discovery import Member
-from cluster.metadata import KEPT_ENTRIES, Coordinator, MetadataMachine, MetadataView, Rejected, register_node
-from cluster.raft import METADATA_GROUP, FetchRequest, Group, Host, RaftOptions
+from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, Refusal, register_node
+from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
 from node.admin.administration import Administration
 from node.broker import NodeBroker
@@ -27,13 +27,13 @@ from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, Starting
 from node.partition import api as partition_words
-from node.partition.consumer_groups.assignor import Assigner
-from node.raft_loop import TurnLoop
-from node.replica_manager import Replicas
-from node.routing_events import Changes
-from node.startup.bootstrap import Founding
-from node.startup.discovery import Discovering
-from node.storage import NodeIdentity, RocksDisk, StorageError
+from node.partition.consumer_groups.assignor import Assignor
+from node.raft_loop import RaftLoop
+from node.replica_manager import ReplicaManager
+from node.routing_events import RoutingEvents
+from node.startup.bootstrap import Bootstrap
+from node.startup.discovery import NodeDiscovery
+from node.storage import NodeIdentity, StorageError, Store
 
 log = logging.getLogger("holdfast.node")
 
@@ -59,7 +59,7 @@ class _Monotonic:
 class _AdminForPeers:
     """Implements `cluster.rpc.AdminHost`: what a peer forwards is decided here, or refused, never passed on."""
 
-    def __init__(self, coordinator: Coordinator, replicas: Replicas) -> None:
+    def __init__(self, coordinator: CommandProposer, replicas: ReplicaManager) -> None:
         self.execute = coordinator.execute_here
         self.confirm = coordinator.confirm_here
         self.replica_states = replicas.states
@@ -74,7 +74,7 @@ class Node:
         self._listeners: list[Listener] = []
         self._composed = False
         self._version = version("holdfast")
-        self._discovering = Discovering(config, self._version)
+        self._discovering = NodeDiscovery(config, self._version)
         self._monitoring = MonitoringServer(Starting(lambda: self._discovering.waiting_for))
         self._fetching: set[asyncio.Task[None]] = set()
 
@@ -154,11 +154,11 @@ class Node:
 
     def _compose(self) -> None:
         """From the disk upwards: what comes later is given what came before, or is attached to it."""
-        self._changes = Changes()
+        self._changes = RoutingEvents()
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
-        self._loop = TurnLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
+        self._loop = RaftLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
         self._replicas.on_failed = self._failed
         self._drain = Drain(self.node_id, self._host, self._network, self._changes)
@@ -172,26 +172,26 @@ class Node:
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
-        self._disk = RocksDisk(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
+        self._disk = Store(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
             trim_wait_s=config.storage.retention_waits_s,
             fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )
-        self._host = Host(
+        self._host = MultiRaft(
             self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)
         self._metadata = self._host.open_group(METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES)
-        self._coordinator = Coordinator(
+        self._coordinator = CommandProposer(
             self._metadata,
             self.node_id,
             lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
             lambda node, timeout_s: self._network.client(node).confirm(timeout_s),
         )
-        self._replicas = Replicas(
+        self._replicas = ReplicaManager(
             self.node_id,
             self._host,
             self._disk,
@@ -200,7 +200,7 @@ class Node:
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
         )
-        self._founding = Founding(self._metadata, frozenset(members) - {self.node_id})
+        self._founding = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
     def _compose_network(self) -> None:
         """The way to the other nodes, and what they are told and may ask for."""
@@ -249,7 +249,7 @@ class Node:
         )
         for section in self.config.listener:
             self._listeners.append(self._listener(section, administration))
-        self._replicas.on_assign = Assigner(self._listeners[0].broker, clock.monotonic).assign
+        self._replicas.on_assign = Assignor(self._listeners[0].broker, clock.monotonic).assign
 
     def _compose_monitoring(self) -> None:
         parts = NodeParts(
@@ -366,7 +366,7 @@ class Node:
         command = register_node(self.node_id, address, listeners, incarnation)
         while True:
             result = await self._coordinator.execute(command)
-            if not isinstance(result, Rejected):
+            if not isinstance(result, Refusal):
                 self._health.registered = True
                 log.info("node %d is registered: %s", self.node_id, listeners)
                 return

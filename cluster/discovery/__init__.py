@@ -12,7 +12,7 @@ from cluster.discovery.api import (
     OtherCluster,
     SecondRegistration,
 )
-from cluster.discovery.remembered_cluster import InUse, Memory
+from cluster.discovery.remembered_cluster import InUse, RememberedCluster
 from cluster.discovery.static import StaticDiscovery
 from cluster.discovery.zookeeper import ZooKeeperDiscovery, ZooKeeperOptions
 
@@ -22,9 +22,9 @@ __all__ = [
     "DiscoveryError",
     "InUse",
     "Member",
-    "Memory",
     "NotAMember",
     "OtherCluster",
+    "RememberedCluster",
     "SecondRegistration",
     "StaticDiscovery",
     "ZooKeeperDiscovery",

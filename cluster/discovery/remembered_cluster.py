@@ -28,7 +28,7 @@ class InUse(DiscoveryError):
     """Another process has this data directory."""
 
 
-class Memory:
+class RememberedCluster:
     """Opened: nobody else uses it until `close`."""
 
     def __init__(self, directory: Path) -> None:

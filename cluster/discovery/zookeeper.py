@@ -27,11 +27,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from cluster.discovery.api import Changed, DiscoveryError, Member, NotAMember, OtherCluster, SecondRegistration
-from cluster.discovery.remembered_cluster import Memory
+from cluster.discovery.remembered_cluster import RememberedCluster
 from cluster.discovery.zookeeper_registration import (
     Foreign,
+    Registration,
     Seen,
-    Steps,
     ZooKeeperOptions,
 )
 
@@ -62,12 +62,12 @@ CLOSE_WITHIN_S = 3.0
 class ZooKeeperDiscovery:
     """Implements `Discovery`. `memory` is closed by who made it."""
 
-    def __init__(self, cluster: str, me: Member, options: ZooKeeperOptions, memory: Memory) -> None:
+    def __init__(self, cluster: str, me: Member, options: ZooKeeperOptions, memory: RememberedCluster) -> None:
         self.waiting_for = "its first attempt"
         self._me = me
         self._options = options
         self._memory = memory
-        self._steps = Steps(cluster, me, options, memory)
+        self._steps = Registration(cluster, me, options, memory)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

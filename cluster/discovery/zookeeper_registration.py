@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from cluster.discovery.api import DiscoveryError, Member
-from cluster.discovery.remembered_cluster import Memory
+from cluster.discovery.remembered_cluster import RememberedCluster
 
 FORMAT = 1
 
@@ -58,8 +58,8 @@ class Seen:
     voters: Mapping[int, str] | None
 
 
-class Steps:
-    def __init__(self, cluster: str, me: Member, options: ZooKeeperOptions, memory: Memory) -> None:
+class Registration:
+    def __init__(self, cluster: str, me: Member, options: ZooKeeperOptions, memory: RememberedCluster) -> None:
         self.base = f"{options.root.rstrip('/')}/{cluster}"
         self.poke: Callable[..., None] = _nobody
         self._me = me

@@ -1,7 +1,7 @@
 """What the cluster agrees on: nodes, logs, and where their partitions are.
 
-The public names are below. `MetadataMachine` is the state machine of group 0, `MetadataView` reads it, `Coordinator`
-gets commands into it from any node.
+The public names are below. `MetadataMachine` is the state machine of group 0, `MetadataView` reads it,
+`CommandProposer` gets commands into it from any node.
 """
 
 from cluster.metadata.commands import (
@@ -14,7 +14,7 @@ from cluster.metadata.commands import (
     register_node,
 )
 from cluster.metadata.machine import KEPT_ENTRIES, MetadataMachine, encode_command
-from cluster.metadata.proposer import Coordinator, NotConfirmed
+from cluster.metadata.proposer import CommandProposer, NotConfirmed
 from cluster.metadata.types import (
     CommandResult,
     ListenerAddress,
@@ -22,14 +22,14 @@ from cluster.metadata.types import (
     NodeRecord,
     Ok,
     PartitionRecord,
-    Rejected,
+    Refusal,
 )
 from cluster.metadata.view import MetadataView, describe
 
 __all__ = [
     "KEPT_ENTRIES",
+    "CommandProposer",
     "CommandResult",
-    "Coordinator",
     "InvalidRequest",
     "ListenerAddress",
     "LogRecord",
@@ -39,7 +39,7 @@ __all__ = [
     "NotConfirmed",
     "Ok",
     "PartitionRecord",
-    "Rejected",
+    "Refusal",
     "alter_log",
     "create_log",
     "delete_log",

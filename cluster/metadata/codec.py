@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import cast
 
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.state import State
+from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     Code,
     CommandResult,
@@ -16,7 +16,7 @@ from cluster.metadata.types import (
     NodeRecord,
     Ok,
     PartitionRecord,
-    Rejected,
+    Refusal,
 )
 
 CHECKPOINT_VERSION = 2
@@ -53,7 +53,7 @@ def log_from_pb(log: pb.Log) -> LogRecord:
 
 
 def encode_result(result: CommandResult) -> bytes:
-    if isinstance(result, Rejected):
+    if isinstance(result, Refusal):
         return pb.Result(code=result.code, message=result.message).SerializeToString()
     return pb.Result(log=None if result.log is None else log_to_pb(result.log)).SerializeToString()
 
@@ -61,11 +61,11 @@ def encode_result(result: CommandResult) -> bytes:
 def decode_result(data: bytes) -> CommandResult:
     result = pb.Result.FromString(data)
     if result.code:
-        return Rejected(cast(Code, result.code), result.message)
+        return Refusal(cast(Code, result.code), result.message)
     return Ok(log_from_pb(result.log) if result.HasField("log") else None)
 
 
-def encode_checkpoint(state: State) -> bytes:
+def encode_checkpoint(state: MetadataState) -> bytes:
     checkpoint = pb.Checkpoint(
         version=CHECKPOINT_VERSION,
         next_group=state.next_group,
@@ -96,14 +96,14 @@ def encode_checkpoint(state: State) -> bytes:
     return checkpoint.SerializeToString(deterministic=True)
 
 
-def decode_checkpoint(data: bytes) -> State:
+def decode_checkpoint(data: bytes) -> MetadataState:
     checkpoint = pb.Checkpoint.FromString(data)
     if checkpoint.version != CHECKPOINT_VERSION:
         raise CheckpointUnreadable(
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
             "start the version that wrote it"
         )
-    return State(
+    return MetadataState(
         next_group=checkpoint.next_group,
         next_log_id=checkpoint.next_log_id,
         nodes={
@@ -120,7 +120,7 @@ def decode_checkpoint(data: bytes) -> State:
         },
         logs={log.name: log_from_pb(log) for log in checkpoint.logs},
         remembered=OrderedDict(
-            (item.request_id, (Rejected(cast(Code, item.code), item.message) if item.code else None, item.log))
+            (item.request_id, (Refusal(cast(Code, item.code), item.message) if item.code else None, item.log))
             for item in checkpoint.remembered
         ),
     )

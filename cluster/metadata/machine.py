@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import CheckpointUnreadable, decode_checkpoint, encode_checkpoint
-from cluster.metadata.state import State
-from cluster.metadata.types import CommandResult, Ok, Rejected
-from cluster.raft import ENTRY_REGULAR, Batch
+from cluster.metadata.state import MetadataState
+from cluster.metadata.types import CommandResult, Ok, Refusal
+from cluster.raft import ENTRY_REGULAR, DiskBatch
 
 KEPT_ENTRIES = 1000
 """Of the log, at least, and twice as many at most while all nodes are there. Whoever was away for longer than so many
@@ -30,15 +30,15 @@ class MetadataMachine:
     """Implements `cluster.raft.StateMachine`; writes nothing to the batch, its state is small and in the checkpoint."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = MetadataState()
         self.revision = 0  # of this process: changes whenever the state may have changed
         self.on_change: list[Callable[[], None]] = []  # called inside a turn: they note it and return
 
-    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> CommandResult:
+    def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> CommandResult:
         try:
             command = pb.Command.FromString(data[len(ENTRY_REGULAR) :])
         except DecodeError:
-            return Rejected("invalid-argument", f"entry {index} of the metadata group is not a command")
+            return Refusal("invalid-argument", f"entry {index} of the metadata group is not a command")
         result = self.state.execute(command)
         if isinstance(result, Ok):
             self._changed()
@@ -49,7 +49,7 @@ class MetadataMachine:
 
     def restore(self, index: int, data: bytes | None) -> None:
         try:
-            self.state = State() if data is None else decode_checkpoint(data)
+            self.state = MetadataState() if data is None else decode_checkpoint(data)
         except DecodeError as error:
             raise CheckpointUnreadable(f"metadata checkpoint at index {index} is damaged: {error}") from error
         self._changed()

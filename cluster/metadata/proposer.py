@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import decode_result, encode_result
-from cluster.metadata.types import CommandResult, Ok, Rejected
+from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, Committed, Discarded, NodeId, NotLeader, Outcome, Overloaded
 
 log = logging.getLogger("holdfast.metadata")
@@ -48,7 +48,7 @@ class NotConfirmed(Exception):
     """What this node knows of the metadata may be old: nobody could confirm it. Retry when a majority is up."""
 
 
-class Group(Protocol):
+class MetadataGroup(Protocol):
     @property
     def is_leader(self) -> bool: ...
     @property
@@ -58,10 +58,10 @@ class Group(Protocol):
     def when_applied(self, index: int, done: Callable[[int | None], None]) -> None: ...
 
 
-class Coordinator:
+class CommandProposer:
     """`execute` for whoever wants something done; `execute_here` for peers that take this node for the leader."""
 
-    def __init__(self, group: Group, self_id: NodeId, forward: Forward, confirm: Confirm | None = None) -> None:
+    def __init__(self, group: MetadataGroup, self_id: NodeId, forward: Forward, confirm: Confirm | None = None) -> None:
         self._group = group
         self._self_id = self_id
         self._forward = forward
@@ -80,7 +80,7 @@ class Coordinator:
         data = command.SerializeToString()
         now = asyncio.get_running_loop().time
         deadline = now() + timeout_s
-        answer = Rejected("unavailable", "the metadata group has no leader now; a majority of the nodes must be up")
+        answer = Refusal("unavailable", "the metadata group has no leader now; a majority of the nodes must be up")
         uncertain = False
         while (left_s := deadline - now()) > 0:
             self._changed.clear()
@@ -90,7 +90,7 @@ class Coordinator:
             uncertain = uncertain or result.code == "unknown"
             answer = result
             await self._wait_for_change(min(RETRY_S, left_s))
-        return Rejected("unknown", f"perhaps done, look before trying again: {answer.message}") if uncertain else answer
+        return Refusal("unknown", f"perhaps done, look before trying again: {answer.message}") if uncertain else answer
 
     async def execute_here(self, data: bytes) -> bytes:
         """An encoded command to an encoded result, as leader of the group; raises NotLeader. Implements
@@ -98,7 +98,7 @@ class Coordinator:
         try:
             pb.Command.FromString(data)
         except DecodeError:
-            return encode_result(Rejected("invalid-argument", "not a command of the metadata group"))
+            return encode_result(Refusal("invalid-argument", "not a command of the metadata group"))
         return encode_result(await self._propose(data, EXECUTE_TIMEOUT_S))
 
     # -- reading
@@ -153,12 +153,12 @@ class Coordinator:
             if self._group.is_leader:
                 return await self._propose(data, timeout_s)
             if leader is None or leader == self._self_id:
-                return Rejected("unavailable", "the metadata group has no leader now; a majority must be up")
+                return Refusal("unavailable", "the metadata group has no leader now; a majority must be up")
             return decode_result(await self._forward(leader, data, timeout_s))
         except NotLeader as error:
-            return Rejected("unavailable", str(error))
+            return Refusal("unavailable", str(error))
         except ConnectionError as error:
-            return Rejected("unknown" if getattr(error, "sent", True) else "unavailable", str(error))
+            return Refusal("unknown" if getattr(error, "sent", True) else "unavailable", str(error))
 
     async def _propose(self, data: bytes, timeout_s: float) -> CommandResult:
         outcome_of: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -172,20 +172,20 @@ class Coordinator:
             async with asyncio.timeout(timeout_s):
                 outcome = await outcome_of
         except Overloaded as error:
-            return Rejected("unavailable", str(error))
+            return Refusal("unavailable", str(error))
         except TimeoutError:
-            return Rejected("unknown", f"no majority has confirmed the command within {timeout_s:.1f} s")
+            return Refusal("unknown", f"no majority has confirmed the command within {timeout_s:.1f} s")
         return self._result(outcome)
 
     def _result(self, outcome: Outcome) -> CommandResult:
         if isinstance(outcome, Committed):
-            if isinstance(outcome.result, Ok | Rejected):
+            if isinstance(outcome.result, Ok | Refusal):
                 return outcome.result
             log.error("metadata entry %d was applied with %r", outcome.index, outcome.result)
-            return Rejected("internal-error", f"the command could not be applied: {outcome.result}")
+            return Refusal("internal-error", f"the command could not be applied: {outcome.result}")
         if isinstance(outcome, Discarded):
             raise NotLeader(self._group.leader)  # certainly not done: another leader's entry took its place
-        return Rejected("unknown", "this node lost leadership of the metadata group meanwhile")
+        return Refusal("unknown", "this node lost leadership of the metadata group meanwhile")
 
     async def _wait_for_change(self, at_most_s: float) -> None:
         try:

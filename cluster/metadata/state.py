@@ -1,7 +1,7 @@
 """The commands of the metadata group, as pure functions on a state.
 
 The rules: the same commands in the same order give the same state and the same answers on every node (no clock, no
-randomness, no set order); a command that cannot be carried out changes nothing and is answered with `Rejected`, never
+randomness, no set order); a command that cannot be carried out changes nothing and is answered with `Refusal`, never
 with an exception; group ids and log ids are never used twice. Commands stand in a table; one that this version does not
 know is rejected, like any other bad one, since an older node may meet it in the log while a cluster is upgraded.
 """
@@ -24,7 +24,7 @@ from cluster.metadata.types import (
     NodeRecord,
     Ok,
     PartitionRecord,
-    Rejected,
+    Refusal,
 )
 
 MAX_NODES = 7
@@ -47,21 +47,21 @@ NAME_RULE = "a name has 1 to 200 characters of A-Z a-z 0-9 . _ - and does not be
 FIRST_GROUP = 1  # 0 is the metadata group itself
 
 
-class CommandRejected(Exception):
-    """Inside this module: leaves a command; becomes `Rejected`."""
+class CommandRefused(Exception):
+    """Inside this module: leaves a command; becomes `Refusal`."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
-        self.rejected = Rejected(code, message)
+        self.rejected = Refusal(code, message)
 
 
 @dataclass
-class State:
+class MetadataState:
     next_group: int = FIRST_GROUP
     next_log_id: int = 1
     nodes: dict[int, NodeRecord] = field(default_factory=dict)
     logs: dict[str, LogRecord] = field(default_factory=dict)
-    remembered: OrderedDict[bytes, tuple[Rejected | None, str]] = field(default_factory=OrderedDict)
+    remembered: OrderedDict[bytes, tuple[Refusal | None, str]] = field(default_factory=OrderedDict)
 
     def execute(self, command: pb.Command) -> CommandResult:
         if command.request_id in self.remembered:
@@ -70,9 +70,9 @@ class State:
         kind = command.WhichOneof("command")
         try:
             if kind not in COMMANDS:
-                raise CommandRejected("invalid-argument", "this version does not know the command: upgrade all nodes")
+                raise CommandRefused("invalid-argument", "this version does not know the command: upgrade all nodes")
             result: CommandResult = COMMANDS[kind](self, getattr(command, kind))
-        except CommandRejected as error:
+        except CommandRefused as error:
             result = error.rejected
         self._remember(command.request_id, result)
         return result
@@ -80,7 +80,7 @@ class State:
     def _remember(self, request_id: bytes, result: CommandResult) -> None:
         if not request_id:
             return
-        rejected = result if isinstance(result, Rejected) else None
+        rejected = result if isinstance(result, Refusal) else None
         log = result.log.name if isinstance(result, Ok) and result.log is not None else ""
         self.remembered[request_id] = (rejected, log)
         while len(self.remembered) > REMEMBERED_REQUESTS:
@@ -92,18 +92,18 @@ class State:
 
     def existing(self, name: str) -> LogRecord:
         if name not in self.logs:
-            raise CommandRejected("not-found", f"there is no log {name[:220]!r}; `log list` shows those that are")
+            raise CommandRefused("not-found", f"there is no log {name[:220]!r}; `log list` shows those that are")
         return self.logs[name]
 
     def new_partitions(self, first: int, count: int, replicas: int) -> tuple[PartitionRecord, ...]:
         if len(self.nodes) < replicas:
             known = ", ".join(str(node) for node in sorted(self.nodes)) or "none"
-            raise CommandRejected(
+            raise CommandRefused(
                 "not-enough-nodes",
                 f"{replicas} replicas need {replicas} nodes; registered: {known}. Ask for fewer, or start more nodes",
             )
         if self.partition_count + count > MAX_PARTITIONS:
-            raise CommandRejected(
+            raise CommandRefused(
                 "invalid-argument",
                 f"the cluster has {self.partition_count} partitions, {count} more would exceed {MAX_PARTITIONS}",
             )
@@ -119,16 +119,16 @@ class State:
         return tuple(PartitionRecord(str(first + i), group + i, members) for i, members in enumerate(placed))
 
 
-def _register_node(state: State, command: pb.RegisterNode) -> CommandResult:
+def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandResult:
     if not 1 <= command.node < 2**31:
-        raise CommandRejected("invalid-argument", f"node id {command.node}: must be 1 to 2147483647")
+        raise CommandRefused("invalid-argument", f"node id {command.node}: must be 1 to 2147483647")
     if command.node not in state.nodes and len(state.nodes) >= MAX_NODES:
-        raise CommandRejected(
+        raise CommandRefused(
             "invalid-argument", f"a cluster has at most {MAX_NODES} nodes, since each votes on metadata"
         )
     known = state.nodes.get(command.node) or NodeRecord(command.node, "")
     if known.incarnation and command.incarnation not in (0, known.incarnation):
-        raise CommandRejected(
+        raise CommandRefused(
             "not-allowed",
             f"node {command.node} is known by the data of incarnation {known.incarnation:016x} and comes with "
             f"{command.incarnation:016x}: start it with its own data_dir; only if its data are lost for good, "
@@ -144,17 +144,17 @@ def _register_node(state: State, command: pb.RegisterNode) -> CommandResult:
     return Ok()
 
 
-def _readmit_node(state: State, command: pb.ReadmitNode) -> CommandResult:
+def _readmit_node(state: MetadataState, command: pb.ReadmitNode) -> CommandResult:
     known = state.nodes.get(command.node)
     if known is None:
         listed = ", ".join(str(node) for node in sorted(state.nodes)) or "none"
-        raise CommandRejected("not-found", f"node {command.node} was never registered; registered: {listed}")
+        raise CommandRefused("not-found", f"node {command.node} was never registered; registered: {listed}")
     if not command.incarnation:
-        raise CommandRejected("invalid-argument", "incarnation: must name the node's new data directory")
+        raise CommandRefused("invalid-argument", "incarnation: must name the node's new data directory")
     if known.incarnation == command.incarnation:
         return Ok()  # done before
     if command.incarnation in known.former_incarnations:
-        raise CommandRejected(
+        raise CommandRefused(
             "not-allowed",
             f"incarnation {command.incarnation:016x} is of data that node {command.node} had before it was readmitted: "
             "they have forgotten what it promised since, without a sign of it. Start it with an empty data_dir, and "
@@ -170,21 +170,21 @@ def _readmit_node(state: State, command: pb.ReadmitNode) -> CommandResult:
     return Ok()
 
 
-def _create_log(state: State, command: pb.CreateLog) -> CommandResult:
+def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
     if not NAME.fullmatch(command.name):
-        raise CommandRejected("invalid-argument", f"log name {command.name[:220]!r}: {NAME_RULE}")
+        raise CommandRefused("invalid-argument", f"log name {command.name[:220]!r}: {NAME_RULE}")
     if command.name in state.logs:
         old = state.logs[command.name]
-        raise CommandRejected(
+        raise CommandRefused(
             "already-exists",
             f"log {command.name!r} exists, with {len(old.partitions)} partitions and {old.replicas} replicas; "
             "`log alter` changes it",
         )
     if len(state.logs) >= MAX_LOGS:
-        raise CommandRejected("invalid-argument", f"there are {MAX_LOGS} logs, and no room for more: delete some")
+        raise CommandRefused("invalid-argument", f"there are {MAX_LOGS} logs, and no room for more: delete some")
     _check_partitions(command.partitions)
     if not 1 <= command.replicas <= MAX_NODES:
-        raise CommandRejected("invalid-argument", f"replicas {command.replicas}: must be 1 to {MAX_NODES}")
+        raise CommandRefused("invalid-argument", f"replicas {command.replicas}: must be 1 to {MAX_NODES}")
     retention_ms = _retention("retention_ms", command.retention_ms)
     retention_bytes = _retention("retention_bytes", command.retention_bytes)
     partitions = state.new_partitions(0, command.partitions, command.replicas)
@@ -202,7 +202,7 @@ def _create_log(state: State, command: pb.CreateLog) -> CommandResult:
     return Ok(log)
 
 
-def _alter_log(state: State, command: pb.AlterLog) -> CommandResult:
+def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
     log = state.existing(command.name)
     changes: dict[str, Any] = {}
     if command.HasField("retention_ms"):
@@ -213,7 +213,7 @@ def _alter_log(state: State, command: pb.AlterLog) -> CommandResult:
         _check_partitions(command.partitions)
         have = len(log.partitions)
         if command.partitions < have:
-            raise CommandRejected(
+            raise CommandRefused(
                 "invalid-argument",
                 f"log {log.name!r} has {have} partitions; their number can only grow, since the events in them would "
                 "be lost: create another log",
@@ -225,23 +225,23 @@ def _alter_log(state: State, command: pb.AlterLog) -> CommandResult:
     return Ok(log)
 
 
-def _delete_log(state: State, command: pb.DeleteLog) -> CommandResult:
+def _delete_log(state: MetadataState, command: pb.DeleteLog) -> CommandResult:
     del state.logs[state.existing(command.name).name]
     return Ok()
 
 
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= MAX_PARTITIONS_PER_LOG:
-        raise CommandRejected("invalid-argument", f"partitions {partitions}: must be 1 to {MAX_PARTITIONS_PER_LOG}")
+        raise CommandRefused("invalid-argument", f"partitions {partitions}: must be 1 to {MAX_PARTITIONS_PER_LOG}")
 
 
 def _retention(name: str, value: int) -> int | None:
     if not 0 <= value <= MAX_RETENTION:
-        raise CommandRejected("invalid-argument", f"{name} {value}: must be 0 (no bound) to {MAX_RETENTION}")
+        raise CommandRefused("invalid-argument", f"{name} {value}: must be 0 (no bound) to {MAX_RETENTION}")
     return value or None
 
 
-COMMANDS: dict[str | None, Callable[[State, Any], CommandResult]] = {
+COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "register_node": _register_node,
     "create_log": _create_log,
     "alter_log": _alter_log,

@@ -66,7 +66,7 @@ class Ok:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Refusal:
     """Not done (`unknown`: perhaps done); the message says why and what to do."""
 
     code: Code
@@ -77,4 +77,4 @@ class Rejected:
         return self.code in RETRIABLE
 
 
-CommandResult = Ok | Rejected
+CommandResult = Ok | Refusal

@@ -1,21 +1,21 @@
 """Raft groups of one node: pysyncobj 0.3.17 made safe. Knows nothing of AMQP or logs.
 
-The public names are below; everything else in the package may change. Start with `Host`.
+The public names are below; everything else in the package may change. Start with `MultiRaft`.
 """
 
 from cluster.raft.group import Group
 from cluster.raft.interfaces import (
     ENTRY_REGULAR,
     METADATA_GROUP,
-    Batch,
     Clock,
     Disk,
+    DiskBatch,
     GroupId,
     NodeId,
     StateMachine,
 )
 from cluster.raft.log.keys import entries_stored_under, erase_group, stored_groups
-from cluster.raft.multiraft import Host, Turn
+from cluster.raft.multiraft import MultiRaft, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.messages import OutgoingMessage
@@ -37,18 +37,18 @@ __all__ = [
     "MAX_ENTRY_BYTES",
     "METADATA_GROUP",
     "ApplyFailed",
-    "Batch",
     "Clock",
     "Committed",
     "Discarded",
     "Disk",
+    "DiskBatch",
     "Durability",
     "FetchReply",
     "FetchRequest",
     "Group",
     "GroupId",
-    "Host",
     "InvariantBroken",
+    "MultiRaft",
     "NodeId",
     "NotLeader",
     "Outcome",

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from cluster.raft.interfaces import Batch, StateMachine
-from cluster.raft.log.compaction import Upkeep
-from cluster.raft.log.log_store import Journal
+from cluster.raft.interfaces import DiskBatch, StateMachine
+from cluster.raft.log.compaction import Compaction
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core
@@ -24,17 +24,17 @@ from cluster.raft.results import ApplyFailed, InvariantBroken
 log = logging.getLogger(__name__)
 
 
-class Applying:
+class Applier:
     def __init__(
         self,
         name: str,
-        journal: Journal,
+        journal: LogStore,
         core: Core,
         machine: StateMachine,
         proposals: Proposals,
-        upkeep: Upkeep,
+        upkeep: Compaction,
         options: RaftOptions,
-        batch: Callable[[], Batch],
+        batch: Callable[[], DiskBatch],
     ) -> None:
         self._name = name
         self._journal = journal
@@ -61,7 +61,7 @@ class Applying:
             self._proposals.applied(index, term, result)
         return index < commit
 
-    def _apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+    def _apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> object:
         try:
             return self._machine.apply(index, term, data, batch)
         except (MemoryError, OSError) as error:

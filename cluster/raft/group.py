@@ -21,21 +21,21 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
-from cluster.raft.apply import Applying
+from cluster.raft.apply import Applier
 from cluster.raft.elections.election import Election
-from cluster.raft.elections.leadership_transfer import Handover
-from cluster.raft.interfaces import Batch, Disk, GroupId, NodeId, StateMachine
-from cluster.raft.log.compaction import Upkeep
-from cluster.raft.log.log_store import Journal
+from cluster.raft.elections.leadership_transfer import LeadershipTransfer
+from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
+from cluster.raft.log.compaction import Compaction
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
-from cluster.raft.read_index import ReadDone, Reads
-from cluster.raft.replication.append_sender import Replication
+from cluster.raft.read_index import ReadDone, ReadIndex
+from cluster.raft.replication.append_sender import AppendSender
 from cluster.raft.replication.messages import OutgoingMessage, Stamp
-from cluster.raft.replication.step import Guard
+from cluster.raft.replication.step import Stepper
 from cluster.raft.results import NotLeader, Outcome, Overloaded
 from cluster.raft.snapshot.catch_up import CatchUp
 from cluster.raft.snapshot.receiver import FetchBudget
@@ -51,7 +51,7 @@ class GroupHost(Protocol):
 
     now: float
 
-    def batch(self) -> Batch: ...
+    def batch(self) -> DiskBatch: ...
     def mark_dirty(self, group: Group) -> None: ...
     def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
 
@@ -63,7 +63,7 @@ class Group:
         self_id: NodeId,
         members: Sequence[NodeId],
         machine: StateMachine,
-        journal: Journal,
+        journal: LogStore,
         host: GroupHost,
         emit: Emit,
         append_emit: Emit,
@@ -93,7 +93,7 @@ class Group:
         self._catch_up = CatchUp(
             group_id, self.name, version, journal, machine, options, disk, budget, host.batch, draws
         )
-        self._reads = Reads(self.name, len(members) - 1)
+        self._reads = ReadIndex(self.name, len(members) - 1)
         self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
         self._upkeep.restore()
 
@@ -108,22 +108,22 @@ class Group:
         keep_entries: int | None,
     ) -> None:
         journal, options = self._journal, self._options
-        by_id = {node: Member(node) for node in self.members}
+        by_id = {node: GroupMember(node) for node in self.members}
         peers = {node: member for node, member in by_id.items() if node != self._self_id}
         stamp = Stamp(self.group_id, version)
         self._peers = peers
         self._election = Election(self._self_id, frozenset(peers), stamp, journal, options, randomness, emit)
-        self._guard = Guard(
+        self._guard = Stepper(
             self.name, peers, version, stamp, journal, self._election, emit, mark, self._catch_up.rebuild, self._reads
         )
         self._core = Core(by_id[self._self_id], peers.values(), journal, self._guard, self, options)
         self._guard.core = self._election.core = self._core
-        self._replication = Replication(peers, stamp, journal, self._core, self._guard, options, append_emit)
-        self._handover = Handover(self._core, journal, peers, options, preferred, self.has_vote)
-        self._upkeep = Upkeep(
+        self._replication = AppendSender(peers, stamp, journal, self._core, self._guard, options, append_emit)
+        self._handover = LeadershipTransfer(self._core, journal, peers, options, preferred, self.has_vote)
+        self._upkeep = Compaction(
             journal, self._core, self._machine, self._guard, self._catch_up.exports, peers, options, keep_entries
         )
-        self._applying = Applying(
+        self._applying = Applier(
             self.name, journal, self._core, self._machine, self._proposals, self._upkeep, options, self._host.batch
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
@@ -355,7 +355,7 @@ class Group:
             self._host.mark_dirty(self)
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> LogStore:
         return self._journal
 
     def peer_up(self, node: NodeId) -> None:

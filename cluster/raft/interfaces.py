@@ -26,7 +26,7 @@ ENTRY_REGULAR = b"\x00"
 from offset 1."""
 
 
-class Batch(Protocol):
+class DiskBatch(Protocol):
     """What one turn writes, atomically and in the order of the calls."""
 
     def put(self, key: bytes, value: bytes) -> None: ...
@@ -45,9 +45,9 @@ class Disk(Protocol):
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < end, lazily; from the end when `reverse`."""
 
-    def batch(self) -> Batch: ...
+    def batch(self) -> DiskBatch: ...
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: DiskBatch) -> None:
         """Atomic and visible at once; survives the death of the process, not the loss of power."""
 
     def sync(self) -> None:
@@ -62,7 +62,7 @@ class Clock(Protocol):
 class StateMachine(Protocol):
     """What a group replicates. All replicas see the same calls of `apply` in the same order."""
 
-    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+    def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> object:
         """Apply one committed entry and return its result.
 
         Called in index order, once per index and process life; after a restart the entries after the last
@@ -89,6 +89,6 @@ class MachineWithRows(StateMachine, Protocol):
         belong to is restored there, and may hold what was put for later entries as well: the same that a crash leaves
         behind."""
 
-    def rows_copied(self, batch: Batch) -> None:
+    def rows_copied(self, batch: DiskBatch) -> None:
         """The copy is complete and the checkpoint was restored: forget rows of an earlier state that are not of this
         one, in the same batch."""

@@ -27,16 +27,16 @@ from math import inf
 from types import MappingProxyType
 
 from cluster.raft.group import Group
-from cluster.raft.interfaces import Batch, Clock, Disk, GroupId, NodeId, StateMachine
-from cluster.raft.log.entry_cache import TailCache
-from cluster.raft.log.log_store import Journal
+from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
+from cluster.raft.log.entry_cache import EntryCache
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.messages import OutgoingMessage
 from cluster.raft.results import InvariantBroken
 from cluster.raft.snapshot.receiver import FetchBudget
-from cluster.raft.snapshot.sender import Exports
+from cluster.raft.snapshot.sender import SnapshotSender
 
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
 
@@ -59,7 +59,7 @@ class Turn:
         self.fetches = fetches
 
 
-class Host:
+class MultiRaft:
     def __init__(
         self,
         node_id: NodeId,
@@ -83,13 +83,13 @@ class Host:
         self._random = random
         self._send = send
         self._groups: dict[GroupId, Group] = {}
-        self._cache = TailCache(self.options.tail_cache_bytes)
+        self._cache = EntryCache(self.options.tail_cache_bytes)
         self._inbox: list[tuple[NodeId, Sequence[RaftMessage]]] = []
         self._dirty: dict[Group, None] = {}
         self._deadlines: list[tuple[float, int, Group]] = []
         self._tie = 0
         self._up: set[NodeId] = set()
-        self._batch: Batch | None = None
+        self._batch: DiskBatch | None = None
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
         self._fetched: list[tuple[NodeId, FetchReply]] = []
@@ -132,7 +132,9 @@ class Host:
         if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        journal = Journal(group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute)
+        journal = LogStore(
+            group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute
+        )
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         group = Group(
             group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
@@ -185,7 +187,7 @@ class Host:
         self._enter()
         group = self._groups.get(request.group)
         if group is None:
-            return Exports.refuse(request, f"node {self.node_id} has no such group")
+            return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
         return group.serve_fetch(sender, request, self.now)
 
     def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
@@ -327,7 +329,7 @@ class Host:
         self.now = now = self._clock.monotonic()
         set_clock(lambda: now)
 
-    def batch(self) -> Batch:
+    def batch(self) -> DiskBatch:
         if self._batch is None:
             self._batch = self._disk.batch()
         return self._batch

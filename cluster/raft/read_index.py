@@ -35,7 +35,7 @@ class _Round:
     confirmed_by: set[NodeId] = field(default_factory=set)
 
 
-class Reads:
+class ReadIndex:
     def __init__(self, name: str, peers: int) -> None:
         self._name = name
         self._needed = (peers + 1) // 2  # beside this node

@@ -10,10 +10,10 @@ from cluster.rpc.api import (
     NotLeaderHere,
     Partition,
     PartitionHost,
+    PartitionTypes,
     PeerClient,
     RemoteReader,
     Unavailable,
-    Vocabulary,
 )
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
@@ -27,11 +27,11 @@ __all__ = [
     "NotLeaderHere",
     "Partition",
     "PartitionHost",
+    "PartitionTypes",
     "PeerClient",
     "PeerNetwork",
     "RemoteReader",
     "ReplicaState",
     "Unavailable",
-    "Vocabulary",
     "Who",
 ]

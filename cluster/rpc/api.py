@@ -27,7 +27,7 @@ from cluster.rpc.rpc_pb2 import ReplicaState
 # ------------------------------------------------------------------ what the node provides
 
 
-class Batch(Protocol):
+class EventBatch(Protocol):
     """Consecutive events that share a timestamp; `records[i]` has offset `base_offset + i`."""
 
     @property
@@ -43,7 +43,7 @@ class Reader(Protocol):
     def error(self) -> Any: ...
     @property
     def position(self) -> int: ...
-    def poll(self, max_events: int, max_bytes: int) -> Sequence[Batch]: ...
+    def poll(self, max_events: int, max_bytes: int) -> Sequence[EventBatch]: ...
     def close(self) -> None: ...
 
 
@@ -78,7 +78,7 @@ class AdminHost(Protocol):
         ...
 
 
-class Vocabulary(Protocol):
+class PartitionTypes(Protocol):
     """The node's words: data types by name, and the constructor arguments this package uses."""
 
     @property
@@ -100,7 +100,7 @@ class Vocabulary(Protocol):
     @property
     def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests)
     @property
-    def ProducerWish(self) -> type: ...  # (producer_id, epoch, last_sequence)
+    def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
     def ProducerOpened(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from holdfast.client.consume.group_members import Callback, Members, container_id
-from holdfast.client.consume.partition_receiver import PartitionReader
+from holdfast.client.consume.group_members import Callback, GroupMembers, container_id
+from holdfast.client.consume.partition_receiver import PartitionReceiver
 from holdfast.client.consume.start_position import Start
-from holdfast.client.consume.zookeeper.owned_partitions import LeasedMembers
+from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
@@ -73,19 +73,17 @@ class ConsumerClient:
         self._start = start if start is not None else Start.latest()
         self._wanted = list(partitions) if partitions is not None else None
         self._network = Network(servers, self.options.network)
-        self._readers: list[PartitionReader] = []
-        self._arrived: deque[tuple[PartitionReader, list[ReceivedEvent]]] = deque()
+        self._readers: list[PartitionReceiver] = []
+        self._arrived: deque[tuple[PartitionReceiver, list[ReceivedEvent]]] = deque()
         self._something = asyncio.Event()
         self._error: HoldfastError | None = None
         self._closed = False
-        self.in_hands: PartitionReader | None = None  # whose events the program works on
-        self._members: Members | None = None
+        self.in_hands: PartitionReceiver | None = None  # whose events the program works on
+        self._members: GroupMembers | None = None
         if group is not None and ownership is not None:
-            self._members = LeasedMembers(
-                self, self._network, group, self._start, on_assigned, on_revoked, ownership
-            )
+            self._members = OwnedPartitions(self, self._network, group, self._start, on_assigned, on_revoked, ownership)
         elif group is not None:
-            self._members = Members(
+            self._members = GroupMembers(
                 self, self._network, group, epoch, partitions, self._start, on_assigned, on_revoked
             )
         if self._members is not None:
@@ -109,7 +107,7 @@ class ConsumerClient:
                 known = ", ".join(list(by_name)[:20])
                 raise NotFoundError(f"log {self.log!r} has no partition {name!r} (it has {known})")
             begin = self._start if isinstance(self._start, Start) else self._start.get(name, Start.latest())
-            self._readers.append(PartitionReader(self, self._network, by_name[name], begin))
+            self._readers.append(PartitionReceiver(self, self._network, by_name[name], begin))
         for reader in self._readers:
             reader.begin()
         self._something.set()  # with until_end on an empty log there is nothing to wait for
@@ -144,7 +142,7 @@ class ConsumerClient:
         return {reader.partition: reader.taken for reader in self._reading if reader.taken is not None}
 
     @property
-    def _reading(self) -> Sequence[PartitionReader]:
+    def _reading(self) -> Sequence[PartitionReceiver]:
         """Those that have a partition."""
         return self._readers if self._members is None else self._members.owning
 
@@ -184,7 +182,7 @@ class ConsumerClient:
         chosen = self._chosen(partitions)
         for reader in chosen:
             reader.paused = True
-        kept: deque[tuple[PartitionReader, list[ReceivedEvent]]] = deque()
+        kept: deque[tuple[PartitionReceiver, list[ReceivedEvent]]] = deque()
         for reader, events in self._arrived:
             if reader.paused:
                 reader.held.append(events)
@@ -201,7 +199,7 @@ class ConsumerClient:
             reader.grant()
         self._something.set()
 
-    def _chosen(self, partitions: Sequence[str]) -> list[PartitionReader]:
+    def _chosen(self, partitions: Sequence[str]) -> list[PartitionReceiver]:
         for name in partitions:
             if name not in {reader.partition for reader in self._reading}:
                 raise NotFoundError(f"the consumer does not read a partition {name!r} of log {self.log!r}")
@@ -277,14 +275,14 @@ class ConsumerClient:
 
     # ---------------------------------------------------------------- from the readers
 
-    def deliver(self, reader: PartitionReader, events: list[ReceivedEvent]) -> None:
+    def deliver(self, reader: PartitionReceiver, events: list[ReceivedEvent]) -> None:
         if reader.paused:
             reader.held.append(events)
             return
         self._arrived.append((reader, events))
         self._something.set()
 
-    def drop(self, reader: PartitionReader) -> None:
+    def drop(self, reader: PartitionReceiver) -> None:
         """What arrived of it and was not handed out is not ours any more."""
         reader.held.clear()
         self._arrived = deque((other, events) for other, events in self._arrived if other is not reader)
@@ -322,9 +320,7 @@ def _check_group(
         raise ConfigurationError("a group reads on: until_end is for consumers of their own")
 
 
-def _check_ownership(
-    ownership: ZooKeeperOwnership | None, group: str | None, partitions: Sequence[str] | None
-) -> None:
+def _check_ownership(ownership: ZooKeeperOwnership | None, group: str | None, partitions: Sequence[str] | None) -> None:
     if ownership is None:
         return
     if not isinstance(ownership, ZooKeeperOwnership):

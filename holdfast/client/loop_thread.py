@@ -21,7 +21,7 @@ from holdfast.client.errors import ClosedError, InvalidOperationError
 T = TypeVar("T")
 
 
-class Background:
+class LoopThread:
     """The thread and its loop."""
 
     def __init__(self, name: str) -> None:

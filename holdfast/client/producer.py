@@ -28,7 +28,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event, encode_content, encode_event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.accumulator import Intake
+from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.idempotent.event_list import EventList, Together, claim
@@ -73,7 +73,7 @@ class ProducerClient:
         options.check()
         self.options = options
         self.stats = ProducerStats()
-        self._intake = Intake(Network(servers, options.network), log, options, self.stats)
+        self._intake = Accumulator(Network(servers, options.network), log, options, self.stats)
         self._closing = self._closed = False
 
     # ---------------------------------------------------------------- life
@@ -252,9 +252,7 @@ class ProducerClient:
             offset = await line.publish(publication)
         finally:
             self._intake.publishing(-1)
-        return DeliveryResult(
-            partition, offset, publication.starting_published_sequence_number, len(publication)
-        )
+        return DeliveryResult(partition, offset, publication.starting_published_sequence_number, len(publication))
 
     async def _send_together(
         self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
@@ -346,4 +344,3 @@ def _event(event: Event | bytes | str, key: str | None, properties: Mapping[str,
     if key is None and properties is None:
         return event
     return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)
-

@@ -24,7 +24,7 @@ from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, TimeoutExpiredError
 from holdfast.client.events import Event, ReceivedEvent
-from holdfast.client.loop_thread import Background
+from holdfast.client.loop_thread import LoopThread
 from holdfast.client.options import ConsumerOptions, ProducerOptions
 from holdfast.client.produce import delivery
 from holdfast.client.produce.delivery import DeliveryResult, Done
@@ -47,7 +47,7 @@ class _Twin(Generic[C]):
     """A client on a thread of its own."""
 
     def __init__(self, make: Callable[[], C], what: str) -> None:
-        self._background = Background(f"holdfast {what}")
+        self._background = LoopThread(f"holdfast {what}")
         try:
             self._client = self._background.call(make)
         except BaseException:
@@ -74,7 +74,7 @@ class _Twin(Generic[C]):
 class Delivery:
     """One event on its way."""
 
-    def __init__(self, background: Background, inner: delivery.Delivery) -> None:
+    def __init__(self, background: LoopThread, inner: delivery.Delivery) -> None:
         self._background, self._inner = background, inner
 
     @property

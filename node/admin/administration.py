@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cluster.metadata import (
-    Coordinator,
+    CommandProposer,
     InvalidRequest,
     MetadataView,
     NotConfirmed,
-    Rejected,
+    Refusal,
     from_request,
     readmit_node,
 )
@@ -29,7 +29,7 @@ from cluster.raft import Group
 from cluster.rpc import PeerNetwork, ReplicaState
 from node.admin.errors import AdminError
 from node.monitoring import Drain, Health
-from node.routing_events import Changes
+from node.routing_events import RoutingEvents
 
 VISIBLE_WITHIN_S = 5.0
 """For what was decided to arrive at this node, and for the leaders of new partitions to be elected."""
@@ -48,11 +48,11 @@ class Administration:
         self,
         node_id: int,
         group: Group,
-        coordinator: Coordinator,
+        coordinator: CommandProposer,
         view: MetadataView,
         network: PeerNetwork,
         leader_of: Callable[[int], int | None],
-        changes: Changes,
+        changes: RoutingEvents,
         drain: Drain,
         health: Health,
         states: Callable[[Sequence[int]], list[ReplicaState]],
@@ -89,7 +89,7 @@ class Administration:
         except InvalidRequest as error:
             raise AdminError("invalid-argument", str(error)) from error
         result = await self._coordinator.execute(command)
-        if isinstance(result, Rejected):
+        if isinstance(result, Refusal):
             raise AdminError(result.code, result.message)
         name = _name(args)
         if operation == "log.delete":
@@ -203,7 +203,7 @@ class Administration:
             raise AdminError("invalid-argument", str(error)) from error
         with self._admitting(number, incarnation):
             result = await self._coordinator.execute(command)
-            if isinstance(result, Rejected):
+            if isinstance(result, Refusal):
                 raise AdminError(result.code, result.message)
             await self._changes.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
         return {"node": number, "incarnation": f"{incarnation:016x}"}

@@ -14,8 +14,8 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from cluster.raft import Group, Host
-from node.routing_events import Changes
+from cluster.raft import Group, MultiRaft
+from node.routing_events import RoutingEvents
 
 log = logging.getLogger("holdfast.drain")
 
@@ -34,7 +34,7 @@ class Targets(Protocol):
 class Drain:
     """`active`: no leadership is wanted here."""
 
-    def __init__(self, node_id: int, host: Host, peers: Targets, changes: Changes) -> None:
+    def __init__(self, node_id: int, host: MultiRaft, peers: Targets, changes: RoutingEvents) -> None:
         self._node_id = node_id
         self._host = host
         self._peers = peers

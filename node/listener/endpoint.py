@@ -24,7 +24,7 @@ from node.listener.config import ListenerConfig
 from node.partition.consumer_groups.group_state import End
 
 
-class Host(Protocol):
+class EndpointHost(Protocol):
     """The connection, as its links see it."""
 
     broker: Broker
@@ -63,7 +63,7 @@ class Host(Protocol):
 class Endpoint:
     """One link, from its acceptance to its end."""
 
-    def __init__(self, host: Host, link: Link, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: Link, plan: Plan) -> None:
         self.host = host
         self.link = link
         self.plan = plan

@@ -17,7 +17,7 @@ from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_mes
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Endpoint, Host
+from node.listener.endpoint import Endpoint, EndpointHost
 from node.partition.api import PartitionInfo
 
 RETRY_DELAY_S = 0.1
@@ -27,7 +27,7 @@ RETRY_DELAY_S = 0.1
 class Info(Endpoint):
     link: SenderLink
 
-    def __init__(self, host: Host, link: SenderLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
-from node.listener.log_limiter import Notes
+from node.listener.log_limiter import LogLimiter
 
 log = logging.getLogger("holdfast.listener")
 
@@ -58,7 +58,7 @@ class Listener:
         self.broker = broker
         self.config = config
         self.counters = Counters()
-        self.notes = Notes()
+        self.notes = LogLimiter()
         self.unanswered_bytes = 0
         self.output_bytes = 0
         self._connections: set[Connection] = set()

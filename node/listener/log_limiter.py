@@ -18,7 +18,7 @@ PERIOD_S = 10.0
 LINES = 50
 
 
-class Notes:
+class LogLimiter:
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._since_s = now_s()

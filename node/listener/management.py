@@ -39,7 +39,7 @@ from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
 from node.admin.errors import AdminError
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Endpoint, Host
+from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 
 log = logging.getLogger("holdfast.listener")
@@ -140,7 +140,7 @@ class Management(Endpoint):
 
     link: ReceiverLink
 
-    def __init__(self, host: Host, link: ReceiverLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
         self._under_way = 0
 
@@ -209,7 +209,7 @@ class Reply(Endpoint):
 
     link: SenderLink
 
-    def __init__(self, host: Host, link: SenderLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
         self._waiting: deque[bytes] = deque()
         self.address = f"{words.REPLY_PREFIX}{uuid.uuid4()}" if plan.dynamic else plan.address

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.metadata import MetadataView
-from cluster.raft import METADATA_GROUP, Group, Host
+from cluster.raft import METADATA_GROUP, Group, MultiRaft
 from cluster.rpc import PeerNetwork
 from node.admin.draining import Drain
 from node.listener import Listener
-from node.raft_loop import TurnLoop
-from node.replica_manager import Replicas
-from node.storage import RocksDisk
+from node.raft_loop import RaftLoop
+from node.replica_manager import ReplicaManager
+from node.storage import Store
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class NodeParts:
     node_id: int
     cluster: str
     version: str
-    host: Host
-    loop: TurnLoop
-    disk: RocksDisk
+    host: MultiRaft
+    loop: RaftLoop
+    disk: Store
     view: MetadataView
     metadata: Group
-    replicas: Replicas
+    replicas: ReplicaManager
     network: PeerNetwork
     drain: Drain
     listeners: Sequence[Listener]  # filled when they are made

@@ -38,8 +38,8 @@ from node.partition.record_batch import DIGEST_BYTES
 __all__ = [
     "After", "AfterTime", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind", "GroupAnswer",
     "GroupQuestion", "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo",
-    "ProducerOpened", "ProducerWish", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch", "decode_answer",
-    "decode_question", "encode_answer", "encode_question",
+    "ProducerOpened", "ProducerRequest", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch",
+    "decode_answer", "decode_question", "encode_answer", "encode_question",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
@@ -155,7 +155,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerWish:
+class ProducerRequest:
     """What a producer knows of itself when it attaches; None: the partition is to say."""
 
     producer_id: int | None = None
@@ -270,7 +270,7 @@ class PartitionHandle(Protocol):
         again; all or nothing of the rest is."""
         ...
 
-    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+    async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:
         """Agree with a producer, on all replicas, under which numbers it goes on. Repeating it does no harm."""
         ...
 

@@ -26,7 +26,7 @@ from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
 from node.partition.idempotence.producer_state import nonsense, rows_of
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.machine import Accepted, Rejected
+from node.partition.machine import Accepted, AppendRejected
 from node.partition.raft_group import Proposer
 from node.partition.record_batch import DIGEST_BYTES, encode
 
@@ -210,7 +210,7 @@ class Appender:
                         _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
                 else:
                     _tell_places(told, result)
-            elif isinstance(result, Rejected):
+            elif isinstance(result, AppendRejected):
                 self._tell_refusal(told, result)
             else:
                 _tell(told, self._rejected(result))
@@ -224,7 +224,7 @@ class Appender:
     def _rejected(self, result: object) -> Failed:
         return Failed("rejected", False, f"partition {self._partition} refused the records: {result}")
 
-    def _tell_refusal(self, told: _Told, result: Rejected) -> None:
+    def _tell_refusal(self, told: _Told, result: AppendRejected) -> None:
         """Of an idempotent producer's entry the first records may be known, and their calls are good."""
         kind = REFUSALS.get(result.code)
         known = sum(place.events for place in result.known)

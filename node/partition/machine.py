@@ -22,21 +22,21 @@ from node.partition.commands import Command, OpenProducer, Trim, UnknownCommand,
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
+    ConsumerGroup,
     Delete,
     Denied,
     Done,
     EndClaim,
-    Group,
     GroupCommand,
+    GroupTable,
     Ousted,
     Owned,
-    Ownership,
 )
 from node.partition.idempotence.producer_state import (
-    Place,
     Producer,
-    Producers,
-    Refusal,
+    ProducerRefusal,
+    ProducerTable,
+    StoredAt,
     rows_of,
 )
 from node.partition.record_batch import Attributes, BatchHead, Damaged
@@ -89,7 +89,7 @@ class Accepted:
     base_offset: int
     timestamp_ms: int
     count: int
-    known: tuple[Place, ...] = ()
+    known: tuple[StoredAt, ...] = ()
 
     @property
     def duplicate(self) -> bool:
@@ -102,7 +102,7 @@ class Accepted:
 
     def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
         """(records, offset of the first) of each row in which the records [position, position + count) stand."""
-        return _rows((*self.known, Place(self.count, self.base_offset, self.timestamp_ms)), position, count)
+        return _rows((*self.known, StoredAt(self.count, self.base_offset, self.timestamp_ms)), position, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class AppendRejected:
     """Nothing was stored. `known`: places in which the first records of a producer's batch stand since earlier."""
 
     code: str
     detail: str
-    known: tuple[Place, ...] = ()
+    known: tuple[StoredAt, ...] = ()
 
     def place_of(self, position: int) -> tuple[int, int] | None:
         """(offset, timestamp) of a record of the batch; None: it is refused."""
@@ -138,7 +138,7 @@ class Rejected:
         return _rows(self.known, position, count)
 
 
-def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_ms: int) -> tuple[int, int]:
+def _find(places: tuple[StoredAt, ...], position: int, base_offset: int, timestamp_ms: int) -> tuple[int, int]:
     for place in places:
         if position < place.events:
             return place.base_offset + position, place.timestamp_ms
@@ -146,7 +146,7 @@ def _find(places: tuple[Place, ...], position: int, base_offset: int, timestamp_
     return base_offset + position, timestamp_ms
 
 
-def _rows(places: tuple[Place, ...], position: int, count: int) -> tuple[tuple[int, int], ...]:
+def _rows(places: tuple[StoredAt, ...], position: int, count: int) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for place in places:
         here = max(0, min(count, place.events - position))
@@ -156,7 +156,7 @@ def _rows(places: tuple[Place, ...], position: int, count: int) -> tuple[tuple[i
     return rows_of(found)
 
 
-Result = Accepted | Trimmed | Opened | Owned | Done | Denied | Rejected
+Result = Accepted | Trimmed | Opened | Owned | Done | Denied | AppendRejected
 Applied = tuple[Result, tuple[Effect, ...]]
 
 # ---------------------------------------------------------------- state
@@ -179,7 +179,7 @@ class LogState(msgspec.Struct, array_like=True):
     clock_ms: int = 0  # the highest time in any entry; `last_timestamp_ms` is that of the last event
     duplicates: int = 0  # records that came again and were not stored
     producers: list[Producer] = []  # by id; filled for a checkpoint only
-    groups: list[Group] = []  # by key; filled for a checkpoint only
+    groups: list[ConsumerGroup] = []  # by key; filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
@@ -189,8 +189,8 @@ class WrongCheckpoint(ValueError):
 class PartitionMachine:
     def __init__(self) -> None:
         self.state = LogState()
-        self.producers = Producers()
-        self.ownership = Ownership()
+        self.producers = ProducerTable()
+        self.ownership = GroupTable()
         self._handlers: dict[type[Any], Callable[[int, Any], Applied]] = {
             BatchHead: self._append,
             Trim: self._trim,
@@ -220,7 +220,7 @@ class PartitionMachine:
             return self._append_numbered(index, head)
         return self._store(index, head, ())
 
-    def _store(self, index: int, head: BatchHead, known: tuple[Place, ...], skip: int = 0) -> Applied:
+    def _store(self, index: int, head: BatchHead, known: tuple[StoredAt, ...], skip: int = 0) -> Applied:
         """What is behind the first `skip` records gets its offsets."""
         state = self.state
         base, bytes_before = state.next_offset, state.total_bytes
@@ -239,25 +239,25 @@ class PartitionMachine:
             return self._reject(index, "invalid-record", detail)
         state, producers = self.state, self.producers
         verdict = producers.judge(head)
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, ProducerRefusal):
             state.duplicates += verdict.known.count
             return self._reject(index, verdict.code, verdict.detail, verdict.known.places)
         skip = verdict.count
         state.duplicates += skip
         if skip == head.count:
-            producers.accept(head, Place(0, 0, 0), index, state.clock_ms)
+            producers.accept(head, StoredAt(0, 0, 0), index, state.clock_ms)
             first = verdict.places[0]
             return Accepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
         result, effects = self._store(index, head, verdict.places, skip)
         assert isinstance(result, Accepted)
-        stored = Place(result.count, result.base_offset, result.timestamp_ms)
+        stored = StoredAt(result.count, result.base_offset, result.timestamp_ms)
         producers.accept(head, stored, index, state.clock_ms)
         return result, effects
 
     def _open(self, index: int, command: OpenProducer) -> Applied:
         self._advance(command.timestamp_ms)
         opening = self.producers.open(command, index, self.state.clock_ms)
-        if isinstance(opening, Refusal):
+        if isinstance(opening, ProducerRefusal):
             return self._reject(index, opening.code, opening.detail)
         effects = (Fence(opening.producer_id, opening.epoch),) if opening.fenced else ()
         return Opened(opening.producer_id, opening.epoch, opening.last_sequence), effects
@@ -293,10 +293,10 @@ class PartitionMachine:
         state.trimmed_bytes = command.bytes_before
         return Trimmed(command.offset), (effect,)
 
-    def _reject(self, index: int, code: str, detail: str, known: tuple[Place, ...] = ()) -> Applied:
+    def _reject(self, index: int, code: str, detail: str, known: tuple[StoredAt, ...] = ()) -> Applied:
         self.state.rejections += 1
         self.state.last_rejection_index = index
-        return Rejected(code, f"entry {index}: {detail}", known), ()
+        return AppendRejected(code, f"entry {index}: {detail}", known), ()
 
     # ------------------------------------------------------------ checkpoint
 
@@ -307,7 +307,7 @@ class PartitionMachine:
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
-            self.state, self.producers, self.ownership = LogState(), Producers(), Ownership()
+            self.state, self.producers, self.ownership = LogState(), ProducerTable(), GroupTable()
             return
         try:
             state = msgspec.msgpack.decode(data, type=LogState)
@@ -316,7 +316,7 @@ class PartitionMachine:
         if state.layout not in READABLE_LAYOUTS:
             known = ", ".join(map(str, READABLE_LAYOUTS))
             raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
-        self.producers, self.ownership = Producers(state.producers), Ownership(state.groups)
+        self.producers, self.ownership = ProducerTable(state.producers), GroupTable(state.groups)
         self.state = msgspec.structs.replace(
             state, layout=LAYOUT, clock_ms=max(state.clock_ms, state.last_timestamp_ms), producers=[], groups=[]
         )

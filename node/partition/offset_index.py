@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cluster.raft import Batch, Disk
+from cluster.raft import Disk, DiskBatch
 from node.partition.machine import ForgetBelow, IndexBatch
 
 KIND = b"o"
@@ -30,7 +30,7 @@ _ROW = struct.Struct(">QQIQ")
 _ROW_WITH_SKIP = struct.Struct(">QQIQI")
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     base_offset: int
     entry_index: int
     timestamp_ms: int
@@ -48,7 +48,7 @@ def group_range(group_id: int) -> tuple[bytes, bytes]:
     return KIND + _U64.pack(group_id), KIND + _U64.pack(group_id) + b"\xff" * 9
 
 
-def erase(group_id: int, batch: Batch) -> None:
+def erase(group_id: int, batch: DiskBatch) -> None:
     """For a partition that was deleted."""
     batch.delete_range(*group_range(group_id))
 
@@ -59,12 +59,12 @@ class OffsetIndex:
     def __init__(self, group_id: int, disk: Disk) -> None:
         self._disk = disk
         self._prefix, self._end = group_range(group_id)
-        self._fresh: list[Row] = []
-        self._fresh_batch: Batch | None = None
+        self._fresh: list[IndexRow] = []
+        self._fresh_batch: DiskBatch | None = None
 
     # ------------------------------------------------------------ written by apply
 
-    def put(self, effect: IndexBatch, batch: Batch) -> None:
+    def put(self, effect: IndexBatch, batch: DiskBatch) -> None:
         if batch is not self._fresh_batch:  # a turn writes its batch before the next one begins
             self._fresh_batch = batch
             self._fresh.clear()
@@ -75,12 +75,12 @@ class OffsetIndex:
             index, timestamp_ms, count, before
         )  # fmt: skip
         batch.put(self._prefix + _U64.pack(base), value)
-        self._fresh.append(Row(base, index, timestamp_ms, count, before, skip))
+        self._fresh.append(IndexRow(base, index, timestamp_ms, count, before, skip))
 
-    def forget(self, effect: ForgetBelow, batch: Batch) -> None:
+    def forget(self, effect: ForgetBelow, batch: DiskBatch) -> None:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(effect.offset))
 
-    def forget_below(self, offset: int, batch: Batch) -> None:
+    def forget_below(self, offset: int, batch: DiskBatch) -> None:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(offset))
 
     def restored(self) -> None:
@@ -90,7 +90,7 @@ class OffsetIndex:
 
     # ------------------------------------------------------------ read
 
-    def rows_from(self, offset: int, limit: int) -> list[Row]:
+    def rows_from(self, offset: int, limit: int) -> list[IndexRow]:
         """The row that holds `offset`, or else the next one, and those that follow, at most `limit`."""
         fresh = self._fresh
         if fresh and offset >= fresh[0].base_offset:
@@ -98,7 +98,7 @@ class OffsetIndex:
             return fresh[place : place + limit]
         first = self.row_at(offset)
         start = offset if first is None or first.next_offset <= offset else first.base_offset
-        rows: list[Row] = []
+        rows: list[IndexRow] = []
         for key, value in self._disk.scan(self._prefix + _U64.pack(start), self._end):
             rows.append(_decode(key, value))
             if len(rows) == limit:
@@ -106,7 +106,7 @@ class OffsetIndex:
         known = rows[-1].base_offset if rows else -1
         return rows + [row for row in fresh if row.base_offset > known][: limit - len(rows)]
 
-    def row_at(self, offset: int) -> Row | None:
+    def row_at(self, offset: int) -> IndexRow | None:
         """The last row that begins at or before `offset`."""
         fresh = self._fresh
         if fresh and offset >= fresh[0].base_offset:
@@ -115,9 +115,9 @@ class OffsetIndex:
             return _decode(key, value)
         return None
 
-    def first_row(self, low: int, high: int, wanted: Callable[[Row], bool]) -> Row | None:
+    def first_row(self, low: int, high: int, wanted: Callable[[IndexRow], bool]) -> IndexRow | None:
         """The first row within offsets [low, high) that is wanted, if every row after a wanted one is wanted too."""
-        found: Row | None = None
+        found: IndexRow | None = None
         while low < high:
             middle = (low + high) // 2
             row = self.row_at(middle)
@@ -130,10 +130,10 @@ class OffsetIndex:
         return found
 
 
-def _base(row: Row) -> int:
+def _base(row: IndexRow) -> int:
     return row.base_offset
 
 
-def _decode(key: bytes, value: bytes) -> Row:
+def _decode(key: bytes, value: bytes) -> IndexRow:
     layout = _ROW if len(value) == _ROW.size else _ROW_WITH_SKIP
-    return Row(_U64.unpack(key[-8:])[0], *layout.unpack(value))
+    return IndexRow(_U64.unpack(key[-8:])[0], *layout.unpack(value))

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from node.partition.api import ReadError, StoredBatch
-from node.partition.offset_index import Row
+from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged
 
 
@@ -50,7 +50,7 @@ class BatchCache:
         self.held_bytes = 0
 
 
-class Source(Protocol):
+class ReaderSource(Protocol):
     """What a reader needs of its partition."""
 
     @property
@@ -59,8 +59,8 @@ class Source(Protocol):
     def next_offset(self) -> int: ...
     @property
     def cache(self) -> BatchCache: ...
-    def rows_from(self, offset: int) -> list[Row]: ...
-    def load(self, row: Row) -> StoredBatch | None:
+    def rows_from(self, offset: int) -> list[IndexRow]: ...
+    def load(self, row: IndexRow) -> StoredBatch | None:
         """None: it was trimmed. Raises Damaged."""
         ...
 
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 
 class LocalReader:
-    def __init__(self, source: Source, position: int, after_ms: int | None, wake: Callable[[], None]) -> None:
+    def __init__(self, source: ReaderSource, position: int, after_ms: int | None, wake: Callable[[], None]) -> None:
         self.error: ReadError | None = None
         self._source = source
         self._position = position
@@ -76,7 +76,7 @@ class LocalReader:
         self._wake = wake
         self._waiting = False
         self._closed = False
-        self._rows: deque[Row] = deque()
+        self._rows: deque[IndexRow] = deque()
         self._batch: StoredBatch | None = None  # the one that holds the position, if it is decoded
 
     @property

@@ -18,7 +18,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 
-from cluster.raft import Batch, Disk, NotLeader
+from cluster.raft import Disk, DiskBatch, NotLeader
 from node.partition.api import (
     After,
     AfterTime,
@@ -30,7 +30,7 @@ from node.partition.api import (
     PartitionInfo,
     ProducerInfo,
     ProducerOpened,
-    ProducerWish,
+    ProducerRequest,
     ReadError,
     ReadErrorKind,
     Start,
@@ -40,13 +40,13 @@ from node.partition.api import (
 from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Ousted
-from node.partition.consumer_groups.ownership_leases import Owning
+from node.partition.consumer_groups.ownership_leases import OwnershipLeases
 from node.partition.consumer_groups.queries import GroupAnswer, GroupQuestion, Owner
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
-from node.partition.machine import Fence, ForgetBelow, IndexBatch, PartitionMachine, Rejected, Result
-from node.partition.offset_index import OffsetIndex, Row, group_range
+from node.partition.machine import AppendRejected, Fence, ForgetBelow, IndexBatch, PartitionMachine, Result
+from node.partition.offset_index import IndexRow, OffsetIndex, group_range
 from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.record_batch import Damaged, decode_records
@@ -85,7 +85,7 @@ class PartitionReplica:
         self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
         self._now_ms = now_ms
         self._watches = Watches()
-        self.owning = Owning(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
+        self.owning = OwnershipLeases(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self._readers: set[LocalReader] = set()
         self._trimmer = Trimmer(partition, lambda: self._machine.state, self._index)
         self.cache = BatchCache(self.limits.cache_bytes)
@@ -134,7 +134,7 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ StateMachine
 
-    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> Result:
+    def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> Result:
         result, effects = self._machine.apply(index, data)
         for effect in effects:
             if isinstance(effect, IndexBatch):
@@ -147,12 +147,12 @@ class PartitionReplica:
                 self.owning.ousted(effect)
             else:
                 self._forget(effect, batch)
-        if isinstance(result, Rejected):
+        if isinstance(result, AppendRejected):
             level = logging.INFO if result.code in REFUSALS else logging.WARNING  # a producer's fault, or ours
             log.log(level, "partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result.detail)
         return result
 
-    def _forget(self, effect: ForgetBelow, batch: Batch) -> None:
+    def _forget(self, effect: ForgetBelow, batch: DiskBatch) -> None:
         self._index.forget(effect, batch)
         if self._group is not None:
             self._group.trim(effect.index)
@@ -171,7 +171,7 @@ class PartitionReplica:
     def rows(self) -> list[tuple[bytes, bytes]]:
         return [group_range(self.group_id)]
 
-    def rows_copied(self, batch: Batch) -> None:
+    def rows_copied(self, batch: DiskBatch) -> None:
         self._index.forget_below(self._machine.state.start_offset, batch)
 
     def restore(self, index: int, data: bytes | None) -> None:
@@ -271,7 +271,7 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ producers
 
-    async def open_producer(self, wish: ProducerWish) -> ProducerOpened | Failed:
+    async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:
         return self._closed or await producer_init.open_producer(self.group, wish, self._now_ms())
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
@@ -347,10 +347,10 @@ class PartitionReplica:
             raise Damaged(reader.error.detail)
         return found
 
-    def rows_from(self, offset: int) -> list[Row]:
+    def rows_from(self, offset: int) -> list[IndexRow]:
         return self._index.rows_from(offset, self.limits.rows_ahead)
 
-    def load(self, row: Row) -> StoredBatch | None:
+    def load(self, row: IndexRow) -> StoredBatch | None:
         cached = self.cache.get(row.base_offset)
         if cached is not None:
             return cached

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.commands import Trim
 from node.partition.machine import LogState, Trimmed
-from node.partition.offset_index import OffsetIndex, Row
+from node.partition.offset_index import IndexRow, OffsetIndex
 from node.partition.raft_group import GroupLike
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def plan_trim(
         return None
     keep_from_byte = min(keep_from_byte, newest.bytes_before)
 
-    def kept(row: Row) -> bool:
+    def kept(row: IndexRow) -> bool:
         wanted = row.timestamp_ms > keep_after_ms and row.bytes_before >= keep_from_byte
         return wanted or row.entry_index > safe_index
 

@@ -25,7 +25,7 @@ class MetadataGroup(Protocol):
     def vote_from_the_beginning(self) -> None: ...
 
 
-class Founding:
+class Bootstrap:
     def __init__(self, group: MetadataGroup, peers: Collection[int]) -> None:
         self._group = group
         self._peers = frozenset(peers)

@@ -13,7 +13,7 @@ from cluster.discovery import (
     Changed,
     Discovery,
     Member,
-    Memory,
+    RememberedCluster,
     StaticDiscovery,
     ZooKeeperDiscovery,
     ZooKeeperOptions,
@@ -21,11 +21,11 @@ from cluster.discovery import (
 from node.config import Config, ConfigError
 
 
-class Discovering:
+class NodeDiscovery:
     def __init__(self, config: Config, version: str) -> None:
         self._config = config
         self._version = version
-        self._memory: Memory | None = None
+        self._memory: RememberedCluster | None = None
         self._discovery: Discovery | None = None
 
     async def join(self) -> Mapping[int, str]:
@@ -41,7 +41,7 @@ class Discovering:
             self._discovery = StaticDiscovery(config.cluster.name, me, config.rpc_addresses)
         else:
             options = _options(config)
-            self._memory = Memory(Path(config.node.data_dir))
+            self._memory = RememberedCluster(Path(config.node.data_dir))
             self._discovery = ZooKeeperDiscovery(config.cluster.name, me, options, self._memory)
         return await self._discovery.join()
 

@@ -3,19 +3,19 @@
 from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
 from node.storage.node_identity import NodeIdentity
 from node.storage.options import DiskOptions
-from node.storage.store import RocksDisk
-from node.storage.wal_compaction import Reclaimed
-from node.storage.write_batch import JournalBatch
+from node.storage.store import Store
+from node.storage.wal_compaction import CompactionResult
+from node.storage.write_batch import StoreBatch
 
 __all__ = [
     "AlreadyOpen",
+    "CompactionResult",
     "DiskFull",
     "DiskOptions",
     "ForeignData",
-    "JournalBatch",
     "NodeIdentity",
-    "Reclaimed",
-    "RocksDisk",
     "StorageDamaged",
     "StorageError",
+    "Store",
+    "StoreBatch",
 ]

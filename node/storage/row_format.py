@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from node.storage.write_ahead_log import Journal, Place, Position
+from node.storage.write_ahead_log import ValueLocation, WalPosition, WriteAheadLog
 
 POSITION_KEY = b"\0p"
 """Up to where RocksDB holds the journal: written with every batch, so it is always right."""
@@ -38,22 +38,22 @@ def row_there(segment: int, offset: int, length: int, checksum: int) -> bytes:
     return _POINTER.pack(_THERE, segment, offset, length, checksum)
 
 
-def place_of(row: bytes) -> Place | None:
+def place_of(row: bytes) -> ValueLocation | None:
     """Where the entry of this row stands in the journal; None if it stands in the row."""
-    return Place(*_POINTER.unpack(row)[1:]) if row[0] == _THERE else None
+    return ValueLocation(*_POINTER.unpack(row)[1:]) if row[0] == _THERE else None
 
 
-def value_of(row: bytes, journal: Journal) -> bytes:
+def value_of(row: bytes, journal: WriteAheadLog) -> bytes:
     place = place_of(row)
     return row[1:] if place is None else journal.read(place)
 
 
-def encode_position(position: Position) -> bytes:
+def encode_position(position: WalPosition) -> bytes:
     return _POSITION.pack(*position)
 
 
-def decode_position(row: bytes) -> Position:
-    return Position(*_POSITION.unpack(row))
+def decode_position(row: bytes) -> WalPosition:
+    return WalPosition(*_POSITION.unpack(row))
 
 
 def summary_key(segment: int) -> bytes:

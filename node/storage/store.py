@@ -27,7 +27,6 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from cluster.raft import Batch
 from node.storage import data_directory, segment_usage
 from node.storage.errors import StorageDamaged, StorageError, translate
 from node.storage.node_identity import IDENTITY_KEY, NodeIdentity
@@ -42,18 +41,18 @@ from node.storage.row_format import (
     row_there,
     value_of,
 )
-from node.storage.wal_compaction import Reclaimed, Reclaimer
+from node.storage.wal_compaction import CompactionResult, WalCompactor
 from node.storage.watermark import NOTHING, Watermark, check_manifest
 from node.storage.write_ahead_log import (
     DELETE,
     PUT,
-    Journal,
     Op,
-    Position,
     Record,
     Values,
+    WalPosition,
+    WriteAheadLog,
 )
-from node.storage.write_batch import JournalBatch
+from node.storage.write_batch import StoreBatch
 
 _NO_WAL = WriteOptions()
 setattr(_NO_WAL, "disable_wal", True)  # noqa: B010  the library's stub calls it a method
@@ -66,23 +65,23 @@ FLUSH_WAIT_S = 10.0
 FLUSH_POLL_S = 0.005
 
 
-class RocksDisk:
-    """`cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
+class Store:
+    """Meets `cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
 
     def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
         self.path = Path(path)
         self.identity = identity  # as stored, once it is open
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
-        self._journal: Journal | None = None
+        self._journal: WriteAheadLog | None = None
         self._watermark: Watermark | None = None
         self._failed: StorageError | None = None  # why it takes no more writes
         self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
         self._syncing = ThreadPoolExecutor(1, thread_name_prefix="store-sync")
-        self._synced = Position(0, 0)
+        self._synced = WalPosition(0, 0)
         self._sync_asked = False
         self._memory_bytes = 0
-        self._switched: Position = Position(0, 0)  # up to where RocksDB was flushed, or is being
+        self._switched: WalPosition = WalPosition(0, 0)  # up to where RocksDB was flushed, or is being
         self._since_switch = 0
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -109,8 +108,8 @@ class RocksDisk:
         if mark is not None:
             check_manifest(mark, self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
-        self._journal = Journal(self.path / "journal")
-        self._reclaimer = Reclaimer(self._journal, self._options)
+        self._journal = WriteAheadLog(self.path / "journal")
+        self._reclaimer = WalCompactor(self._journal, self._options)
         self._recover(self._db, self._journal, (mark or NOTHING).journal)
         self._journal.begin()
         self._verify()
@@ -119,10 +118,10 @@ class RocksDisk:
         if not complete:
             data_directory.finish(self.path)
 
-    def _recover(self, db: Rdict, journal: Journal, durable: Position) -> None:
+    def _recover(self, db: Rdict, journal: WriteAheadLog, durable: WalPosition) -> None:
         """Apply to RocksDB what it had only in memory; the journal is the truth."""
         stored = db.get(POSITION_KEY)
-        start = decode_position(stored) if stored is not None else Position(0, 0)
+        start = decode_position(stored) if stored is not None else WalPosition(0, 0)
         self._switched = start
         self._reclaimer.load(db, start)
         for record in journal.scan(start, durable):
@@ -160,7 +159,7 @@ class RocksDisk:
             self._failed = translate(error, self.path)
         return self._failed
 
-    def _parts(self) -> tuple[Rdict, Journal]:
+    def _parts(self) -> tuple[Rdict, WriteAheadLog]:
         if self._db is None or self._journal is None:
             raise StorageError(f"the store in {self.path} is closed")
         return self._db, self._journal
@@ -203,12 +202,12 @@ class RocksDisk:
 
     # ------------------------------------------------------------ writing
 
-    def batch(self) -> JournalBatch:
-        return JournalBatch()
+    def batch(self) -> StoreBatch:
+        return StoreBatch()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: object) -> None:
         """Consumes a batch of this store. After a DiskFull it takes no more writes until it was opened again."""
-        assert isinstance(batch, JournalBatch), "a batch of another store"
+        assert isinstance(batch, StoreBatch), "a batch of another store"
         db, journal = self._parts()
         with self._lock:
             if self._failed is not None:
@@ -233,12 +232,12 @@ class RocksDisk:
             except Exception as error:
                 raise self._failure(error) from error
 
-    def _change_segment(self, journal: Journal) -> list[Op]:
+    def _change_segment(self, journal: WriteAheadLog) -> list[Op]:
         sealed = journal.end.segment
         journal.begin()
         return self._reclaimer.seal(sealed)
 
-    def _apply(self, ops: list[Op], values: Values, end: Position) -> None:
+    def _apply(self, ops: list[Op], values: Values, end: WalPosition) -> None:
         """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
         rows = WriteBatch(raw_mode=True)
         put = rows.put
@@ -286,7 +285,7 @@ class RocksDisk:
         except Exception as error:
             raise self._failure(error) from error
 
-    def _note_synced(self, reached: Position) -> None:
+    def _note_synced(self, reached: WalPosition) -> None:
         with self._lock:
             if reached > self._synced:
                 self._synced = reached
@@ -299,7 +298,7 @@ class RocksDisk:
         limits = self._options
         return self._memory_bytes > factor * limits.memtable_bytes or self._since_switch > factor * limits.replay_bytes
 
-    def _flush(self, journal: Journal) -> None:
+    def _flush(self, journal: WriteAheadLog) -> None:
         """RocksDB begins to write its memory into a table. Everything in it must be durable in the journal."""
         with self._lock:
             reached = journal.end
@@ -310,7 +309,7 @@ class RocksDisk:
             self._switched = reached
             self._memory_bytes = self._since_switch = 0
 
-    def _keep_bounds(self, end: Position) -> None:
+    def _keep_bounds(self, end: WalPosition) -> None:
         """For a node that never asks for a sync: the page cache and RocksDB's memory stay bounded anyway."""
         if self._flush_is_due(4):
             assert self._journal is not None
@@ -319,7 +318,7 @@ class RocksDisk:
             self._sync_asked = True
             self._syncing.submit(self._sync_in_background)
 
-    def _unsynced(self, end: Position) -> int:
+    def _unsynced(self, end: WalPosition) -> int:
         same = self._synced.segment == end.segment
         return end.offset - (self._synced.offset if same else 0)
 
@@ -341,7 +340,7 @@ class RocksDisk:
         """What the files of the store take."""
         return data_directory.used_bytes(self.path)
 
-    def reclaim(self) -> Reclaimed:
+    def reclaim(self) -> CompactionResult:
         """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
 
         Removes segments that nobody needs. When too much of the rest is dead, it also picks thin segments; their live
@@ -417,7 +416,7 @@ class RocksDisk:
                     os.close(self._owner)
                     self._owner = -1
 
-    def __enter__(self) -> RocksDisk:
+    def __enter__(self) -> Store:
         return self
 
     def __exit__(

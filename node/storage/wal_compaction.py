@@ -31,9 +31,9 @@ from node.storage.segment_usage import Span, Spans
 from node.storage.write_ahead_log import (
     DELETE,
     PUT,
-    Journal,
     Op,
-    Position,
+    WalPosition,
+    WriteAheadLog,
 )
 
 MAX_THIN_SEGMENTS = 4
@@ -41,7 +41,7 @@ MAX_THIN_SEGMENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaimed:
+class CompactionResult:
     segments: int  # removed
     freed_bytes: int
     moving_bytes: int  # live entries that will move with the next writes; then call again
@@ -55,21 +55,21 @@ class _Move:
     next_key: bytes
 
 
-class Reclaimer:
+class WalCompactor:
     """The bookkeeping of space of one store. The store calls everything but `first_needed` with its lock held."""
 
-    def __init__(self, journal: Journal, options: DiskOptions) -> None:
+    def __init__(self, journal: WriteAheadLog, options: DiskOptions) -> None:
         self._journal = journal
         self._options = options
         self._spans: dict[int, Spans] = {}
         self._sealed: set[int] = set()
-        self._flushed = Position(0, 0)
+        self._flushed = WalPosition(0, 0)
         self._pending: list[Op] = []
         self._moves: deque[_Move] = deque()
 
     # ------------------------------------------------------------ opening
 
-    def load(self, db: Rdict, start: Position) -> None:
+    def load(self, db: Rdict, start: WalPosition) -> None:
         """What is known of the segments before the one in which the recovery begins. Those without a row hold nothing
         that is needed: a row goes only after its segment."""
         self._flushed = start
@@ -143,11 +143,11 @@ class Reclaimer:
             segment_usage.drop_unneeded(self._spans[segment], first_needed)
         return sorted(segment for segment in self._sealed if not self._spans[segment])
 
-    def flushed(self, position: Position) -> None:
+    def flushed(self, position: WalPosition) -> None:
         """RocksDB's tables hold everything up to here."""
         self._flushed = max(self._flushed, position)
 
-    def remove(self, segments: list[int]) -> Reclaimed:
+    def remove(self, segments: list[int]) -> CompactionResult:
         """`unneeded` ones, after a sync. Chooses what to thin out next."""
         freed = removed = 0
         for segment in segments:
@@ -160,7 +160,7 @@ class Reclaimer:
                 self._pending.append((DELETE, summary_key(segment), b""))
         if not self._moves:
             self._choose_thin()
-        return Reclaimed(removed, freed, sum(move.span.size for move in self._moves))
+        return CompactionResult(removed, freed, sum(move.span.size for move in self._moves))
 
     def _choose_thin(self) -> None:
         sizes = self._journal.segments

@@ -22,18 +22,18 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged
-from node.storage.write_ahead_log import Position
+from node.storage.write_ahead_log import WalPosition
 
 _RECORD = struct.Struct(">QQQQI")
 
 
 class Mark(NamedTuple):
-    journal: Position
+    journal: WalPosition
     manifest: int  # its number; every start of RocksDB makes a new one
     manifest_bytes: int
 
 
-NOTHING = Mark(Position(0, 0), 0, 0)
+NOTHING = Mark(WalPosition(0, 0), 0, 0)
 
 
 class Watermark:
@@ -56,9 +56,9 @@ class Watermark:
         segment, offset, manifest, manifest_bytes, checksum = _RECORD.unpack(data)
         if checksum != crc32c(data[:-4]):
             raise StorageDamaged(self._path, "its checksum does not match")
-        return Mark(Position(segment, offset), manifest, manifest_bytes)
+        return Mark(WalPosition(segment, offset), manifest, manifest_bytes)
 
-    def write(self, journal: Position) -> None:
+    def write(self, journal: WalPosition) -> None:
         """The journal is durable up to there."""
         data = _RECORD.pack(*journal, *self._look_at_manifest(), 0)[:-4]
         os.pwrite(self._file, data + crc32c(data).to_bytes(4, "big"), 0)

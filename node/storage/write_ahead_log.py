@@ -57,14 +57,14 @@ MAX_OPEN_SEGMENTS = 64
 """Descriptors for reading old segments; readers of old data stay in one for a while."""
 
 
-class Position(NamedTuple):
+class WalPosition(NamedTuple):
     """A place between two records."""
 
     segment: int
     offset: int
 
 
-class Place(NamedTuple):
+class ValueLocation(NamedTuple):
     """Where a value stands, and what it must look like."""
 
     segment: int
@@ -83,8 +83,8 @@ class Values(NamedTuple):
 
 
 class Record(NamedTuple):
-    start: Position
-    end: Position
+    start: WalPosition
+    end: WalPosition
     ops: list[Op]
     values: Values
 
@@ -96,7 +96,7 @@ class _Head:
     sequence: int
 
 
-class Journal:
+class WriteAheadLog:
     """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
 
     def __init__(self, directory: Path) -> None:
@@ -122,8 +122,8 @@ class Journal:
         return self._sizes
 
     @property
-    def end(self) -> Position:
-        return Position(self._number, self._offset)
+    def end(self) -> WalPosition:
+        return WalPosition(self._number, self._offset)
 
     # ------------------------------------------------------------ writing
 
@@ -188,7 +188,7 @@ class Journal:
 
     # ------------------------------------------------------------ reading
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: ValueLocation) -> bytes:
         try:
             data = os.pread(self._descriptor(place.segment), place.length, place.offset)
         except FileNotFoundError as error:
@@ -231,7 +231,7 @@ class Journal:
 
     # ------------------------------------------------------------ recovery
 
-    def scan(self, start: Position, durable: Position) -> Iterator[Record]:
+    def scan(self, start: WalPosition, durable: WalPosition) -> Iterator[Record]:
         """All records of the segments from `start.segment` on, those before `start` too; then the journal ends after
         the last of them. What follows it was torn by a crash and is cut off.
 
@@ -243,7 +243,7 @@ class Journal:
             raise StorageDamaged(self.directory, f"segments are missing between {numbers[0]} and {numbers[-1]}")
         if (numbers and numbers[0] != max(start.segment, 1)) or (not numbers and durable.segment):
             raise StorageDamaged(self.directory, f"segment {max(start.segment, 1)} is missing, and needed")
-        end = Position(0, 0)
+        end = WalPosition(0, 0)
         for number in numbers:
             last = number == numbers[-1]
             head = self._segment_head(number)
@@ -258,7 +258,7 @@ class Journal:
                 found = f"it ends at {end.offset}, but had {previous_length} bytes when it was sealed"
                 raise StorageDamaged(self.path(end.segment), found)
             self._sequence = first_sequence - 1
-            end = Position(number, SEGMENT_HEAD_BYTES)
+            end = WalPosition(number, SEGMENT_HEAD_BYTES)
             # What is applied from here must not become durable in RocksDB before it is durable in the journal.
             os.fdatasync(self._descriptor(number))
             for record in self._records(number, start):
@@ -272,7 +272,7 @@ class Journal:
         if end.segment and self._sizes[end.segment] > end.offset:
             self._cut(end)
 
-    def _cut(self, end: Position) -> None:
+    def _cut(self, end: WalPosition) -> None:
         file = os.open(self.path(end.segment), os.O_RDWR | os.O_CLOEXEC)
         try:
             os.ftruncate(file, end.offset)
@@ -290,7 +290,7 @@ class Journal:
             raise StorageDamaged(self.path(number), f"it is segment {named} under another name")
         return first_sequence, previous_length
 
-    def _records(self, number: int, start: Position) -> Iterator[Record]:
+    def _records(self, number: int, start: WalPosition) -> Iterator[Record]:
         """Records until the first that is not whole. Values before `start` are neither read nor checked."""
         file, offset = self._descriptor(number), SEGMENT_HEAD_BYTES
         while True:
@@ -298,13 +298,13 @@ class Journal:
             if found is None:
                 return
             head, meta = found
-            begin = Position(number, offset)
+            begin = WalPosition(number, offset)
             data_at = offset + _RECORD.size + head.meta_bytes
             offset = data_at + head.data_bytes
             if offset > self._sizes[number]:
                 return
             with_values = begin >= start
-            record = _decode(file, begin, Position(number, offset), head, meta, data_at, with_values)
+            record = _decode(file, begin, WalPosition(number, offset), head, meta, data_at, with_values)
             if record is None:
                 return
             self._sequence = head.sequence
@@ -324,7 +324,7 @@ class Journal:
 
 
 def _decode(
-    file: int, begin: Position, end: Position, head: _Head, meta: bytes, data_at: int, with_values: bool
+    file: int, begin: WalPosition, end: WalPosition, head: _Head, meta: bytes, data_at: int, with_values: bool
 ) -> Record | None:
     """None: a value does not match its checksum."""
     ops: list[Op] = []

@@ -10,7 +10,7 @@ from node.storage.write_ahead_log import (
 )
 
 
-class JournalBatch:
+class StoreBatch:
     """Consumed by `RocksDisk.write`."""
 
     __slots__ = ("ops",)

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from cluster.discovery import Discovery, Member, Memory, StaticDiscovery, ZooKeeperDiscovery, ZooKeeperOptions
+from cluster.discovery import (
+    Discovery,
+    Member,
+    RememberedCluster,
+    StaticDiscovery,
+    ZooKeeperDiscovery,
+    ZooKeeperOptions,
+)
 from tests.zookeeper import ZooKeeper, missing
 
 SESSION_S = 1.0
@@ -51,7 +58,7 @@ class Found:
         self.server = server
         self.cluster = f"c-{uuid.uuid4().hex[:8]}"
         self.made: list[Discovery] = []
-        self.memories: list[Memory] = []
+        self.memories: list[RememberedCluster] = []
 
     def node(
         self, number: int, *, of: Mapping[int, str] = ADDRESSES, data: str = "", cluster: str = "", address: str = "",
@@ -64,7 +71,7 @@ class Found:
             found: Discovery = StaticDiscovery(name, me, of)
         else:
             assert self.server is not None
-            memory = Memory(self.directory / (data or f"node{number}"))
+            memory = RememberedCluster(self.directory / (data or f"node{number}"))
             self.memories.append(memory)
             hosts = options.pop("hosts", self.server.address)
             settings = ZooKeeperOptions(

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
-from cluster.discovery import DiscoveryError, InUse, Memory, OtherCluster, SecondRegistration
+from cluster.discovery import DiscoveryError, InUse, OtherCluster, RememberedCluster, SecondRegistration
 from tests.discovery.conftest import ADDRESSES, SESSION_S, Found
 from tests.discovery.test_conformance import joined
 from tests.unit.listener.support.peer import eventually
@@ -126,11 +126,11 @@ async def test_a_second_process_under_the_same_id_is_refused_and_the_first_keeps
 
 
 async def test_a_second_process_on_the_same_data_is_refused_before_it_says_anything(tmp_path: Path) -> None:
-    first = Memory(tmp_path / "data")
+    first = RememberedCluster(tmp_path / "data")
     with pytest.raises(InUse, match="in use"):
-        Memory(tmp_path / "data")
+        RememberedCluster(tmp_path / "data")
     first.close()
-    Memory(tmp_path / "data").close()
+    RememberedCluster(tmp_path / "data").close()
 
 
 async def test_another_cluster_under_the_same_name_is_refused(by_zookeeper: Found) -> None:

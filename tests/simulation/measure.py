@@ -14,7 +14,7 @@ import pstats
 import random
 import time
 
-from cluster.raft import Host, OutgoingMessage, RaftMessage, RaftOptions
+from cluster.raft import MultiRaft, OutgoingMessage, RaftMessage, RaftOptions
 from tests.simulation.runner import run_many
 from tests.simulation.world.disk import SimBatch
 
@@ -68,9 +68,9 @@ class FastClock:
 class Trio:
     def __init__(self, groups: int) -> None:
         self.clock = FastClock()
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, MultiRaft] = {}
         for node in NODES:
-            self.hosts[node] = Host(
+            self.hosts[node] = MultiRaft(
                 node,
                 NullDisk(),
                 self.clock,

@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 from google.protobuf.message import DecodeError
 
-from cluster.raft import Host, Outcome, RaftMessage, RaftOptions
-from cluster.raft.log.entry_cache import TailCache
-from cluster.raft.log.log_store import Journal
+from cluster.raft import MultiRaft, Outcome, RaftMessage, RaftOptions
+from cluster.raft.log.entry_cache import EntryCache
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.log_view import LazySlice
 from node.storage.row_format import (
@@ -22,7 +22,7 @@ from node.storage.row_format import (
     place_of,
     row_there,
 )
-from node.storage.write_ahead_log import Place, Position
+from node.storage.write_ahead_log import ValueLocation, WalPosition
 from tests.simulation.theatre import GROUP, Theatre
 from tests.simulation.world.disk import SimDisk
 
@@ -97,11 +97,11 @@ def test_a18_checkpoints_and_trims_fork_nothing() -> None:
 def test_l10_slices_of_the_log_read_no_entry() -> None:
     disk = SimDisk()
     batch = disk.batch()
-    journal = Journal(GROUP, disk, TailCache(0), lambda: batch, lambda: None, lambda: None)
+    journal = LogStore(GROUP, disk, EntryCache(0), lambda: batch, lambda: None, lambda: None)
     journal.setCurrentTerm(1, None)
     for index in range(2, 1000):
         journal.add(b"\0x", index, 1)
-    with mock.patch.object(Journal, "data_at", side_effect=AssertionError("an entry was read")):
+    with mock.patch.object(LogStore, "data_at", side_effect=AssertionError("an entry was read")):
         tail = journal[5:]
         assert isinstance(tail, LazySlice)
         assert len(tail) == 994
@@ -122,19 +122,19 @@ def test_l13_nothing_is_compacted_by_the_library() -> None:
 
 def test_l15_no_position_is_32_bits_wide() -> None:
     """In the store's files, and in the log."""
-    far = Position(1 << 40, 5 << 32)
+    far = WalPosition(1 << 40, 5 << 32)
     assert decode_position(encode_position(far)) == far
-    place = Place(3, 5 << 32, 1024, 7)
+    place = ValueLocation(3, 5 << 32, 1024, 7)
     assert place_of(row_there(*place)) == place
     disk = SimDisk()
-    host = Host(1, disk, Theatre(1, RaftOptions()).clock, random.Random(1), lambda node, messages: None)
+    host = MultiRaft(1, disk, Theatre(1, RaftOptions()).clock, random.Random(1), lambda node, messages: None)
     batch = disk.batch()
-    journal = Journal(GROUP, disk, TailCache(0), lambda: batch, lambda: None, lambda: None)
+    journal = LogStore(GROUP, disk, EntryCache(0), lambda: batch, lambda: None, lambda: None)
     journal.base_index = journal.last = journal.commit = 1 << 33
     journal.setCurrentTerm(1, None)
     journal.add(b"\0beyond", (1 << 33) + 1, 1)
     journal.put_checkpoint(1 << 33, b"")
     journal.flush()
     disk.write(batch)
-    again = Journal(GROUP, disk, TailCache(0), host.batch, lambda: None, lambda: None)
+    again = LogStore(GROUP, disk, EntryCache(0), host.batch, lambda: None, lambda: None)
     assert (again.last, again.data_at(again.last)) == ((1 << 33) + 1, b"\0beyond")

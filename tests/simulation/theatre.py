@@ -15,8 +15,8 @@ from typing import Any
 from cluster.raft import (
     ApplyFailed,
     Group,
-    Host,
     InvariantBroken,
+    MultiRaft,
     NotLeader,
     Outcome,
     OutgoingMessage,
@@ -26,9 +26,9 @@ from cluster.raft import (
     StateDamaged,
     Turn,
 )
-from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.keys import group_prefix
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from tests.simulation.world.disk import SimBatch, SimDisk
 
@@ -91,7 +91,7 @@ class Theatre:
         self.options = options
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, MultiRaft] = {}
         self.machines: dict[int, NotedMachine] = {}
         self.queues: dict[Pair, deque[Sent]] = {(a, b): deque() for a in self.ids for b in self.ids if a != b}
         self.cut: set[Pair] = set()
@@ -107,7 +107,7 @@ class Theatre:
     # ---- nodes
 
     def start(self, node: int, *, mute: bool = False) -> None:
-        host = Host(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+        host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         machine = NotedMachine(lambda what: self.note(f"{node} {what}"))
         try:
             group = host.open_group(GROUP, self.ids, machine, mute=mute)
@@ -139,7 +139,7 @@ class Theatre:
         """A log with entries of these terms, written before the node is started."""
         disk = self.disks[node]
         batch = disk.batch()
-        journal = Journal(GROUP, disk, TailCache(0), lambda: batch, lambda: None, lambda: None)
+        journal = LogStore(GROUP, disk, EntryCache(0), lambda: batch, lambda: None, lambda: None)
         journal.setCurrentTerm(term, None)
         for index, entry_term in enumerate(terms, start=2):
             journal.add(b"\0of-t%d" % entry_term, index, entry_term)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cluster.raft import (
-    Batch,
+    DiskBatch,
     Group,
-    Host,
+    MultiRaft,
     Outcome,
     RaftMessage,
     StateMachine,
@@ -31,7 +31,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)
 
-    def apply(self, index: int, term: int, data: bytes, batch: Batch) -> object:
+    def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> object:
         self._judge.applies(self._node, index, term, data)
         try:
             result = self._machine.apply(index, term, data, batch)
@@ -53,7 +53,7 @@ class Watched:
             self.checkpoint()
 
 
-class WatchedHost(Host):
+class WatchedHost(MultiRaft):
     """Groups as they are, seen from outside: their machines, and what becomes of proposals."""
 
     node: SimNode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.startup.bootstrap import Founding
+from node.startup.bootstrap import Bootstrap
 
 
 class Group:
@@ -16,7 +16,7 @@ class Group:
 
 def test_a_cluster_begins_when_all_have_met() -> None:
     group = Group()
-    founding = Founding(group, {2, 3})
+    founding = Bootstrap(group, {2, 3})
     founding.heard(2, is_new=True)
     assert not group.votes
     assert founding.waits_for() == [3]
@@ -27,13 +27,13 @@ def test_a_cluster_begins_when_all_have_met() -> None:
 
 def test_a_node_alone_begins_at_once() -> None:
     group = Group()
-    Founding(group, set())
+    Bootstrap(group, set())
     assert group.votes
 
 
 def test_one_that_remembers_is_enough_to_begin_nothing() -> None:
     group = Group()
-    founding = Founding(group, {2, 3})
+    founding = Bootstrap(group, {2, 3})
     founding.heard(2, is_new=False)
     founding.heard(3, is_new=True)
     assert not group.votes
@@ -41,7 +41,7 @@ def test_one_that_remembers_is_enough_to_begin_nothing() -> None:
 
 def test_who_was_new_and_has_learned_something_since_is_not_new() -> None:
     group = Group()
-    founding = Founding(group, {2, 3})
+    founding = Bootstrap(group, {2, 3})
     founding.heard(2, is_new=True)
     founding.heard(2, is_new=False)
     founding.heard(3, is_new=True)
@@ -49,4 +49,4 @@ def test_who_was_new_and_has_learned_something_since_is_not_new() -> None:
 
 
 def test_a_node_with_a_memory_waits_for_nobody() -> None:
-    assert Founding(Group(remembers=True), {2, 3}).waits_for() == []
+    assert Bootstrap(Group(remembers=True), {2, 3}).waits_for() == []

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.raft import Host, StateDamaged, stored_groups
-from node.replica_manager import Replicas
-from node.routing_events import Changes
+from cluster.raft import MultiRaft, StateDamaged, stored_groups
+from node.replica_manager import ReplicaManager
+from node.routing_events import RoutingEvents
 from tests.simulation.world.disk import SimDisk
 from tests.unit.raft.cluster import HandClock, ListMachine
 
@@ -38,9 +38,9 @@ async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_othe
     batch = disk.batch()
     batch.put(b"h" + GROUP.to_bytes(8), b"not a hard state")
     disk.write(batch)
-    changes = Changes()
-    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
-    replicas = Replicas(1, host, cast(Any, disk), cast(Any, OneLog()), changes, min_free_bytes=0)
+    changes = RoutingEvents()
+    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    replicas = ReplicaManager(1, host, cast(Any, disk), cast(Any, OneLog()), changes, min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
     changes.subscribe(replicas.reconcile)
@@ -65,16 +65,16 @@ class NoLog(OneLog):
 
 async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_is_erased() -> None:
     disk = SimDisk()
-    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
     view = cast(Any, OneLog())
-    Replicas(1, host, cast(Any, disk), view, Changes(), min_free_bytes=0).reconcile()
+    ReplicaManager(1, host, cast(Any, disk), view, RoutingEvents(), min_free_bytes=0).reconcile()
     host.open_group(GROUP + 1, [1], ListMachine())
     turn(host, disk)
     kept = {key for key, _ in disk.scan(b"", b"\xff" * 20) if key[1:9] == (GROUP + 1).to_bytes(8)}
     assert stored_groups(disk) == [GROUP, GROUP + 1]
 
-    host = Host(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
-    after = Replicas(1, host, cast(Any, disk), cast(Any, NoLog()), Changes(), min_free_bytes=0)
+    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    after = ReplicaManager(1, host, cast(Any, disk), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     after.reconcile()
     after.erase_leftovers()
     assert {key for key, _ in disk.scan(b"", b"\xff" * 20)} == kept
@@ -83,20 +83,20 @@ async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_
 async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else events would be trimmed no more, and a full disk would be noticed by the first write that fails."""
     monkeypatch.setattr("node.replica_manager.RETENTION_PERIOD_S", 0.01)
-    host = Host(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
+    host = MultiRaft(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
 
     class Damaged:
         def free_bytes(self) -> int:
             raise OSError("input/output error")
 
-    replicas = Replicas(1, host, cast(Any, Damaged()), cast(Any, NoLog()), Changes(), min_free_bytes=0)
+    replicas = ReplicaManager(1, host, cast(Any, Damaged()), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
     await asyncio.wait_for(replicas.keep_retention(), 5)
     assert "input/output error" in str(failures[0])
 
 
-def turn(host: Host, disk: SimDisk) -> None:
+def turn(host: MultiRaft, disk: SimDisk) -> None:
     """Until nothing is to be done now: a single member elects itself."""
     while True:
         host._clock.now += 1.0  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from math import inf
 
 from cluster.raft.elections.vote_recovery import may_grant
 from cluster.raft.interfaces import NodeId
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import CANDIDATE, FOLLOWER, LEADER
@@ -37,7 +37,7 @@ class Election:
         self_id: NodeId,
         peers: frozenset[NodeId],
         stamp: Stamp,
-        journal: Journal,
+        journal: LogStore,
         options: RaftOptions,
         randomness: random.Random,
         emit: Callable[[NodeId, RaftMessage], None],

@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from cluster.raft.interfaces import NodeId
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import LEADER
 
 
-class Handover:
+class LeadershipTransfer:
     def __init__(
         self,
         core: Core,
-        journal: Journal,
-        peers: Mapping[NodeId, Member],
+        journal: LogStore,
+        peers: Mapping[NodeId, GroupMember],
         options: RaftOptions,
         preferred: NodeId | None,
         has_vote: Callable[[NodeId], bool],
@@ -35,7 +35,7 @@ class Handover:
         self._journal = journal
         self._options = options
         self._preferred = None if preferred is None else peers.get(preferred)
-        self._target: Member | None = None
+        self._target: GroupMember | None = None
         self._ordered = False
         self._give_up_at = inf
         self._prefer_at = inf
@@ -65,7 +65,7 @@ class Handover:
         if self._preferred is not None and node == self._preferred.id and self._prefer_at < inf:
             self._prefer_at = now + self._options.prefer_after_s
 
-    def start(self, target: Member, now: float) -> None:
+    def start(self, target: GroupMember, now: float) -> None:
         self._target, self._ordered = target, False
         self._give_up_at = now + self._options.transfer_timeout_s
 

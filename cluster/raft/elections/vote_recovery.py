@@ -60,7 +60,7 @@ class _Mute:
     index: int = 0  # from which it may vote; 0: not known yet
 
 
-class Readmission:
+class VoteRecovery:
     """The leader's part. Begun anew with each leadership."""
 
     def __init__(self, peers: Collection[NodeId]) -> None:

@@ -18,23 +18,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.raft.interfaces import NodeId, StateMachine
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import LEADER
-from cluster.raft.replication.step import Guard
-from cluster.raft.snapshot.sender import Exports
+from cluster.raft.replication.step import Stepper
+from cluster.raft.snapshot.sender import SnapshotSender
 
 
-class Upkeep:
+class Compaction:
     def __init__(
         self,
-        journal: Journal,
+        journal: LogStore,
         core: Core,
         machine: StateMachine,
-        guard: Guard,
-        exports: Exports,
-        peers: Mapping[NodeId, Member],
+        guard: Stepper,
+        exports: SnapshotSender,
+        peers: Mapping[NodeId, GroupMember],
         options: RaftOptions,
         keep_entries: int | None,
     ) -> None:

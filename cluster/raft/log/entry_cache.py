@@ -19,7 +19,7 @@ class CachedLog(Protocol):
     def drop_cached(self, index: int) -> None: ...
 
 
-class TailCache:
+class EntryCache:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._order: deque[tuple[CachedLog, int, int]] = deque()

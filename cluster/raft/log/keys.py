@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from cluster.raft.interfaces import Batch, Disk, GroupId
+from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 
 _U64 = struct.Struct(">Q")
 HARD = struct.Struct(">BBQQQQQQ")  # layout, flags, term, vote (0 = none), commit, base index, base term, last index
@@ -41,7 +41,7 @@ def entries_stored_under(group: GroupId, disk: Disk) -> GroupId:
     return group | OTHER_SPACE if hard is not None and hard[1] & FLAG_OTHER_SPACE else group
 
 
-def erase_group(group: GroupId, batch: Batch) -> None:
+def erase_group(group: GroupId, batch: DiskBatch) -> None:
     """Remove every trace that this package wrote of a group that is not open."""
     for kind in (b"e", b"t"):
         batch.delete_range(*group_range(kind, group))

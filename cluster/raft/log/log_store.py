@@ -28,8 +28,8 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable
 
-from cluster.raft.interfaces import Batch, Disk, GroupId
-from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.interfaces import Disk, DiskBatch, GroupId
+from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.keys import (
     FLAG_MUTE,
     FLAG_OTHER_SPACE,
@@ -51,15 +51,15 @@ BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
 
 
-class Journal:
+class LogStore:
     """pysyncobj's journal interface (positions relative to the base) and ours (log indexes)."""
 
     def __init__(
         self,
         group: GroupId,
         disk: Disk,
-        cache: TailCache,
-        batch: Callable[[], Batch],
+        cache: EntryCache,
+        batch: Callable[[], DiskBatch],
         on_vote: Callable[[], None],
         on_entries: Callable[[], None],
         *,

@@ -25,7 +25,7 @@ from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
 from cluster.raft.interfaces import NodeId
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.pysyncobj.log_view import LazySlice
 from cluster.raft.pysyncobj.private_names import FOLLOWER
@@ -44,14 +44,14 @@ class CoreOwner(Protocol):
     def state_changed(self, old: int, new: int) -> None: ...
 
 
-class Member(Node):
+class GroupMember(Node):
     """A member of the group; the library hashes and compares these often."""
 
     def __init__(self, node_id: NodeId) -> None:
         super().__init__(node_id)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Member) and other._id == self._id)
+        return self is other or (isinstance(other, GroupMember) and other._id == self._id)
 
     def __hash__(self) -> int:
         return self._id
@@ -60,7 +60,7 @@ class Member(Node):
         return f"node {self._id}"
 
 
-class MatchIndex(dict[Member, int]):
+class MatchIndex(dict[GroupMember, int]):
     """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
 
     Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick. What a
@@ -71,21 +71,21 @@ class MatchIndex(dict[Member, int]):
         super().__init__()
         self._own_term_from = 0
 
-        self.counts: Callable[[Member], bool] = _always
+        self.counts: Callable[[GroupMember], bool] = _always
 
     def own_term_begins(self, index: int) -> None:
         self._own_term_from = index
 
-    def __getitem__(self, member: Member) -> int:
+    def __getitem__(self, member: GroupMember) -> int:
         index = super().__getitem__(member)
         return index if index >= self._own_term_from and self.counts(member) else 0
 
-    def __setitem__(self, member: Member, index: int) -> None:
+    def __setitem__(self, member: GroupMember, index: int) -> None:
         """A late answer must not lower it; only a new leadership sets it back to 0."""
         super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
 
 
-def _always(_: Member) -> bool:
+def _always(_: GroupMember) -> bool:
     return True
 
 
@@ -96,7 +96,7 @@ class _NoPoller:
         del timeout
 
 
-def _configuration(journal: Journal, options: RaftOptions) -> SyncObjConf:
+def _configuration(journal: LogStore, options: RaftOptions) -> SyncObjConf:
     return SyncObjConf(
         autoTick=False,
         journalFile=journal,
@@ -120,9 +120,9 @@ class Core(SyncObj):
 
     def __init__(
         self,
-        self_member: Member,
-        others: Iterable[Member],
-        journal: Journal,
+        self_member: GroupMember,
+        others: Iterable[GroupMember],
+        journal: LogStore,
         transport: Transport,
         owner: CoreOwner,
         options: RaftOptions,
@@ -146,7 +146,7 @@ class Core(SyncObj):
         return self._SyncObj__raftCurrentTerm
 
     @property
-    def leader(self) -> Member | None:
+    def leader(self) -> GroupMember | None:
         return self._SyncObj__raftLeader
 
     def forget_leader(self) -> None:
@@ -181,7 +181,7 @@ class Core(SyncObj):
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
 
-    def vote_for(self, member: Member) -> None:
+    def vote_for(self, member: GroupMember) -> None:
         """In the present term, in which it leads: nobody else can have this vote."""
         self._SyncObj__setCurrentTerm(self.term, member.id)
 
@@ -216,11 +216,11 @@ class Core(SyncObj):
         self._SyncObj__transferInProgress = False
 
     @property
-    def connected(self) -> set[Member]:
+    def connected(self) -> set[GroupMember]:
         return self._SyncObj__connectedNodes
 
     @property
-    def next_index(self) -> dict[Member, int]:
+    def next_index(self) -> dict[GroupMember, int]:
         return getattr(self, "_SyncObj__raftNextIndex", {})
 
     @property
@@ -229,7 +229,7 @@ class Core(SyncObj):
         return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property
-    def last_response(self) -> dict[Member, float]:
+    def last_response(self) -> dict[GroupMember, float]:
         return getattr(self, "_SyncObj__lastResponseTime", {})
 
     # ---- overrides

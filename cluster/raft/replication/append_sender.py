@@ -17,22 +17,22 @@ from collections.abc import Callable, Mapping
 from math import floor, inf
 
 from cluster.raft.interfaces import NodeId
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress
-from cluster.raft.replication.step import Guard
+from cluster.raft.replication.step import Stepper
 
 
-class Replication:
+class AppendSender:
     def __init__(
         self,
-        peers: Mapping[NodeId, Member],
+        peers: Mapping[NodeId, GroupMember],
         stamp: Stamp,
-        journal: Journal,
+        journal: LogStore,
         core: Core,
-        guard: Guard,
+        guard: Stepper,
         options: RaftOptions,
         emit: Callable[[NodeId, OutgoingMessage], None],
     ) -> None:
@@ -55,7 +55,7 @@ class Replication:
         self._guard.readmission.begin()
         self._guard.progress = {node: Progress(self._options, self._guard.next_sequence) for node in self._peers}
 
-    def restart(self, member: Member) -> None:
+    def restart(self, member: GroupMember) -> None:
         """The connection to a follower broke or came back: what was in flight is lost."""
         self._guard.progress[member.id].restart(self._guard.next_sequence)
         match = self._core.match.get(member, 0)
@@ -105,7 +105,7 @@ class Replication:
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
 
     def _send_entries(
-        self, node: NodeId, member: Member, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
+        self, node: NodeId, member: GroupMember, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
     ) -> bool:
         next_index, journal = self._core.next_index, self._journal
         sent = False
@@ -134,7 +134,7 @@ class Replication:
         message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
         return message, len(data), sum(map(len, data))
 
-    def _send_empty(self, node: NodeId, member: Member) -> None:
+    def _send_empty(self, node: NodeId, member: GroupMember) -> None:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
         start, journal, core = self._core.next_index[member], self._journal, self._core
         sequence = self._next_sequence()

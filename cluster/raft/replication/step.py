@@ -32,34 +32,34 @@ from typing import Any
 from pysyncobj.transport import Transport
 
 from cluster.raft.elections.election import Election
-from cluster.raft.elections.vote_recovery import Readmission
+from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.interfaces import NodeId
-from cluster.raft.log.log_store import Journal
-from cluster.raft.pysyncobj.core import Core, Member
+from cluster.raft.log.log_store import LogStore
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
-from cluster.raft.read_index import Reads
+from cluster.raft.read_index import ReadIndex
 from cluster.raft.replication.messages import Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.results import InvariantBroken
-from cluster.raft.snapshot.receiver import Rebuild
+from cluster.raft.snapshot.receiver import SnapshotReceiver
 
 log = logging.getLogger(__name__)
 
 
-class Guard(Transport):
+class Stepper(Transport):
     def __init__(
         self,
         name: str,
-        members: Mapping[NodeId, Member],
+        members: Mapping[NodeId, GroupMember],
         version: int,
         stamp: Stamp,
-        journal: Journal,
+        journal: LogStore,
         election: Election,
         emit: Callable[[NodeId, RaftMessage], None],
         mark: int,
-        rebuild: Rebuild,
-        reads: Reads,
+        rebuild: SnapshotReceiver,
+        reads: ReadIndex,
     ) -> None:
         """`mark`: not 0; tells this life of a mute member from others."""
         super().__init__(None, None, ())
@@ -73,13 +73,13 @@ class Guard(Transport):
         self._mark = mark
         self._rebuild = rebuild
         self._reads = reads
-        self.readmission = Readmission(members)
+        self.readmission = VoteRecovery(members)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
         self._answering = 0
         self._voters: set[tuple[int, NodeId]] = set()
-        self._handlers: dict[str, Callable[[Member, RaftMessage, float], None]] = {
+        self._handlers: dict[str, Callable[[GroupMember, RaftMessage, float], None]] = {
             "append": self._on_append,
             "append_reply": self._on_append_reply,
             "vote_request": self._on_vote_request,
@@ -91,7 +91,7 @@ class Guard(Transport):
 
     # ---- outgoing
 
-    def send(self, node: Member, message: dict[str, Any]) -> bool:
+    def send(self, node: GroupMember, message: dict[str, Any]) -> bool:
         kind = message["type"]
         if kind == "request_vote":
             last = (message["last_log_index"], message["last_log_term"])
@@ -132,10 +132,10 @@ class Guard(Transport):
         if kind is not None:
             self._handlers[kind](member, message, now)
 
-    def _deliver(self, member: Member, message: dict[str, Any]) -> None:
+    def _deliver(self, member: GroupMember, message: dict[str, Any]) -> None:
         self._onMessageReceived(member, message)
 
-    def _on_append(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_append(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core = self.core
         if message.term < core.term:
             self._emit(member.id, self._stamp.stale_term(core.term))
@@ -153,11 +153,11 @@ class Guard(Transport):
                 self._rebuild.wanted(member.id, now)
             self._emit(member.id, self._reply(self._journal.commit + 1, success=False, reset=False))
 
-    def _bare(self, member: Member, term: int, commit_index: int, proven: int) -> None:
+    def _bare(self, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
-    def _match(self, member: Member, term: int, body: AppendEntries) -> None:
+    def _match(self, member: GroupMember, term: int, body: AppendEntries) -> None:
         journal = self._journal
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
@@ -181,7 +181,7 @@ class Guard(Transport):
         else:
             self._append(member, term, body, skip)
 
-    def _regain_vote(self, member: Member, body: AppendEntries, end: int) -> None:
+    def _regain_vote(self, member: GroupMember, body: AppendEntries, end: int) -> None:
         """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
         journal = self._journal
         if not journal.mute or not body.release_index or body.release_mark != self._mark:
@@ -195,7 +195,7 @@ class Guard(Transport):
     def _has(self, index: int, term: int) -> bool:
         return index <= self._journal.last and self._journal.term_at(index) == term
 
-    def _append(self, member: Member, term: int, body: AppendEntries, skip: int) -> None:
+    def _append(self, member: GroupMember, term: int, body: AppendEntries, skip: int) -> None:
         """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
         journal = self._journal
         index = body.previous_index + skip
@@ -220,7 +220,7 @@ class Guard(Transport):
             },
         )
 
-    def _reject(self, member: Member, term: int, body: AppendEntries) -> None:
+    def _reject(self, member: GroupMember, term: int, body: AppendEntries) -> None:
         """The library answers "go back"; it needs no entries for that."""
         if body.previous_index <= self._journal.commit:
             raise InvariantBroken(
@@ -240,7 +240,7 @@ class Guard(Transport):
             },
         )
 
-    def _on_append_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_append_reply(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core = self.core
         if message.term != core.term or core.state != LEADER:
             return
@@ -283,14 +283,14 @@ class Guard(Transport):
         if core.next_index[member] <= self._journal.last:
             core.append_time = 0.0
 
-    def _forget(self, member: Member, progress: Progress) -> None:
+    def _forget(self, member: GroupMember, progress: Progress) -> None:
         """It lost its memory: nothing that it acknowledged is there."""
         log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
         progress.begin_new_life(self.next_sequence)
         self.core.match[member] = 0
         self.core.next_index[member] = self._journal.last + 1
 
-    def _join_log(self, member: Member, progress: Progress, reply: AppendReply, sent_next: int) -> None:
+    def _join_log(self, member: GroupMember, progress: Progress, reply: AppendReply, sent_next: int) -> None:
         """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
         next_index, base = self.core.next_index, self._journal.base_index
         if reply.reset:
@@ -308,7 +308,7 @@ class Guard(Transport):
         core = self.core
         return self.readmission.release(node, core.commit_index, core.noop_index or 0)
 
-    def _on_vote_request(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_vote_request(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if request.pre:
             self._election.pre_vote_request(member.id, message, now)
@@ -335,7 +335,7 @@ class Guard(Transport):
                 # L7: the library answers once; the answer may have been lost with a connection.
                 self._emit(member.id, self._stamp.vote_reply(message.term, granted=True))
 
-    def _on_vote_reply(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_vote_reply(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         if message.vote_reply.pre:
             self._election.pre_vote_reply(member.id, message)
             return
@@ -353,10 +353,10 @@ class Guard(Transport):
         self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
         return False
 
-    def _on_timeout_now(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_timeout_now(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         self._deliver(member, {"type": "timeout_now", "term": message.term})
 
-    def _on_resigned(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_resigned(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         if message.term == self.core.term and self.core.leader == member:
             self._election.leader_gone(now)
 
@@ -365,7 +365,7 @@ class Guard(Transport):
         for node in self._members:
             self._emit(node, self._stamp.resigned(self.core.term))
 
-    def _on_stale_term(self, member: Member, message: RaftMessage, now: float) -> None:
+    def _on_stale_term(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         """Step down by a vote request that cannot be granted: the library adopts the term and nothing else
         (L4)."""
         if message.term <= self.core.term:

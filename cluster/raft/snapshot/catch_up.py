@@ -14,14 +14,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from cluster.raft.interfaces import Batch, Disk, GroupId, NodeId, StateMachine
-from cluster.raft.log.log_store import Journal
+from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
-from cluster.raft.snapshot.receiver import FetchBudget, Rebuild
-from cluster.raft.snapshot.sender import Exports
+from cluster.raft.snapshot.receiver import FetchBudget, SnapshotReceiver
+from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.raft.snapshot.staging import Staging
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,12 @@ class CatchUp:
         group: GroupId,
         name: str,
         version: int,
-        journal: Journal,
+        journal: LogStore,
         machine: StateMachine,
         options: RaftOptions,
         disk: Disk,
         budget: FetchBudget,
-        batch: Callable[[], Batch],
+        batch: Callable[[], DiskBatch],
         draws: random.Random,
     ) -> None:
         self._name = name
@@ -47,8 +47,8 @@ class CatchUp:
         self._machine = machine
         self._batch = batch
         self._staging = Staging(group, disk, journal, batch)
-        self.exports = Exports(disk, journal, machine, options, draws)
-        self.rebuild = Rebuild(
+        self.exports = SnapshotSender(disk, journal, machine, options, draws)
+        self.rebuild = SnapshotReceiver(
             group, name, version, journal, machine, self._staging, options, budget, batch,
             first_number=draws.getrandbits(48),
         )  # fmt: skip
@@ -58,9 +58,9 @@ class CatchUp:
 
     def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float, *, leads: bool) -> FetchReply:
         if request.version != self._version:
-            return Exports.refuse(request, "the members are of another configuration")
+            return SnapshotSender.refuse(request, "the members are of another configuration")
         if not leads:
-            return Exports.refuse(request, "this node does not lead the group")
+            return SnapshotSender.refuse(request, "this node does not lead the group")
         return self.exports.serve(node, request, applied_index, now)
 
     def install(self, core: Core) -> int | None:

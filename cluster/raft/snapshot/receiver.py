@@ -25,8 +25,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from cluster.raft.interfaces import Batch, GroupId, NodeId, StateMachine
-from cluster.raft.log.log_store import Journal
+from cluster.raft.interfaces import DiskBatch, GroupId, NodeId, StateMachine
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
 from cluster.raft.snapshot.sender import row_ranges
@@ -65,18 +65,18 @@ class FetchBudget:
         self.free_at = max(self.free_at, now) + size / self._bytes_per_s
 
 
-class Rebuild:
+class SnapshotReceiver:
     def __init__(
         self,
         group: GroupId,
         name: str,
         version: int,
-        journal: Journal,
+        journal: LogStore,
         machine: StateMachine,
         staging: Staging,
         options: RaftOptions,
         budget: FetchBudget,
-        batch: Callable[[], Batch],
+        batch: Callable[[], DiskBatch],
         first_number: int,
     ) -> None:
         """`first_number`: at random, so that answers to an earlier process are not taken for ours."""

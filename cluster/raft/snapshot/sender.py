@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster.raft.interfaces import Disk, NodeId, StateMachine
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest
 
@@ -27,7 +27,7 @@ MAX_PIECE_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
-class _Export:
+class _Snapshot:
     snapshot: int
     index: int
     base: tuple[int, int]
@@ -36,16 +36,16 @@ class _Export:
     asked_at: float
 
 
-class Exports:
+class SnapshotSender:
     def __init__(
-        self, disk: Disk, journal: Journal, machine: StateMachine, options: RaftOptions, randomness: random.Random
+        self, disk: Disk, journal: LogStore, machine: StateMachine, options: RaftOptions, randomness: random.Random
     ) -> None:
         self._disk = disk
         self._journal = journal
         self._machine = machine
         self._options = options
         self._random = randomness
-        self._exports: dict[NodeId, _Export] = {}
+        self._exports: dict[NodeId, _Snapshot] = {}
 
     def end(self) -> None:
         """This node leads no more."""
@@ -114,7 +114,7 @@ class Exports:
         journal = self._journal
         base = (journal.base_index, journal.base_term)
         goes_on = base[0] < have_from <= applied_index
-        export = _Export(
+        export = _Snapshot(
             snapshot=self._random.getrandbits(63) + 1,
             index=applied_index,
             base=base,
@@ -130,7 +130,7 @@ class Exports:
         manifest.state_bytes = len(export.state)
         return body
 
-    def _entries(self, export: _Export, start: int, limit: int) -> FetchBody:
+    def _entries(self, export: _Snapshot, start: int, limit: int) -> FetchBody:
         if start <= self._journal.base_index:
             return FetchBody(refusal=f"entry {start} was trimmed: begin anew")
         count = export.index - start + 1
@@ -156,7 +156,7 @@ class Exports:
         return body
 
     @staticmethod
-    def _state(export: _Export, start: int, limit: int) -> FetchBody:
+    def _state(export: _Snapshot, start: int, limit: int) -> FetchBody:
         end = min(len(export.state), start + limit)
         return FetchBody(state=export.state[start:end], last=end == len(export.state))
 

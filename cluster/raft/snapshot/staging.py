@@ -18,9 +18,9 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from cluster.raft.interfaces import Batch, Disk, GroupId
+from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 from cluster.raft.log.keys import group_prefix, group_range
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 
 _U64 = struct.Struct(">Q")
 _NOTE = struct.Struct(">BQQQ")  # layout, base index, base term, next entry; then pairs of first index and term
@@ -30,7 +30,7 @@ _LAYOUT = 1
 
 
 class Staging:
-    def __init__(self, group: GroupId, disk: Disk, journal: Journal, batch: Callable[[], Batch]) -> None:
+    def __init__(self, group: GroupId, disk: Disk, journal: LogStore, batch: Callable[[], DiskBatch]) -> None:
         self._key = group_prefix(b"s", group)
         self._journal = journal
         self._batch = batch

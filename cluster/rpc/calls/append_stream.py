@@ -23,7 +23,7 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import Vocabulary
+from cluster.rpc.api import PartitionTypes
 from cluster.rpc.calls.methods import EOF, append_call
 from cluster.rpc.calls.producer_codec import failed, numbers_field
 from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, PartQueue
@@ -46,7 +46,7 @@ def charge(records: list[bytes]) -> int:
 
 
 class AppendStream:
-    def __init__(self, channel: Any, metadata: Any, node: int, group: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, channel: Any, metadata: Any, node: int, group: int, vocabulary: PartitionTypes) -> None:
         self.node = node
         self.group = group
         self.closed = False

@@ -16,7 +16,7 @@ import grpc
 from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import GroupUnknown, NotLeaderHere, Unavailable, Vocabulary
+from cluster.rpc.api import GroupUnknown, NotLeaderHere, PartitionTypes, Unavailable
 from cluster.rpc.calls.append_stream import AppendStream
 from cluster.rpc.calls.methods import (
     confirm_call,
@@ -45,7 +45,7 @@ NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode
 
 class GrpcPeerClient:
     def __init__(
-        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], vocabulary: Vocabulary
+        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], vocabulary: PartitionTypes
     ) -> None:
         self.node = node
         self._hello = hello

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import Vocabulary
+from cluster.rpc.api import PartitionTypes
 
 
 def numbers_field(numbers: Any) -> pb.Numbers | None:
@@ -19,14 +19,14 @@ def numbers_field(numbers: Any) -> pb.Numbers | None:
     )
 
 
-def numbers_of(request: pb.AppendRequest, vocabulary: Vocabulary) -> Any:
+def numbers_of(request: pb.AppendRequest, vocabulary: PartitionTypes) -> Any:
     if not request.HasField("numbers"):
         return None
     numbers = request.numbers
     return vocabulary.Numbers(numbers.producer_id, numbers.epoch, numbers.first, numbers.digests)
 
 
-def failed(failure: pb.Failure, vocabulary: Vocabulary) -> Any:
+def failed(failure: pb.Failure, vocabulary: PartitionTypes) -> Any:
     return vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known)
 
 
@@ -36,18 +36,18 @@ def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:
     )
 
 
-def wish_of(request: pb.OpenProducerRequest, vocabulary: Vocabulary) -> Any:
+def producer_request_from(request: pb.OpenProducerRequest, vocabulary: PartitionTypes) -> Any:
     stated = [
         getattr(request, name) if request.HasField(name) else None for name in ("producer_id", "epoch", "last_sequence")
     ]
-    return vocabulary.ProducerWish(*stated)
+    return vocabulary.ProducerRequest(*stated)
 
 
 def opened_reply(opened: Any) -> pb.OpenProducerReply:
     return pb.OpenProducerReply(producer_id=opened.producer_id, epoch=opened.epoch, last_sequence=opened.last_sequence)
 
 
-def opened(reply: pb.OpenProducerReply, vocabulary: Vocabulary) -> Any:
+def opened(reply: pb.OpenProducerReply, vocabulary: PartitionTypes) -> Any:
     return vocabulary.ProducerOpened(reply.producer_id, reply.epoch, reply.last_sequence)
 
 
@@ -62,7 +62,7 @@ def info_field(info: Any) -> pb.ProducerInfo:
     )
 
 
-def info_of(field: pb.ProducerInfo, vocabulary: Vocabulary) -> Any:
+def info_of(field: pb.ProducerInfo, vocabulary: PartitionTypes) -> Any:
     return vocabulary.ProducerInfo(
         producer_id=field.producer_id,
         epoch=field.epoch,

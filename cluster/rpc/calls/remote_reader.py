@@ -19,7 +19,7 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import Vocabulary
+from cluster.rpc.api import PartitionTypes
 from cluster.rpc.calls.append_stream import charge
 from cluster.rpc.calls.methods import EOF, read_call
 
@@ -29,14 +29,14 @@ OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 log = logging.getLogger("holdfast.rpc")
 
 
-def encode_open(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int, owner: Any) -> pb.ReadOpen:
+def encode_open(start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int, owner: Any) -> pb.ReadOpen:
     request = encode_start(start, vocabulary, group, window_bytes)
     if owner is not None:
         request.owner_key, request.owner_claim = owner.key, owner.claim
     return request
 
 
-def encode_start(start: Any, vocabulary: Vocabulary, group: int, window_bytes: int) -> pb.ReadOpen:
+def encode_start(start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int) -> pb.ReadOpen:
     if isinstance(start, vocabulary.Earliest):
         return pb.ReadOpen(group=group, window_bytes=window_bytes, earliest=True)
     if isinstance(start, vocabulary.Latest):
@@ -75,7 +75,7 @@ class GrpcReader:
         group: int,
         start: Any,
         wake: Callable[[], None],
-        vocabulary: Vocabulary,
+        vocabulary: PartitionTypes,
         window_bytes: int = options.READ_WINDOW_BYTES,
         owner: Any = None,
     ) -> None:

@@ -18,14 +18,14 @@ from google.protobuf.message import DecodeError
 from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import AdminHost, PartitionHost, Reader, Vocabulary
+from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, Reader
 from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.calls.producer_codec import (
     info_field,
     numbers_of,
     opened_reply,
-    wish_of,
+    producer_request_from,
 )
 from cluster.rpc.handshake import Who, hello_in
 from cluster.rpc.streams.frames import APPEND_REPLIES, PartQueue
@@ -38,7 +38,7 @@ class Services:
         self,
         *,
         who: Who,
-        vocabulary: Vocabulary,
+        vocabulary: PartitionTypes,
         partitions: PartitionHost,
         admin: AdminHost,
         serve_fetch: Callable[[int, FetchRequest], FetchReply],
@@ -102,7 +102,7 @@ class Services:
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
             return pb.OpenProducerReply(failure=_failure("not_leader", True, detail, None))
-        outcome = await replica.open_producer(wish_of(request, self._vocabulary))
+        outcome = await replica.open_producer(producer_request_from(request, self._vocabulary))
         if isinstance(outcome, self._vocabulary.Failed):
             return pb.OpenProducerReply(failure=_failure_of(outcome))
         return opened_reply(outcome)
@@ -180,7 +180,7 @@ class AppendSession:
     else on the stream is refused too, and the gateway opens another (`append_client`).
     """
 
-    def __init__(self, context: Any, partitions: PartitionHost, vocabulary: Vocabulary, self_id: int) -> None:
+    def __init__(self, context: Any, partitions: PartitionHost, vocabulary: PartitionTypes, self_id: int) -> None:
         self._context = context
         self._partitions = partitions
         self._vocabulary = vocabulary
@@ -335,7 +335,7 @@ async def _parse(context: Any, kind: Any, data: bytes) -> Any:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
-def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+def decode_start(request: pb.ReadOpen, vocabulary: PartitionTypes) -> Any:
     kind = request.WhichOneof("start")
     if kind == "after_offset":
         return vocabulary.After(request.after_offset)
@@ -344,7 +344,7 @@ def decode_start(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
     return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
 
 
-def owner_of(request: pb.ReadOpen, vocabulary: Vocabulary) -> Any:
+def owner_of(request: pb.ReadOpen, vocabulary: PartitionTypes) -> Any:
     return vocabulary.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
 
 

@@ -17,7 +17,7 @@ from cluster.rpc.rpc_pb2 import LeaderHints
 NOBODY = 0
 
 
-class HintTable:
+class LeaderHintTable:
     def __init__(self, on_change: Callable[[int], None] | None = None, limit: int = MAX_HINTS) -> None:
         self._limit = limit
         self._known: dict[int, tuple[int, int]] = {}  # group -> (term, leader)

@@ -21,7 +21,7 @@ import grpc
 from cluster.raft import FetchReply, FetchRequest, NodeId
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
-from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PeerClient, Vocabulary
+from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient
 from cluster.rpc.calls.methods import handlers
 from cluster.rpc.calls.peer_client import GrpcPeerClient
 from cluster.rpc.calls.services import Services
@@ -29,7 +29,7 @@ from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
-from cluster.rpc.streams.leader_hints import HintTable
+from cluster.rpc.streams.leader_hints import LeaderHintTable
 from cluster.rpc.streams.outbound import OutboundLink
 
 log = logging.getLogger("holdfast.rpc")
@@ -80,7 +80,7 @@ class PeerNetwork:
         on_messages: Callable[[NodeId, list[RaftMessage]], None],
         on_up: Callable[[NodeId], None],
         on_down: Callable[[NodeId], None],
-        vocabulary: Vocabulary,
+        vocabulary: PartitionTypes,
         partitions: PartitionHost,
         admin: AdminHost,
         on_leader: Callable[[int], None] | None = None,
@@ -93,7 +93,7 @@ class PeerNetwork:
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
-        self._hints = HintTable(on_leader)
+        self._hints = LeaderHintTable(on_leader)
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
         self._links = {node: self._link(node) for node in self._addresses}

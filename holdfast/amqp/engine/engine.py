@@ -35,10 +35,10 @@ from holdfast.amqp.errors import (
 from holdfast.amqp.events import Event
 from holdfast.amqp.framing.handshake import (
     AMQP_HEADER,
-    ClientPrelude,
+    ClientHandshake,
+    HandshakeError,
     Mechanism,
-    PreludeError,
-    ServerPrelude,
+    ServerHandshake,
     anonymous,
 )
 from holdfast.amqp.links.dispositions import write_condition, write_data
@@ -103,13 +103,13 @@ class Engine(EventPump):
         self._link_number = 0
         self._handshake_deadline_s: float | None = None
         self._header = b""
-        self._prelude: ServerPrelude | ClientPrelude | None = None
+        self._prelude: ServerHandshake | ClientHandshake | None = None
         if role == "server":
             lib.pn_transport_set_server(self._transport)
             self._tap.watching = True
-            self._prelude = ServerPrelude(mechanisms or {"ANONYMOUS": anonymous}, sasl_required)
+            self._prelude = ServerHandshake(mechanisms or {"ANONYMOUS": anonymous}, sasl_required)
         elif sasl is not None:
-            self._prelude = ClientPrelude(sasl, sasl_response, hostname)
+            self._prelude = ClientHandshake(sasl, sasl_response, hostname)
         lib.pn_transport_set_max_frame(self._transport, max_frame_size)
         lib.pn_transport_set_channel_max(self._transport, channel_max)
         if idle_timeout_s is not None:
@@ -253,7 +253,7 @@ class Engine(EventPump):
         assert prelude is not None
         try:
             rest = prelude.receive(data)
-        except PreludeError as problem:
+        except HandshakeError as problem:
             self._prelude = None
             self._die(problem.error, bytes(prelude.output))
             return b""

@@ -21,7 +21,7 @@ from holdfast.amqp.encoding.codec import (
     symbols_of,
     ulong,
 )
-from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, Transferring, read_buffer
+from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, TransferPump, read_buffer
 from holdfast.amqp.errors import (
     DECODE_ERROR,
     FRAMING_ERROR,
@@ -48,8 +48,8 @@ from holdfast.amqp.framing.frame_scanner import (
     BEGIN_FRAME,
     MAX_CONTROL_FRAME_BYTES,
     OPEN_FRAME,
-    Frame,
-    Tap,
+    FrameScanner,
+    ScannedFrame,
 )
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 from holdfast.amqp.links.dispositions import read_condition, text
@@ -83,7 +83,7 @@ def _on_log_line(transport: Any, line: Any) -> None:
     _log.debug("proton: %s", text(line))
 
 
-class EventPump(Transferring):
+class EventPump(TransferPump):
     """The state of a connection and the loop that turns proton's events into ours."""
 
     def __init__(self, role: str, max_message_size: int, max_links: int) -> None:
@@ -119,7 +119,7 @@ class EventPump(Transferring):
         self._collector = lib.pn_collector()
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_set_tracer(self._transport, _on_log_line)
-        self._tap = Tap(self._transport)
+        self._tap = FrameScanner(self._transport)
 
     def _pump(self) -> None:
         """Turns proton's queued events into ours until the queue is empty."""
@@ -242,7 +242,7 @@ class EventPump(Transferring):
         else:
             self._on_link_answer(link, attach)
 
-    def _on_link_request(self, link: Link, attach: Frame) -> None:
+    def _on_link_request(self, link: Link, attach: ScannedFrame) -> None:
         try:
             link.read_attach(attach)
         except MalformedMessage as problem:
@@ -253,7 +253,7 @@ class EventPump(Transferring):
             return
         self._events.append(LinkRequested(link))
 
-    def _on_link_answer(self, link: Link, attach: Frame) -> None:
+    def _on_link_answer(self, link: Link, attach: ScannedFrame) -> None:
         try:
             link.read_attach(attach)
         except MalformedMessage as problem:

@@ -22,7 +22,7 @@ from cproton import ffi, lib
 
 from holdfast.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_LIMIT_EXCEEDED, Error
 from holdfast.amqp.events import Credit, Drained, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.framing.frame_scanner import Tap
+from holdfast.amqp.framing.frame_scanner import FrameScanner
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -61,7 +61,7 @@ class _ReadBuffer(threading.local):
 read_buffer = _ReadBuffer()
 
 
-class Transferring:
+class TransferPump:
     """The transfers of one connection. EventPump (event_pump.py) adds connection, sessions and links."""
 
     role: str
@@ -71,7 +71,7 @@ class Transferring:
     _links: dict[Any, Link]
     _pump_number: int
     _frames_seen: int
-    _tap: Tap
+    _tap: FrameScanner
 
     def _on_deliveries(self, event: Any) -> None:
         """Called with a delivery event at the head of the queue; takes it and all that belongs to it off the queue."""

@@ -30,7 +30,8 @@ from holdfast.amqp.encoding.codec import Described, decode_value
 from holdfast.amqp.errors import MalformedMessage
 
 INPUT_BUFFER_BYTES = 8 * 1024
-"""PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `Tap` refuses to work with a proton where it differs."""
+"""PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
+with a proton where it differs."""
 
 OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME, TRANSFER_FRAME = 0x10, 0x11, 0x12, 0x14
 _WANTED = (OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME)
@@ -48,7 +49,7 @@ _FRAME = Struct(">IBBH")
 _ULONG = Struct(">Q")
 
 
-class Frame(NamedTuple):
+class ScannedFrame(NamedTuple):
     """A performative; fields is None if it is malformed or too large."""
 
     code: int
@@ -60,7 +61,7 @@ class Frame(NamedTuple):
         return self.fields[index] if self.fields is not None and index < len(self.fields) else None
 
 
-class Tap:
+class FrameScanner:
     """Feeds proton's transport and can show the frames of the last push."""
 
     __slots__ = ("_data", "_pending", "_size", "_suspect", "_tail", "_transport", "_unread", "batches", "watching")
@@ -71,7 +72,7 @@ class Tap:
         self._pending = 0
         self._tail = b""
         self._data = b""
-        self._unread: Iterator[Frame] | None = None
+        self._unread: Iterator[ScannedFrame] | None = None
         self._suspect = False  # the unfinished frame at the end of the last push may state the format
         self.watching = False
         self.batches: dict[tuple[int | None, int | None], set[bytes]] = {}
@@ -125,14 +126,14 @@ class Tap:
         """Whether the last push, once looked at, has a begin or attach left that proton did not report."""
         return self._unread is not None and any(frame.code != OPEN_FRAME for frame in self._unread)
 
-    def next(self, code: int) -> Frame:
+    def next(self, code: int) -> ScannedFrame:
         """The next open, begin or attach (as `code` says) of the last push: the one that proton reports now."""
         if self._unread is None:
             self._unread = _walk(self._tail + self._data)
         for frame in self._unread:
             if frame.code == code:
                 return frame
-        return Frame(code, 0, None)
+        return ScannedFrame(code, 0, None)
 
 
 def _frames(stream: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -154,11 +155,11 @@ def _frames(stream: bytes) -> Iterator[tuple[int, int, int, int]]:
         pos = after
 
 
-def _walk(stream: bytes) -> Iterator[Frame]:
+def _walk(stream: bytes) -> Iterator[ScannedFrame]:
     """The wanted frames."""
     for code, channel, body, after in _frames(stream):
         if code in _WANTED:
-            yield Frame(code, channel, _fields(stream[body:after]))
+            yield ScannedFrame(code, channel, _fields(stream[body:after]))
 
 
 def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -51,7 +51,7 @@ def performative(code: int, fields: list[Any]) -> bytes:
     return encode_value(Described(ulong(code), fields))
 
 
-class PreludeError(Exception):
+class HandshakeError(Exception):
     """The peer cannot be talked to. `error` says why; what is left to be sent is in the prelude's `output`."""
 
     def __init__(self, error: Error) -> None:
@@ -59,7 +59,7 @@ class PreludeError(Exception):
         self.error = error
 
 
-class _Prelude:
+class _Handshake:
     """Collects bytes; `receive` returns the AMQP bytes behind the prelude once `done`."""
 
     def __init__(self) -> None:
@@ -86,7 +86,9 @@ class _Prelude:
         head = bytes(self._input[:8])
         if not any(header.startswith(head[: len(header)]) for header in allowed):
             self.output += allowed[0]
-            raise PreludeError(Error(FRAMING_ERROR, f"peer does not speak AMQP 1.0 here: its first bytes are {head!r}"))
+            raise HandshakeError(
+                Error(FRAMING_ERROR, f"peer does not speak AMQP 1.0 here: its first bytes are {head!r}")
+            )
         if len(head) < 8:
             return None
         del self._input[:8]
@@ -97,7 +99,7 @@ class _Prelude:
             return None
         size, offset, kind, _ = struct.unpack_from(">IBBH", self._input)
         if kind != 1 or offset < 2 or not offset * 4 < size <= MAX_SASL_FRAME_BYTES:
-            raise PreludeError(Error(FRAMING_ERROR, "malformed SASL frame"))
+            raise HandshakeError(Error(FRAMING_ERROR, "malformed SASL frame"))
         if len(self._input) < size:
             return None
         body = bytes(self._input[offset * 4 : size])
@@ -105,15 +107,15 @@ class _Prelude:
         try:
             value, _ = decode_value(body)
         except MalformedMessage as problem:
-            raise PreludeError(Error(DECODE_ERROR, f"malformed SASL frame: {problem}")) from None
+            raise HandshakeError(Error(DECODE_ERROR, f"malformed SASL frame: {problem}")) from None
         if not isinstance(value, Described) or not isinstance(value.value, list):
-            raise PreludeError(Error(DECODE_ERROR, "malformed SASL frame"))
+            raise HandshakeError(Error(DECODE_ERROR, "malformed SASL frame"))
         if not isinstance(value.descriptor, int):
-            raise PreludeError(Error(DECODE_ERROR, "unknown SASL frame"))
+            raise HandshakeError(Error(DECODE_ERROR, "unknown SASL frame"))
         return int(value.descriptor), value.value
 
 
-class ServerPrelude(_Prelude):
+class ServerHandshake(_Handshake):
     """Accepts the AMQP header alone (unless `required`), or a SASL exchange followed by it."""
 
     def __init__(self, mechanisms: Mapping[str, Mechanism], required: bool) -> None:
@@ -151,17 +153,17 @@ class ServerPrelude(_Prelude):
 
     def _on_init(self, code: int, fields: list[Any]) -> None:
         if code != _INIT or not fields or not isinstance(fields[0], str):
-            raise PreludeError(Error(FRAMING_ERROR, "expected a SASL init"))
+            raise HandshakeError(Error(FRAMING_ERROR, "expected a SASL init"))
         response = fields[1] if len(fields) > 1 and isinstance(fields[1], bytes) else b""
         mechanism = self._mechanisms.get(fields[0])
         self.identity = mechanism(response) if mechanism is not None else None
         self.output += frame(1, performative(_OUTCOME, [ubyte(1 if self.identity is None else 0)]))
         if self.identity is None:
-            raise PreludeError(Error(UNAUTHORIZED_ACCESS, f"SASL mechanism {fields[0]} refused this client"))
+            raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"SASL mechanism {fields[0]} refused this client"))
         self._state = "amqp header"
 
 
-class ClientPrelude(_Prelude):
+class ClientHandshake(_Handshake):
     """Runs one SASL mechanism, then lets proton send its header."""
 
     def __init__(self, mechanism: str, initial_response: bytes, hostname: str | None) -> None:
@@ -183,15 +185,15 @@ class ClientPrelude(_Prelude):
         if self._state == "mechanisms" and code == _MECHANISMS:
             offered = symbols_of(fields[0] if fields else None)
             if self._mechanism not in offered:
-                raise PreludeError(
+                raise HandshakeError(
                     Error(UNAUTHORIZED_ACCESS, f"the server offers {offered}, not SASL {self._mechanism}")
                 )
             self.output += frame(1, self._init)
             self._state = "outcome"
         elif self._state == "outcome" and code == _OUTCOME:
             if not fields or fields[0] != 0:
-                raise PreludeError(Error(UNAUTHORIZED_ACCESS, f"SASL {self._mechanism} was refused"))
+                raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"SASL {self._mechanism} was refused"))
             self.done = True
         else:
-            raise PreludeError(Error(FRAMING_ERROR, f"unexpected SASL frame 0x{code:02x}"))
+            raise HandshakeError(Error(FRAMING_ERROR, f"unexpected SASL frame 0x{code:02x}"))
         return True

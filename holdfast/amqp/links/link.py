@@ -23,7 +23,7 @@ from cproton import lib
 
 from holdfast.amqp.encoding.codec import encode_symbol_map, symbols_of
 from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
-from holdfast.amqp.framing.frame_scanner import Frame
+from holdfast.amqp.framing.frame_scanner import ScannedFrame
 from holdfast.amqp.links.dispositions import text, write_condition, write_data
 from holdfast.amqp.links.terminus import (
     Coordinator,
@@ -168,7 +168,7 @@ class Link:
         """The peer attached to the transaction coordinator (refuse with amqp:not-implemented if there is none)."""
         return isinstance(self.remote_target, Coordinator)
 
-    def read_attach(self, attach: Frame) -> None:
+    def read_attach(self, attach: ScannedFrame) -> None:
         """Takes over what the peer's attach said. Raises MalformedMessage. For the engine."""
         snd, rcv, size = attach.field(3), attach.field(4), attach.field(10)
         self.remote_snd_settle_mode = snd if snd in (UNSETTLED, SETTLED) else MIXED

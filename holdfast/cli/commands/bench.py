@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import CliError
 from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient
@@ -65,7 +65,7 @@ class Measured:
 )
 @command_frame()
 def bench(
-    frame: Frame, log_name: str | None, events: int, size: int, partitions: int, window: int, rate: float | None
+    frame: CommandFrame, log_name: str | None, events: int, size: int, partitions: int, window: int, rate: float | None
 ) -> None:
     """Publish and read back a load; print throughput and latency."""
     load = Load(log_name or f"bench-{os.getpid()}-{int(time.time())}", events, size, window, rate)
@@ -87,7 +87,7 @@ def bench(
     )
 
 
-async def _bench(frame: Frame, load: Load, partitions: int | None) -> Measured:
+async def _bench(frame: CommandFrame, load: Load, partitions: int | None) -> Measured:
     async with frame.admin() as admin:
         if partitions is not None:
             await admin.create_log(load.log, partitions=partitions)
@@ -101,7 +101,7 @@ async def _bench(frame: Frame, load: Load, partitions: int | None) -> Measured:
                     frame.output.note(f"log {load.log} was left behind: {error}")
 
 
-async def _run_load(frame: Frame, load: Load) -> Measured:
+async def _run_load(frame: CommandFrame, load: Load) -> Measured:
     measured = Measured()
     options = ConsumerOptions(reconnect_timeout_s=frame.timeout_s, network=frame.network())
     async with ConsumerClient(frame.servers, load.log, start=Start.latest(), options=options) as consumer:
@@ -115,7 +115,7 @@ async def _run_load(frame: Frame, load: Load) -> Measured:
     return measured
 
 
-async def _produce(frame: Frame, load: Load, measured: Measured) -> None:
+async def _produce(frame: CommandFrame, load: Load, measured: Measured) -> None:
     filler = os.urandom(load.size - MIN_SIZE)
     # The buffer is the window, so that latency is the cluster's and not that of a queue in this process.
     options = ProducerOptions(window=load.window, max_buffered_events=load.window, delivery_timeout_s=frame.timeout_s)
@@ -149,7 +149,7 @@ def _sampler(sent_s: float, into: list[float]) -> Any:
     return done
 
 
-async def _consume(frame: Frame, load: Load, consumer: ConsumerClient, measured: Measured) -> None:
+async def _consume(frame: CommandFrame, load: Load, consumer: ConsumerClient, measured: Measured) -> None:
     first_s = 0.0
     while measured.consumed < load.events:
         events = await consumer.receive(timeout_s=frame.timeout_s)

@@ -14,7 +14,7 @@ import click
 from holdfast.cli.local_cluster import ports
 from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan
 from holdfast.cli.shared.command_frame import (
-    Frame,
+    CommandFrame,
     command_frame,
     run,
     terminate_like_interrupt,
@@ -61,7 +61,7 @@ def cluster() -> None:
 @click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
 @command_frame(servers=False)
 def up(
-    frame: Frame,
+    frame: CommandFrame,
     directory: Path,
     nodes: int | None,
     amqp_port: int | None,
@@ -233,7 +233,7 @@ async def _watch(local: LocalCluster, output: Output) -> None:
 @cluster.command()
 @DIRECTORY
 @command_frame(servers=False)
-def down(frame: Frame, directory: Path) -> None:
+def down(frame: CommandFrame, directory: Path) -> None:
     """Stop every node; the data stays."""
     local = LocalCluster.load(directory)
     outcome = local.stop()
@@ -244,7 +244,7 @@ def down(frame: Frame, directory: Path) -> None:
 @cluster.command()
 @DIRECTORY
 @command_frame(servers=False)
-def status(frame: Frame, directory: Path) -> None:
+def status(frame: CommandFrame, directory: Path) -> None:
     """Which nodes run, and what they say. Exit status 1 when one does not answer."""
     local = LocalCluster.load(directory)
     rows = _process_rows(local)
@@ -292,7 +292,7 @@ async def _ask_each(local: LocalCluster, running: set[int]) -> dict[int, dict[st
 @click.argument("node_id", metavar="N", type=int)
 @DIRECTORY
 @command_frame(servers=False)
-def kill_node(frame: Frame, node_id: int, directory: Path) -> None:
+def kill_node(frame: CommandFrame, node_id: int, directory: Path) -> None:
     """End node N by kill -9, as a crash would."""
     local = LocalCluster.load(directory)
     local.plan.node(node_id)
@@ -309,7 +309,7 @@ def kill_node(frame: Frame, node_id: int, directory: Path) -> None:
 @DIRECTORY
 @click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
 @command_frame(servers=False)
-def start_node(frame: Frame, node_id: int, directory: Path, wait_s: float) -> None:
+def start_node(frame: CommandFrame, node_id: int, directory: Path, wait_s: float) -> None:
     """Start node N again; returns when it is ready."""
     local = LocalCluster.load(directory)
     node = local.plan.node(node_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.output import counted
 from holdfast.client.consume.start_position import Start
@@ -45,7 +45,7 @@ from holdfast.client.options import ConsumerOptions
     help="With --group: the members share the partitions out among themselves through ZooKeeper.",
 )
 @click.option(
-    "--where", default=None, metavar="CONDITION", help="Only events for which it is true, for example \"price > 100\"."
+    "--where", default=None, metavar="CONDITION", help='Only events for which it is true, for example "price > 100".'
 )
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
@@ -54,7 +54,7 @@ from holdfast.client.options import ConsumerOptions
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @command_frame()
 def consume(
-    frame: Frame,
+    frame: CommandFrame,
     log: str,
     begin: str,
     partitions: tuple[str, ...],
@@ -142,7 +142,7 @@ def parse_time_ms(text: str) -> int:
         ) from error
 
 
-def _print(frame: Frame, events: list[ReceivedEvent], show: str) -> None:
+def _print(frame: CommandFrame, events: list[ReceivedEvent], show: str) -> None:
     if frame.output.as_json:
         for event in events:
             frame.output.line(_document(event))

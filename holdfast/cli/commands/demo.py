@@ -32,7 +32,7 @@ from holdfast.cli.main_job.job import (
     run_job,
 )
 from holdfast.cli.shared.command_frame import (
-    Frame,
+    CommandFrame,
     command_frame,
     run,
     terminate_like_interrupt,
@@ -62,7 +62,7 @@ DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10
 @click.option("--once/--keep-running", default=False, help="Stop the cluster afterwards, or leave it up until Ctrl-C.")
 @command_frame(servers=False)
 def demo(
-    frame: Frame,
+    frame: CommandFrame,
     directory: Path,
     amqp_port: int,
     nodes: int,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.client.admin import AdminClient
 
@@ -23,7 +23,7 @@ def group() -> None:
     """Consumer groups: list, describe, commit, reset, delete."""
 
 
-def _with_admin(frame: Frame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+def _with_admin(frame: CommandFrame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
     async def whole() -> T:
         async with frame.admin() as admin:
             return await work(admin)
@@ -34,7 +34,7 @@ def _with_admin(frame: Frame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
 @group.command("list")
 @click.argument("log")
 @command_frame()
-def list_groups(frame: Frame, log: str) -> None:
+def list_groups(frame: CommandFrame, log: str) -> None:
     """The consumer groups of LOG."""
     groups = _with_admin(frame, lambda admin: admin.list_groups(log))
     frame.output.result({"log": log, "groups": groups})
@@ -46,7 +46,7 @@ def list_groups(frame: Frame, log: str) -> None:
 @click.argument("log")
 @click.argument("name", metavar="GROUP")
 @command_frame()
-def describe_group(frame: Frame, log: str, name: str) -> None:
+def describe_group(frame: CommandFrame, log: str, name: str) -> None:
     """Who reads LOG for GROUP, how far it has come, and how far it is behind."""
     _show(frame, log, _with_admin(frame, lambda admin: admin.describe_group(log, name)))
 
@@ -57,7 +57,7 @@ def describe_group(frame: Frame, log: str, name: str) -> None:
 @click.argument("partition")
 @click.argument("offset")
 @command_frame()
-def commit_group(frame: Frame, log: str, name: str, partition: str, offset: str) -> None:
+def commit_group(frame: CommandFrame, log: str, name: str, partition: str, offset: str) -> None:
     """Let GROUP go on behind the event at OFFSET of PARTITION; only while nobody reads it for the group."""
     done = _with_admin(frame, lambda admin: admin.commit_group(log, name, partition, offset))
     frame.output.result({"log": log, **done})
@@ -76,7 +76,7 @@ def commit_group(frame: Frame, log: str, name: str, partition: str, offset: str)
 )
 @click.option("--partition", default=None, help="Only in this partition.")
 @command_frame()
-def reset_group(frame: Frame, log: str, name: str, to: str, partition: str | None) -> None:
+def reset_group(frame: CommandFrame, log: str, name: str, to: str, partition: str | None) -> None:
     """Set GROUP elsewhere in LOG; only while nobody reads for it."""
     if to not in ("earliest", "latest", "none") and partition is None:
         raise CliError("offsets belong to one partition", advice="give --partition", exit_code=EXIT_USAGE)
@@ -88,7 +88,7 @@ def reset_group(frame: Frame, log: str, name: str, to: str, partition: str | Non
 @click.argument("log")
 @click.argument("name", metavar="GROUP")
 @command_frame()
-def delete_group(frame: Frame, log: str, name: str) -> None:
+def delete_group(frame: CommandFrame, log: str, name: str) -> None:
     """Forget GROUP of LOG, with its positions and epochs; only while nobody reads for it."""
     _with_admin(frame, lambda admin: admin.delete_group(log, name))
     frame.output.result({"log": log, "deleted": name})
@@ -96,7 +96,7 @@ def delete_group(frame: Frame, log: str, name: str) -> None:
         frame.output.say(f"group {name} of {log} is forgotten")
 
 
-def _show(frame: Frame, log: str, described: dict[str, Any]) -> None:
+def _show(frame: CommandFrame, log: str, described: dict[str, Any]) -> None:
     frame.output.result({"log": log, **described})
     frame.output.table("", COLUMNS, map(_row, described["partitions"]))
     if not frame.output.as_json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.output import Output, bytes_text, duration_text
 
@@ -53,7 +53,7 @@ def log() -> None:
 @click.option("--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB.")
 @command_frame()
 def create_log(
-    frame: Frame,
+    frame: CommandFrame,
     name: str,
     partitions: int,
     replicas: int | None,
@@ -77,7 +77,7 @@ def create_log(
 
 @log.command("list")
 @command_frame()
-def list_logs(frame: Frame) -> None:
+def list_logs(frame: CommandFrame) -> None:
     """All logs."""
 
     async def work() -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ def list_logs(frame: Frame) -> None:
 @log.command("describe")
 @click.argument("name")
 @command_frame()
-def describe_log(frame: Frame, name: str) -> None:
+def describe_log(frame: CommandFrame, name: str) -> None:
     """Partitions of log NAME: leaders, replicas, how far they reach."""
 
     async def work() -> dict[str, Any]:
@@ -129,7 +129,11 @@ def describe_log(frame: Frame, name: str) -> None:
 @click.option("--retention-bytes", type=SIZE, default=None, help="Per partition, for example 10GiB, or forever.")
 @command_frame()
 def alter_log(
-    frame: Frame, name: str, partitions: int | None, retention: int | str | None, retention_bytes: int | str | None
+    frame: CommandFrame,
+    name: str,
+    partitions: int | None,
+    retention: int | str | None,
+    retention_bytes: int | str | None,
 ) -> None:
     """Change log NAME. More partitions move keys: events of one key are then in two partitions."""
     changes: dict[str, int | None] = {}
@@ -157,7 +161,7 @@ def alter_log(
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @command_frame()
-def delete_log(frame: Frame, name: str, yes: bool) -> None:
+def delete_log(frame: CommandFrame, name: str, yes: bool) -> None:
     """Delete log NAME with all its events."""
     if not yes:
         click.confirm(f"Delete log {name} with all its events?", abort=True, err=True)

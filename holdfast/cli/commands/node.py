@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from holdfast.cli.commands.log import cell, progress_text
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import counted
 from holdfast.client.admin import AdminClient
@@ -36,7 +36,7 @@ def node() -> None:
 
 @node.command("list")
 @command_frame()
-def list_nodes(frame: Frame) -> None:
+def list_nodes(frame: CommandFrame) -> None:
     """All nodes, as the node asked sees them."""
 
     async def work() -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ class Incarnation(click.ParamType):
 @node.command("describe")
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @command_frame()
-def describe_node(frame: Frame, node_id: int) -> None:
+def describe_node(frame: CommandFrame, node_id: int) -> None:
     """Node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
 
     async def work() -> dict[str, Any]:
@@ -92,7 +92,7 @@ def describe_node(frame: Frame, node_id: int) -> None:
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @click.option("--incarnation", type=Incarnation(), default=None, help="Of its new directory; default: refused last.")
 @command_frame()
-def readmit_node(frame: Frame, node_id: int, incarnation: int | None) -> None:
+def readmit_node(frame: CommandFrame, node_id: int, incarnation: int | None) -> None:
     """Let node N in again, which has lost its data for good.
 
     It must run, with an empty data directory. It copies its replicas from the others, and votes when nothing that it
@@ -115,7 +115,7 @@ def readmit_node(frame: Frame, node_id: int, incarnation: int | None) -> None:
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @LISTENER
 @command_frame()
-def node_status(frame: Frame, node_id: int, listener: str) -> None:
+def node_status(frame: CommandFrame, node_id: int, listener: str) -> None:
     """Node N, by its own word."""
     _show(frame, run(_at_node(frame, node_id, listener, "status")))
 
@@ -124,7 +124,7 @@ def node_status(frame: Frame, node_id: int, listener: str) -> None:
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @LISTENER
 @command_frame()
-def drain(frame: Frame, node_id: int, listener: str) -> None:
+def drain(frame: CommandFrame, node_id: int, listener: str) -> None:
     """Move all leaderships of node N to others, before it is stopped.
 
     It leads nothing until it is restarted or resumed. Exit status 1 when some are left: no other member has what is
@@ -143,7 +143,7 @@ def drain(frame: Frame, node_id: int, listener: str) -> None:
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @LISTENER
 @command_frame()
-def resume(frame: Frame, node_id: int, listener: str) -> None:
+def resume(frame: CommandFrame, node_id: int, listener: str) -> None:
     """Let a drained node lead again."""
     _show(frame, run(_at_node(frame, node_id, listener, "resume")))
 
@@ -156,7 +156,7 @@ def resume(frame: Frame, node_id: int, listener: str) -> None:
 @click.option("--wait-s", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Ask again for so long.")
 @LISTENER
 @command_frame()
-def health(frame: Frame, nodes: int | None, expect_version: str | None, wait_s: float, listener: str) -> None:
+def health(frame: CommandFrame, nodes: int | None, expect_version: str | None, wait_s: float, listener: str) -> None:
     """Whether every node is ready, every partition led, and every replica in sync. Exit status 1 when not."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -176,7 +176,7 @@ def health(frame: Frame, nodes: int | None, expect_version: str | None, wait_s: 
 
 
 async def _judge(
-    frame: Frame, nodes: int | None, expect_version: str | None, listener: str
+    frame: CommandFrame, nodes: int | None, expect_version: str | None, listener: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     try:
         async with frame.admin() as admin:
@@ -217,7 +217,7 @@ async def _ask(entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
         return str(error)
 
 
-async def _at_node(frame: Frame, node_id: int, listener: str, what: str) -> dict[str, Any]:
+async def _at_node(frame: CommandFrame, node_id: int, listener: str, what: str) -> dict[str, Any]:
     async with frame.admin() as admin:
         known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
     if node_id not in known:
@@ -245,7 +245,7 @@ def _address(entry: dict[str, Any], listener: str) -> str:
     return listeners[listener]
 
 
-def _show(frame: Frame, status: dict[str, Any]) -> None:
+def _show(frame: CommandFrame, status: dict[str, Any]) -> None:
     frame.output.result(status)
     rows = ([key.replace("_", " "), cell(value)] for key, value in status.items() if key != "node")
     frame.output.table("", ["node", str(status["node"])], rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import ProgressBar, counted
@@ -24,7 +24,7 @@ from holdfast.client.producer import ProducerClient
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """Where the events come from and where they go."""
 
     path: str
@@ -66,7 +66,7 @@ class Source:
 )
 @command_frame()
 def produce(
-    frame: Frame,
+    frame: CommandFrame,
     log: str,
     file: str,
     key_column: str | None,
@@ -108,7 +108,7 @@ def produce(
         idempotent=idempotent,
         partition_options={partition: own} if idempotent and partition is not None else {},
     )
-    source = Source(file, column, key, partition, skip_header)
+    source = InputSource(file, column, key, partition, skip_header)
     started_s = time.monotonic()
     producer_result = run(_publish(frame, log, source, options))
     took_s = time.monotonic() - started_s
@@ -132,7 +132,7 @@ def _to_go_on(state: dict[str, Any]) -> str:
     )
 
 
-async def _publish(frame: Frame, log: str, source: Source, options: ProducerOptions) -> dict[str, Any]:
+async def _publish(frame: CommandFrame, log: str, source: InputSource, options: ProducerOptions) -> dict[str, Any]:
     async with ProducerClient(frame.servers, log, options) as producer:
         try:
             await _publish_lines(frame, log, source, producer)
@@ -160,7 +160,7 @@ async def _state(producer: ProducerClient, partition: str | None) -> dict[str, A
     }
 
 
-async def _publish_lines(frame: Frame, log: str, source: Source, producer: ProducerClient) -> None:
+async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, producer: ProducerClient) -> None:
     stream = open_input(source.path)
     column, header_due = source.key_column, source.skip_header
     if column is not None and column.needs_header:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared.command_frame import Frame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 
 COLUMNS = ["partition", "producer group>", "owner level>", "last number>", "last offset>", "remembered>", "last active"]
 
@@ -21,7 +21,7 @@ def producer() -> None:
 @click.argument("log")
 @click.option("--partition", default=None, help="Only those of this partition.")
 @command_frame()
-def list_producers(frame: Frame, log: str, partition: str | None) -> None:
+def list_producers(frame: CommandFrame, log: str, partition: str | None) -> None:
     """The idempotent producers of LOG, by partition."""
 
     async def work() -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def list_producers(frame: Frame, log: str, partition: str | None) -> None:
 @click.argument("partition")
 @click.argument("producer_group", type=click.IntRange(min=0))
 @command_frame()
-def describe_producer(frame: Frame, log: str, partition: str, producer_group: int) -> None:
+def describe_producer(frame: CommandFrame, log: str, partition: str, producer_group: int) -> None:
     """What PARTITION of LOG remembers of the producer PRODUCER_GROUP."""
 
     async def work() -> dict[str, Any]:

@@ -45,7 +45,7 @@ ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a
 
 
 @dataclass(frozen=True)
-class Frame:
+class CommandFrame:
     """What a command gets besides its own arguments."""
 
     output: Output
@@ -81,7 +81,7 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
                 loaded = settings.load(config)
                 bound_s = timeout_s or loaded.client.timeout_s
                 found = _found(settings.servers_from(server, loaded), bound_s, loaded.zookeeper) if servers else []
-                function(Frame(output, found, bound_s, loaded.zookeeper), *args, **options)
+                function(CommandFrame(output, found, bound_s, loaded.zookeeper), *args, **options)
             except (CliError, HoldfastError) as error:
                 sys.exit(report(error, as_json=as_json))
             except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from typing import Any
 
 from holdfast.client import wire
 from holdfast.client.admin import request
-from holdfast.client.consume.partition_receiver import PartitionReader, Reading
+from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceiverOwner
 from holdfast.client.consume.start_position import Start
 from holdfast.client.errors import (
     AdminError,
@@ -55,13 +55,13 @@ def container_id() -> str:
     return f"holdfast-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-class GroupReader(PartitionReader):
+class GroupReceiver(PartitionReceiver):
     """One link of a member, and the partition that it has, if any."""
 
     for_good = True  # the end of its link may return the epoch to 0
     owned_bound_s: float | None = None  # how long it asks for a partition that somebody else has; None: as for others
 
-    def __init__(self, members: Members, name: str, wanted: str | None, start: Start) -> None:
+    def __init__(self, members: GroupMembers, name: str, wanted: str | None, start: Start) -> None:
         nowhere = PartitionInfo(wanted or "", None, None, None, True, {})
         super().__init__(members.consumer, members.network, nowhere, start)
         self.name = name
@@ -208,12 +208,12 @@ class GroupReader(PartitionReader):
             self.taken = self.committed = None
 
 
-class Members:
+class GroupMembers:
     """The links of one consumer in its group."""
 
     def __init__(
         self,
-        consumer: Reading,
+        consumer: ReceiverOwner,
         network: Network,
         group: str,
         epoch: int | None,
@@ -223,7 +223,7 @@ class Members:
         on_revoked: Callback | None,
     ) -> None:
         self.consumer, self.network = consumer, network
-        self.readers: list[PartitionReader] = []
+        self.readers: list[PartitionReceiver] = []
         self._group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
@@ -241,12 +241,12 @@ class Members:
         """The program came for more, or has committed something."""
 
     @property
-    def owning(self) -> list[GroupReader]:
+    def owning(self) -> list[GroupReceiver]:
         return [reader for reader in self._own if reader.has_partition]
 
     @property
-    def _own(self) -> list[GroupReader]:
-        return [reader for reader in self.readers if isinstance(reader, GroupReader)]
+    def _own(self) -> list[GroupReceiver]:
+        return [reader for reader in self.readers if isinstance(reader, GroupReceiver)]
 
     def properties(self) -> dict[str, Any]:
         said: dict[str, Any] = {wire.LINK_CONSUMER_GROUP: self._group, wire.LINK_RESUME: True}
@@ -261,16 +261,16 @@ class Members:
     def _add(self, partition: str | None) -> None:
         self._names += 1
         start = self._start if isinstance(self._start, Start) else self._start.get(partition or "", Start.latest())
-        reader = GroupReader(self, f"{self._group}/{partition or self._names}", partition, start)
+        reader = GroupReceiver(self, f"{self._group}/{partition or self._names}", partition, start)
         self.readers.append(reader)
         reader.begin()
 
-    async def assigned(self, reader: GroupReader) -> None:
+    async def assigned(self, reader: GroupReceiver) -> None:
         if self._partitions is None and not any(not one.has_partition for one in self._own):
             self._add(None)
         await tell(self._on_assigned, reader.partition)
 
-    async def revoked(self, reader: GroupReader, partition: str) -> None:
+    async def revoked(self, reader: GroupReceiver, partition: str) -> None:
         """While the callback runs the partition can still be committed, unless its next owner was faster."""
         if not self._leaving:
             reader.closing = True
@@ -279,7 +279,7 @@ class Members:
             finally:
                 reader.closing = False
 
-    def retires(self, reader: GroupReader) -> bool:
+    def retires(self, reader: GroupReceiver) -> bool:
         """A link that lost its partition is not needed while another one waits."""
         if self._partitions is None and any(one is not reader and not one.has_partition for one in self._own):
             self.readers.remove(reader)
@@ -314,17 +314,15 @@ class Members:
         return {reader.partition: reader.committed for reader, _ in wanted if reader.committed is not None}
 
     @property
-    def _committable(self) -> list[GroupReader]:
+    def _committable(self) -> list[GroupReceiver]:
         return [reader for reader in self._own if reader.has_partition or reader.closing]
 
-    async def _commit(self, reader: GroupReader, offset: str) -> None:
+    async def _commit(self, reader: GroupReceiver, offset: str) -> None:
         claim, partition = reader.claim, reader.partition
         given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
         timeout_s = self.consumer.options.reconnect_timeout_s
         try:
-            await request(
-                self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s
-            )
+            await request(self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s)
         except AdminError as error:
             if error.code == "not-owner":
                 raise OwnershipLostError(f"partition {partition!r} of {self.consumer.log!r}: {error}") from error

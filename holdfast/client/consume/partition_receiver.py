@@ -25,24 +25,24 @@ FIRST_CREDIT = 64
 _COUNTED = re.compile("[0-9a-f]{16}")
 
 
-class Reading(Protocol):
+class ReceiverOwner(Protocol):
     """The consumer, as its readers see it."""
 
     log: str
     where: str | None  # which events
     options: ConsumerOptions
-    in_hands: PartitionReader | None  # whose events the program works on
+    in_hands: PartitionReceiver | None  # whose events the program works on
 
-    def deliver(self, reader: PartitionReader, events: list[ReceivedEvent]) -> None: ...
-    def drop(self, reader: PartitionReader) -> None: ...
+    def deliver(self, reader: PartitionReceiver, events: list[ReceivedEvent]) -> None: ...
+    def drop(self, reader: PartitionReceiver) -> None: ...
     def reader_finished(self) -> None: ...
     def fail(self, error: HoldfastError) -> None: ...
 
 
-class PartitionReader:
+class PartitionReceiver:
     """One partition: the link it comes over, the credit for it, and how far we are."""
 
-    def __init__(self, consumer: Reading, network: Network, info: PartitionInfo, start: Start) -> None:
+    def __init__(self, consumer: ReceiverOwner, network: Network, info: PartitionInfo, start: Start) -> None:
         self.partition = info.partition
         self.finished = False
         self.taken: str | None = None  # offset of the last event handed to the program

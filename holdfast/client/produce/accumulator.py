@@ -16,10 +16,10 @@ from holdfast.client.errors import BufferFullError, ConfigurationError, NotFound
 from holdfast.client.events import check_key
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.idempotent.partition_publisher import Publisher
-from holdfast.client.produce.idempotent.partition_queue import NumberedLine
+from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
+from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
-from holdfast.client.produce.partition_sender import Lane, ProducerStats
+from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
 
@@ -31,7 +31,7 @@ MAX_FAILURES_KEPT = 100
 EVENT_OVERHEAD_BYTES = 200
 
 
-class Intake:
+class Accumulator:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
         self.partitions: list[str] = []
         # Called with a partition (None: the node chose it) and the number of its events just confirmed.
@@ -41,8 +41,8 @@ class Intake:
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
         self._network, self._log, self._options, self._stats = network, log, options, stats
-        self._lanes: dict[str | None, Lane | NumberedLine] = {}
-        self._staged: dict[Lane | NumberedLine, list[Delivery]] = {}
+        self._lanes: dict[str | None, PartitionSender | PartitionQueue] = {}
+        self._staged: dict[PartitionSender | PartitionQueue, list[Delivery]] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
         self._room = asyncio.Event()
@@ -68,7 +68,7 @@ class Intake:
         while not self._room.is_set():
             await self._room.wait()
 
-    def take(self, lane: Lane | NumberedLine, delivery: Delivery) -> None:
+    def take(self, lane: PartitionSender | PartitionQueue, delivery: Delivery) -> None:
         """One event."""
         staged = self._staged.get(lane)
         if staged is None:
@@ -77,7 +77,7 @@ class Intake:
             staged.append(delivery)
         self._count(1, len(delivery.content))
 
-    def take_all(self, lane: Lane | NumberedLine, deliveries: list[Delivery]) -> None:
+    def take_all(self, lane: PartitionSender | PartitionQueue, deliveries: list[Delivery]) -> None:
         """Several, in this order."""
         self._staged.setdefault(lane, []).extend(deliveries)
         self._count(len(deliveries), sum(len(delivery.content) for delivery in deliveries))
@@ -93,9 +93,7 @@ class Intake:
         self.staged_bytes += size
         if self._pumping is None:
             linger_s = options.linger_s
-            self._pumping = (
-                self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
-            )
+            self._pumping = self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
         elif options.linger_s and self.staged_bytes >= options.linger_bytes:
             self._pumping.cancel()
             self._pumping = self._loop.call_soon(self.pump)
@@ -144,7 +142,7 @@ class Intake:
         lanes = list(self._lanes.values())
         await asyncio.gather(*(lane.close() for lane in lanes))
         await self._network.close()
-        await asyncio.gather(*(lane.ended() for lane in lanes if isinstance(lane, NumberedLine)))
+        await asyncio.gather(*(lane.ended() for lane in lanes if isinstance(lane, PartitionQueue)))
 
     def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
         self.events -= events
@@ -190,7 +188,7 @@ class Intake:
         known = ", ".join(self.partitions[:20])
         raise NotFoundError(f"log {self._log!r} has no partition {partition!r} (it has {known})")
 
-    def lane_for(self, key: str | None, partition: str | None) -> Lane | NumberedLine:
+    def lane_for(self, key: str | None, partition: str | None) -> PartitionSender | PartitionQueue:
         """The lane to a partition, to that of a key, or to the one whose turn it is."""
         if partition is not None:
             name: str | None = partition
@@ -207,22 +205,22 @@ class Intake:
         lane = self._lanes.get(name)
         return lane if lane is not None else self._new_lane(name)
 
-    def line_for(self, partition: str) -> NumberedLine:
+    def line_for(self, partition: str) -> PartitionQueue:
         """Of an idempotent producer."""
         line = self._lanes.get(partition)
         if line is None:
             line = self._new_lane(partition)
-        assert isinstance(line, NumberedLine)
+        assert isinstance(line, PartitionQueue)
         return line
 
-    def _new_lane(self, partition: str | None) -> Lane | NumberedLine:
+    def _new_lane(self, partition: str | None) -> PartitionSender | PartitionQueue:
         if partition is not None:
             self.check_partition(partition)
         options = self._options
-        lane: Lane | NumberedLine
+        lane: PartitionSender | PartitionQueue
         if options.idempotent:
             assert partition is not None, "an idempotent producer is told the partition"
-            publisher = Publisher(
+            publisher = PartitionPublisher(
                 self._network,
                 self._log,
                 partition,
@@ -231,7 +229,7 @@ class Intake:
                 delivery_timeout_s=options.delivery_timeout_s,
                 stats=self._stats,
             )
-            lane = self._lanes[partition] = NumberedLine(
+            lane = self._lanes[partition] = PartitionQueue(
                 publisher,
                 stats=self._stats,
                 settled=self._on_settled,
@@ -239,7 +237,7 @@ class Intake:
                 unclaimed=self._on_failure,
             )
             return lane
-        lane = self._lanes[partition] = Lane(
+        lane = self._lanes[partition] = PartitionSender(
             self._network,
             self._log,
             partition,

@@ -39,7 +39,7 @@ from holdfast.client.errors import (
     UndeliveredError,
 )
 from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.receipts import row_of, tell
+from holdfast.client.produce.receipts import receipt_of, tell
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
@@ -66,7 +66,7 @@ class ProducerStats:
     attached: int = 0  # links opened, the first ones included
 
 
-class Lane:
+class PartitionSender:
     """A queue, a window of unconfirmed events, and the link they travel on."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Lane:
         accepted = size = 0
         for number, state in outcomes:
             if state is not ACCEPTED:
-                row = row_of(state)
+                row = receipt_of(state)
                 if row is None:
                     if (item := in_flight.pop(number, None)) is not None:
                         self._not_accepted(number, item, state)

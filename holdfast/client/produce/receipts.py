@@ -16,7 +16,7 @@ from holdfast.client import wire
 from holdfast.client.produce.delivery import Delivery
 
 
-class Row(NamedTuple):
+class Receipt(NamedTuple):
     """Events that stand side by side."""
 
     base_offset: int
@@ -24,17 +24,17 @@ class Row(NamedTuple):
     partition: str
 
 
-def row_of(state: DeliveryState) -> Row | None:
+def receipt_of(state: DeliveryState) -> Receipt | None:
     """What an outcome says of places; None: it is another outcome, or none that we can read."""
     if not isinstance(state, OtherState) or state.code != wire.STORED_CODE:
         return None
     match state.fields:
         case (int(base_offset), int(count), str(partition)) if base_offset >= 0 and count >= 1:
-            return Row(base_offset, count, str(partition))
+            return Receipt(base_offset, count, str(partition))
     return None
 
 
-def tell(row: Row, number: int, in_flight: Mapping[int, Delivery]) -> None:
+def tell(row: Receipt, number: int, in_flight: Mapping[int, Delivery]) -> None:
     """The send `number` on a link, and those behind it, stand in this row."""
     shift = row.base_offset - number
     for one in range(number, number + min(row.events, len(in_flight))):

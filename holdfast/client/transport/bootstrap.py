@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.client.errors import ConfigurationError, UnreachableError
 from holdfast.client.transport.zookeeper_client import (
     SCHEME,
-    Place,
+    ZooKeeperAddress,
     ZooKeeperLogin,
     end_client,
     make_client,
@@ -46,7 +46,7 @@ async def find_servers(url: str, *, timeout_s: float = 10.0, login: ZooKeeperLog
     return await asyncio.to_thread(_find, place, timeout_s, login or ZooKeeperLogin())
 
 
-def _find(place: Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
+def _find(place: ZooKeeperAddress, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
     client = make_client(place.hosts, login, timeout_s)
     # Imported here: most clients never need it, and it takes a quarter of the time in which they start.
     from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -79,7 +79,7 @@ def _find(place: Place, timeout_s: float, login: ZooKeeperLogin) -> list[str]:
         end_client(client)
 
 
-def _addresses(client: Any, place: Place, left_s: Callable[[], float]) -> list[str]:
+def _addresses(client: Any, place: ZooKeeperAddress, left_s: Callable[[], float]) -> list[str]:
     from kazoo.exceptions import NoNodeError
 
     found: list[str] = []
@@ -99,7 +99,7 @@ def _addresses(client: Any, place: Place, left_s: Callable[[], float]) -> list[s
     return _at_least_one(found, others, place, wanted)
 
 
-def _at_least_one(found: list[str], others: set[str], place: Place, wanted: str) -> list[str]:
+def _at_least_one(found: list[str], others: set[str], place: ZooKeeperAddress, wanted: str) -> list[str]:
     if found:
         return found
     if others:

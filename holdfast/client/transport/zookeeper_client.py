@@ -37,7 +37,7 @@ class ZooKeeperLogin:
 
 
 @dataclass(frozen=True)
-class Place:
+class ZooKeeperAddress:
     """Of a `zk://` URL."""
 
     hosts: str
@@ -45,7 +45,7 @@ class Place:
     options: dict[str, str]
 
 
-def parse_url(url: str, *, known_options: set[str], what: str, form: str) -> Place:
+def parse_url(url: str, *, known_options: set[str], what: str, form: str) -> ZooKeeperAddress:
     """`zk://host:port,host:port/PATH?option=value`; `what` it names, `form` as the advice."""
     if not isinstance(url, str):
         raise ConfigurationError(f"{url!r} names {what}", advice=form)
@@ -59,7 +59,7 @@ def parse_url(url: str, *, known_options: set[str], what: str, form: str) -> Pla
     sound = bool(names) and all(name not in ("", ".", "..") for name in names)
     if not url.startswith(SCHEME) or not parts.netloc or not sound or set(options) - known_options:
         raise ConfigurationError(f"{url!r} names {what}", advice=form)
-    return Place(parts.netloc, path, {name: values[-1] for name, values in options.items()})
+    return ZooKeeperAddress(parts.netloc, path, {name: values[-1] for name, values in options.items()})
 
 
 def make_client(hosts: str, login: ZooKeeperLogin, timeout_s: float) -> Any:

@@ -21,25 +21,25 @@ from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.link_plan import Kind, Plan
 from node.listener.broker import Broker
-from node.listener.endpoint import Endpoint, Host
+from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
-from node.listener.incoming.idempotent.idempotent_link import NumberedIngest
-from node.listener.incoming.incoming_link import Ingest
+from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
+from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.info import Info
 from node.listener.management import Management, Reply
 from node.listener.outgoing.consumer_groups.claims import (
     Claimer,
     assigned,
-    hold_all,
+    claim_all,
     let_go,
 )
-from node.listener.outgoing.consumer_groups.group_link import OwnedEgress
-from node.listener.outgoing.consumer_groups.owned_partition import Holding
-from node.listener.outgoing.outgoing_link import Egress
+from node.listener.outgoing.consumer_groups.group_link import GroupLink
+from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
+from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 
 
-class Attacher(Host, Claimer, Protocol):
+class Attacher(EndpointHost, Claimer, Protocol):
     """A connection that links can be attached to."""
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
@@ -102,12 +102,12 @@ def _events(
     plan: Plan,
     starts: dict[str, Start],
     granted: ProducerOpened | None = None,
-    held: dict[str, Holding] | None = None,
+    held: dict[str, OwnedPartition] | None = None,
 ) -> Endpoint:
     if isinstance(link, ReceiverLink):
-        return Ingest(host, link, plan) if granted is None else NumberedIngest(host, link, plan, granted)
+        return IncomingLink(host, link, plan) if granted is None else IdempotentLink(host, link, plan, granted)
     assert isinstance(link, SenderLink)
-    return Egress(host, link, plan, starts) if held is None else OwnedEgress(host, link, plan, starts, held)
+    return OutgoingLink(host, link, plan, starts) if held is None else GroupLink(host, link, plan, starts, held)
 
 
 def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
@@ -148,7 +148,7 @@ def _partitions(broker: Broker, plan: Plan) -> list[str]:
 
 
 async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
-    held: dict[str, Holding] | None = None
+    held: dict[str, OwnedPartition] | None = None
     try:
         starts: dict[str, Start] = {}
         wait_s = host.config.leader_wait_s
@@ -160,7 +160,7 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 _redirect_away(host, plan, plan.partition)
             granted = await _open_producer(host, plan)
             if plan.membership is not None and held is None:
-                held = await hold_all(host, link, plan, _partitions(host.broker, plan))
+                held = await claim_all(host, link, plan, _partitions(host.broker, plan))
             if _needs_position(plan):
                 wanted = _partitions(host.broker, plan)
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))

@@ -27,9 +27,9 @@ from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent import producer_terms
 from node.listener.outgoing.consumer_groups import group_terms
-from node.listener.outgoing.consumer_groups.group_terms import Membership
+from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
 from node.listener.outgoing.source_filters import Selection, select
-from node.partition.api import ProducerWish
+from node.partition.api import ProducerRequest
 
 
 class Kind(Enum):
@@ -48,8 +48,8 @@ class Plan:
     partition: str | None = None  # None: agnostic (or not about events)
     selection: Selection | None = None  # EGRESS only
     dynamic: bool = False  # REPLY only: the node chooses the address
-    producer: ProducerWish | None = None  # INGEST only: the sender numbers its events
-    membership: Membership | None = None  # EGRESS only: it reads in a group's name, or keeps its position
+    producer: ProducerRequest | None = None  # INGEST only: the sender numbers its events
+    membership: GroupTerms | None = None  # EGRESS only: it reads in a group's name, or keeps its position
     assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
 
     @property
@@ -84,7 +84,7 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
     if address.endswith(words.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     log, partition = _log_and_partition(link, address, broker)
-    wish = producer_terms.wish_of(link)
+    wish = producer_terms.producer_request_of(link)
     if wish is not None and partition is None:
         raise Refused(errors.producer_needs_partition(log))
     return Plan(Kind.INGEST, address, log, partition, producer=wish)
@@ -106,7 +106,7 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
         return Plan(Kind.INFO, address, log)
     log, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
-    wish = group_terms.wish_of(link, source, selection)
+    wish = group_terms.group_terms_of(link, source, selection)
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{words.LINK_EPOCH} is a claim on one partition: name it ({words.LINK_PARTITION})")
     return Plan(Kind.EGRESS, address, log, partition, selection, membership=wish)

@@ -32,7 +32,7 @@ RETRY_DELAY_S = 0.05
 _TRANSIENT = frozenset({"not_leader", "overloaded"})
 
 
-class Batch:
+class QueuedBatch:
     """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
 
     __slots__ = ("count", "deliveries", "events", "in_doubt", "in_row", "numbers", "place", "records", "size")
@@ -52,16 +52,16 @@ class Batch:
         self.in_doubt = False  # an attempt ended with nobody knowing whether it was appended
 
 
-class Owner(Protocol):
+class QueueOwner(Protocol):
     """The link endpoint that a lane works for."""
 
-    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None: ...
-    def uncertain(self, batch: Batch, why: Failed) -> None: ...
-    def refused(self, batch: Batch, why: Failed) -> None:
+    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None: ...
+    def uncertain(self, batch: QueuedBatch, why: Failed) -> None: ...
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
         """Certainly not appended, and never will be."""
         ...
 
-    def turned_away(self, batch: Batch, why: str) -> None:
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
         """Certainly not appended; the same message may succeed later."""
         ...
 
@@ -77,8 +77,10 @@ class State(Enum):
     CLOSED = auto()  # everything that was not under way has been turned away; so is everything new
 
 
-class Lane:
-    def __init__(self, owner: Owner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool) -> None:
+class AppendQueue:
+    def __init__(
+        self, owner: QueueOwner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
+    ) -> None:
         """`follow`: go on through whoever leads. False: what this leader does not take is turned away at once."""
         self.log = log
         self.partition = partition
@@ -90,12 +92,12 @@ class Lane:
         self._leader: int | None = None  # to whom the batches under way went
         self._under_way = 0
         self._places = 0
-        self._again: list[Batch] = []  # certainly not appended; before everything in _behind
-        self._behind: deque[Batch] = deque()
+        self._again: list[QueuedBatch] = []  # certainly not appended; before everything in _behind
+        self._behind: deque[QueuedBatch] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: QueuedBatch) -> None:
         if self.state is State.FLOWING:
             self._append(batch)
         elif self.state is State.CLOSED:
@@ -103,7 +105,7 @@ class Lane:
         else:
             self._behind.append(batch)
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: QueuedBatch) -> None:
         try:
             leader = self._broker.leader(self.log, self.partition)
             handle = self._broker.handle(self.log, self.partition)
@@ -122,17 +124,17 @@ class Lane:
         self._goes(batch)
         handle.append(batch.records, partial(self._answered, batch), batch.numbers)
 
-    def _goes(self, batch: Batch) -> None:
+    def _goes(self, batch: QueuedBatch) -> None:
         """The batch is about to be handed over, and may be answered before that has returned."""
 
-    def _answered(self, batch: Batch, outcome: AppendOutcome) -> None:
+    def _answered(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         """Called by the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
         try:
             self._take_answer(batch, outcome)
         except Exception as error:  # noqa: BLE001 - a bug of one link must not stop the node's other groups
             self._owner.broken(error)
 
-    def _take_answer(self, batch: Batch, outcome: AppendOutcome) -> None:
+    def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         self._under_way -= 1
         if isinstance(outcome, Appended):
             self._cancel_timer("_patience")
@@ -199,7 +201,7 @@ class Lane:
         for batch in self._take_waiting():
             self._owner.turned_away(batch, why)
 
-    def _take_waiting(self) -> list[Batch]:
+    def _take_waiting(self) -> list[QueuedBatch]:
         self._again.sort(key=_place)  # a refusal on the spot overtakes the answers of what was proposed before
         waiting = [*self._again, *self._behind]
         self._again.clear()
@@ -213,7 +215,7 @@ class Lane:
             setattr(self, name, None)
 
 
-def _place(batch: Batch) -> int:
+def _place(batch: QueuedBatch) -> int:
     return batch.place
 
 

@@ -45,10 +45,10 @@ from holdfast.amqp.partition_key import partition_index
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Endpoint, Host
+from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
-from node.listener.incoming.append_queue import Batch, Lane
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
 from node.partition.api import Appended, Failed, Numbers
 
@@ -71,13 +71,13 @@ def _stored(offset: int, count: int, partition: symbol) -> OtherState:
     return OtherState(words.STORED_CODE, (ulong(offset), uint(count), partition))
 
 
-class Ingest(Endpoint):
-    LANE: type[Lane] = Lane
+class IncomingLink(Endpoint):
+    LANE: type[AppendQueue] = AppendQueue
     link: ReceiverLink
 
-    def __init__(self, host: Host, link: ReceiverLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, AppendQueue] = {}
         self._unanswered = 0
         self._mean_size = 0.0
         self._turn = 0  # of the round robin
@@ -112,11 +112,11 @@ class Ingest(Endpoint):
         if not PLAIN.issuperset([payload[:3] for payload in payloads]):
             self._sort(deliveries, payloads)
         elif partition is not None:
-            self._lane(partition).submit(Batch(deliveries, payloads, count, size))
+            self._lane(partition).submit(QueuedBatch(deliveries, payloads, count, size))
         else:
             partitions = self._partitions()
             if partitions:
-                self._lane(self._next(partitions)).submit(Batch(deliveries, payloads, count, size))
+                self._lane(self._next(partitions)).submit(QueuedBatch(deliveries, payloads, count, size))
             else:
                 self._answer(deliveries, count, size, Rejected(errors.log_deleted(self.plan.log)))
 
@@ -141,7 +141,7 @@ class Ingest(Endpoint):
         except Refused as refusal:
             self._envelope_refused(own, size, refusal.error)
         else:
-            self._lane(partition).submit(Batch(own, records, count, size, numbers))
+            self._lane(partition).submit(QueuedBatch(own, records, count, size, numbers))
 
     def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
         """Where it goes, and what is to be stored of it."""
@@ -166,7 +166,7 @@ class Ingest(Endpoint):
         """Messages that must be looked at, one by one."""
         partitions = self._partitions()
         unhinted: str | None = self.plan.partition
-        groups: dict[str, Batch] = {}
+        groups: dict[str, QueuedBatch] = {}
         handles: Iterable[Any] = deliveries or repeat(None)
         for handle, payload in zip(handles, payloads, strict=False):
             own = [handle] if deliveries else []
@@ -184,7 +184,7 @@ class Ingest(Endpoint):
                 partition = unhinted = unhinted or self._next(partitions)
             batch = groups.get(partition)
             if batch is None:
-                batch = groups[partition] = Batch([], [], 0, 0)
+                batch = groups[partition] = QueuedBatch([], [], 0, 0)
             batch.deliveries += own
             batch.records.append(message.stored)
             batch.count += 1
@@ -223,7 +223,7 @@ class Ingest(Endpoint):
         self._turn += 1
         return partitions[self._turn % len(partitions)]
 
-    def _lane(self, partition: str) -> Lane:
+    def _lane(self, partition: str) -> AppendQueue:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = self.LANE(
@@ -240,7 +240,7 @@ class Ingest(Endpoint):
 
     # -------------------------------------------------------------------------------------------- answers go out
 
-    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
+    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
         if not self._tells_places:
             self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
             return
@@ -250,7 +250,7 @@ class Ingest(Endpoint):
             at += count
         self._account(batch.count, batch.size, True)
 
-    def _settle_row(self, batch: Batch, at: int, count: int, offset: int, partition: symbol) -> None:
+    def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
         """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
         link, deliveries = self.link, batch.deliveries
         if batch.in_row:
@@ -260,15 +260,15 @@ class Ingest(Endpoint):
         for place in range(count):
             link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
 
-    def uncertain(self, batch: Batch, why: Failed) -> None:
+    def uncertain(self, batch: QueuedBatch, why: Failed) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
         self._order_at_risk()
 
-    def refused(self, batch: Batch, why: Failed) -> None:
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
         self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
 
-    def turned_away(self, batch: Batch, why: str) -> None:
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
         self._order_at_risk()
 

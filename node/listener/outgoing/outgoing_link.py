@@ -29,8 +29,8 @@ from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Endpoint, Host
-from node.listener.outgoing.partition_cursor import Cursor
+from node.listener.endpoint import Endpoint, EndpointHost
+from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
 
 POLL_EVENTS = 1024
@@ -52,16 +52,16 @@ DRAIN_QUESTION_S = 2.0
 """A draining peer waits for an answer; a leader that does not tell its end by then has nothing at hand for it."""
 
 
-class Egress(Endpoint):
+class OutgoingLink(Endpoint):
     link: SenderLink
 
-    def __init__(self, host: Host, link: SenderLink, plan: Plan, starts: dict[str, Start]) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan, starts: dict[str, Start]) -> None:
         """`starts`: where the partitions' readers begin, if not where the plan says (a `@latest` that was resolved)."""
         super().__init__(host, link, plan)
         assert plan.selection is not None
         self._selection = plan.selection
-        self._cursors: list[Cursor] = []
-        self._ready: dict[Cursor, None] = {}  # in order; polling them may yield something
+        self._cursors: list[PartitionCursor] = []
+        self._ready: dict[PartitionCursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
         self._redirects = plan.bound and host.redirects and not plan.assigned
         self._awaiting: asyncio.TimerHandle | None = None  # a drain waits for a reader that is not there
@@ -73,14 +73,14 @@ class Egress(Endpoint):
             self._cursors.append(self._cursor(partition, starts.get(partition)))
         self._told = len(self._cursors)  # partitions that the peer knows this link to be associated with
 
-    def _cursor(self, partition: str, latest: Start | None) -> Cursor:
+    def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:
         """`latest`: where `@latest` is in this partition, if the plan asked for it."""
         selection = self._selection
         if selection.needs_latest:
             selection = selection.at(latest.offset + 1 if isinstance(latest, After) else 0)
         if latest is not None and isinstance(selection.start, Latest):
             selection = replace(selection, start=latest)
-        return Cursor(partition, selection)
+        return PartitionCursor(partition, selection)
 
     def open(self) -> None:
         for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
@@ -102,7 +102,7 @@ class Egress(Endpoint):
         """In whose name the partition is read."""
         return None
 
-    def _handed_out(self, cursor: Cursor, numbers: range, payloads: list[bytes]) -> None:
+    def _handed_out(self, cursor: PartitionCursor, numbers: range, payloads: list[bytes]) -> None:
         """These deliveries of the partition are on their way."""
 
     def _partition_made(self, partition: str) -> None:
@@ -158,7 +158,7 @@ class Egress(Endpoint):
             self._stalled = loop.call_later(self.host.config.unsettled_stall_s, self._nothing_settled)
         return min(room, link.credit)
 
-    def _send_from(self, cursor: Cursor, room: int) -> bool:
+    def _send_from(self, cursor: PartitionCursor, room: int) -> bool:
         """True: there may be more."""
         if not cursor.holds and cursor.reader is not None:
             share = (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
@@ -177,7 +177,7 @@ class Egress(Endpoint):
             self._send(cursor, payloads)
         return cursor.holds or cursor.reader is not None
 
-    def _send(self, cursor: Cursor, payloads: list[bytes]) -> None:
+    def _send(self, cursor: PartitionCursor, payloads: list[bytes]) -> None:
         if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)
             self._told = len(self._cursors)
             names = symbol_array(cursor.partition for cursor in self._cursors)
@@ -194,7 +194,7 @@ class Egress(Endpoint):
         self._hand_out(cursor, payloads)
         self.host.delivered(len(payloads), sum(sizes))
 
-    def _hand_out(self, cursor: Cursor, payloads: list[bytes]) -> None:
+    def _hand_out(self, cursor: PartitionCursor, payloads: list[bytes]) -> None:
         self._handed_out(cursor, self.link.send_many(payloads), payloads)
 
     def _nothing_settled(self) -> None:
@@ -207,7 +207,7 @@ class Egress(Endpoint):
 
     # --------------------------------------------------------------------------------------------- draining
 
-    def _is_remote(self, cursor: Cursor) -> bool:
+    def _is_remote(self, cursor: PartitionCursor) -> bool:
         return cursor.reader is not None and not self.host.broker.is_local(self.plan.log, cursor.partition)
 
     def _has_drained(self) -> bool:
@@ -249,10 +249,10 @@ class Egress(Endpoint):
                 self._asking_ends = True
                 self.host.spawn(self._ask_ends(remote))
 
-    async def _ask_ends(self, cursors: list[Cursor]) -> None:
+    async def _ask_ends(self, cursors: list[PartitionCursor]) -> None:
         """A reader on another node that has nothing yet may still be fetching; its leader knows how far to go."""
 
-        async def ask(cursor: Cursor) -> None:
+        async def ask(cursor: PartitionCursor) -> None:
             try:
                 async with asyncio.timeout(DRAIN_QUESTION_S):
                     info = await self.host.broker.handle(self.plan.log, cursor.partition).info()
@@ -266,7 +266,7 @@ class Egress(Endpoint):
 
     # --------------------------------------------------------------------------------------- readers and leaders
 
-    def _open_reader(self, cursor: Cursor) -> None:
+    def _open_reader(self, cursor: PartitionCursor) -> None:
         owner = self._owner(cursor.partition)
         if cursor.done and owner is None:
             return
@@ -279,7 +279,7 @@ class Egress(Endpoint):
         cursor.reader = handle.open_reader(cursor.start, wake, owner)
         self._ready[cursor] = None
 
-    def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
+    def _reader_failed(self, cursor: PartitionCursor, why: ReadError) -> None:
         cursor.drop_reader()
         self._ready.pop(cursor, None)
         if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:

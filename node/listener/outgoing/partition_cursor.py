@@ -20,7 +20,7 @@ from node.listener.outgoing.source_filters import Selection
 from node.partition.api import After, Earliest, Reader, Start, StoredBatch
 
 
-class Cursor:
+class PartitionCursor:
     __slots__ = (
         "_above_offset",
         "_above_time_ms",

@@ -64,7 +64,7 @@ Held = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PartitionOwnership:
     """A partition, as its leader has it."""
 
     partition: str
@@ -82,7 +82,7 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Ticket:
+class WaitingLink:
     member: str
     identity: str
     node: int
@@ -91,15 +91,18 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Assignment:
     assigned: Mapping[str, str]  # identity of the waiting link -> partition
-    revoke: Sequence[Seat]
+    revoke: Sequence[PartitionOwnership]
     entitled: frozenset[str]  # identities that will get what is being let go
 
 
 def decide(
-    seats: Sequence[Seat], tickets: Sequence[Ticket], reserved: Mapping[str, str], revoked: frozenset[Held]
-) -> Decision:
+    seats: Sequence[PartitionOwnership],
+    tickets: Sequence[WaitingLink],
+    reserved: Mapping[str, str],
+    revoked: frozenset[Held],
+) -> Assignment:
     """`tickets`: without those that something is reserved for. `reserved`: partition -> member. `revoked`: claims whose
     owners were asked to let go."""
     counts: Counter[str] = Counter({ticket.member: 0 for ticket in tickets})
@@ -114,7 +117,7 @@ def decide(
                 waiting.remove(ticket)
                 break
 
-    def take() -> Ticket:
+    def take() -> WaitingLink:
         """Whose turn it is."""
         chosen = min(waiting, key=lambda ticket: (counts[ticket.member], ticket.since_s))
         counts[chosen.member] += 1
@@ -133,7 +136,7 @@ def decide(
         coming -= 1
         entitled.add(take().identity)
     movable = [seat for seat in seats if seat.present and seat.held not in revoked and seat.epoch == 0]
-    revoke: list[Seat] = []
+    revoke: list[PartitionOwnership] = []
     while movable and waiting:
         seat = max(movable, key=lambda seat: (counts[seat.member], seat.claim))
         if counts[seat.member] < min(counts[ticket.member] for ticket in waiting) + 2:
@@ -142,10 +145,10 @@ def decide(
         revoke.append(seat)
         counts[seat.member] -= 1
         entitled.add(take().identity)
-    return Decision(assigned, revoke, frozenset(entitled))
+    return Assignment(assigned, revoke, frozenset(entitled))
 
 
-class View(Protocol):
+class AssignorView(Protocol):
     """The part of a listener's broker that is needed."""
 
     def describe(self, log: str) -> LogView | None: ...
@@ -156,10 +159,10 @@ class View(Protocol):
 @dataclass
 class _Group:
     born_s: float
-    tickets: dict[str, Ticket] = field(default_factory=dict)  # by identity
-    reserved: dict[str, tuple[Ticket, float]] = field(default_factory=dict)  # partition -> for whom, until when
+    tickets: dict[str, WaitingLink] = field(default_factory=dict)  # by identity
+    reserved: dict[str, tuple[WaitingLink, float]] = field(default_factory=dict)  # partition -> for whom, until when
     revoked: dict[Held, float] = field(default_factory=dict)  # until when
-    seats: list[Seat] | None = None
+    seats: list[PartitionOwnership] | None = None
     looked_s: float = -1.0
     entitled: frozenset[str] = frozenset()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -169,8 +172,8 @@ class _Group:
         return next(found, None)
 
 
-class Assigner:
-    def __init__(self, view: View, now_s: Callable[[], float]) -> None:
+class Assignor:
+    def __init__(self, view: AssignorView, now_s: Callable[[], float]) -> None:
         self._view = view
         self._now_s = now_s
         self._groups: dict[tuple[str, str], _Group] = {}
@@ -188,7 +191,7 @@ class Assigner:
             if len(group.tickets) >= MAX_WAITING:
                 detail = f"{MAX_WAITING} receivers wait for partitions of group {question.key!r} already"
                 return Failed("overloaded", False, detail)
-            ticket = Ticket(question.member, question.identity, question.node, now_s, now_s)
+            ticket = WaitingLink(question.member, question.identity, question.node, now_s, now_s)
             group.tickets[question.identity] = ticket
             group.looked_s = -1.0  # look now
         deadline_s = now_s + ANSWER_S
@@ -231,7 +234,7 @@ class Assigner:
                 await self._view.handle(question.log, seat.partition).ask_group(Revoke(question.key, seat.claim))
         return None
 
-    async def _look(self, view: LogView, key: str) -> list[Seat]:
+    async def _look(self, view: LogView, key: str) -> list[PartitionOwnership]:
         """The partitions whose leaders answer."""
 
         async def ask(partition: str) -> object:
@@ -242,17 +245,19 @@ class Assigner:
                 return None
 
         answers = await asyncio.gather(*map(ask, view.partitions))
-        seats: list[Seat] = []
+        seats: list[PartitionOwnership] = []
         for partition, answer in zip(view.partitions, answers, strict=True):
             if not isinstance(answer, GroupList):
                 continue
             leader = self._view.leader(view.name, partition)
             row = answer.groups[0] if answer.groups else None
             if row is None or not row.active:
-                seats.append(Seat(partition, leader))
+                seats.append(PartitionOwnership(partition, leader))
             else:
                 seats.append(
-                    Seat(partition, leader, True, row.present, row.member, row.identity, row.claim, row.epoch)
+                    PartitionOwnership(
+                        partition, leader, True, row.present, row.member, row.identity, row.claim, row.epoch
+                    )
                 )
         return seats
 

@@ -140,7 +140,7 @@ class Ousted:
     epoch: int | None
 
 
-class Group(msgspec.Struct, array_like=True):
+class ConsumerGroup(msgspec.Struct, array_like=True):
     """One row. Fields are only ever added at the end."""
 
     key: str
@@ -160,8 +160,8 @@ class Group(msgspec.Struct, array_like=True):
         return self.key.startswith(TERMINUS)
 
 
-class Ownership:
-    def __init__(self, rows: Iterable[Group] = ()) -> None:
+class GroupTable:
+    def __init__(self, rows: Iterable[ConsumerGroup] = ()) -> None:
         self._rows = {row.key: row for row in rows}
         self._active = {row.key: row for row in self._rows.values() if row.active}
         self._next_due_ms: int | None = None  # nothing is due before; may be too early, never too late
@@ -170,17 +170,17 @@ class Ownership:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ConsumerGroup]:
         return iter(self._rows.values())
 
     @property
-    def active(self) -> Iterable[Group]:
+    def active(self) -> Iterable[ConsumerGroup]:
         return self._active.values()
 
-    def get(self, key: str) -> Group | None:
+    def get(self, key: str) -> ConsumerGroup | None:
         return self._rows.get(key)
 
-    def rows(self) -> list[Group]:
+    def rows(self) -> list[ConsumerGroup]:
         """By key: equal on equal replicas."""
         return sorted(self._rows.values(), key=lambda row: row.key)
 
@@ -213,7 +213,7 @@ class Ownership:
         if row is None:
             if len(self._rows) >= MAX_GROUPS:
                 return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some"), None
-            row = self._rows[wish.key] = Group(wish.key)
+            row = self._rows[wish.key] = ConsumerGroup(wish.key)
         refusal = _judge(row, wish)
         if refusal is not None:
             return refusal, None
@@ -264,7 +264,7 @@ class Ownership:
             if row is None:
                 if len(self._rows) >= MAX_GROUPS:
                     return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some")
-                row = self._rows[command.key] = Group(command.key)
+                row = self._rows[command.key] = ConsumerGroup(command.key)
             row.position = command.position
             row.claim, row.identity = 0, ""  # what the last owner still sends must not undo it, nor may it go on
         row.position_ms = row.touched_ms = clock_ms
@@ -295,7 +295,7 @@ class Ownership:
                 del self._rows[row.key]
         self._find_next_due()
 
-    def _due(self, row: Group, at_ms: int) -> None:
+    def _due(self, row: ConsumerGroup, at_ms: int) -> None:
         row.due_ms = at_ms
         if self._next_due_ms is None or at_ms < self._next_due_ms:
             self._next_due_ms = at_ms
@@ -304,7 +304,7 @@ class Ownership:
         self._next_due_ms = min((row.due_ms for row in self._rows.values() if row.due_ms != NOTHING), default=None)
 
 
-def _judge(row: Group, wish: Claim) -> Denied | None:
+def _judge(row: ConsumerGroup, wish: Claim) -> Denied | None:
     """Whether the claim is refused."""
     epoch = wish.epoch
     if epoch is not None and epoch < row.epoch and not wish.steal:
@@ -319,7 +319,7 @@ def _judge(row: Group, wish: Claim) -> Denied | None:
     return Denied("owned", f"{row.member or 'another receiver'} is active with epoch {row.epoch}")
 
 
-def _is_active(row: Group) -> Denied:
+def _is_active(row: ConsumerGroup) -> Denied:
     return Denied("active", f"{row.member or 'a receiver'} is reading for the group; stop the group's receivers first")
 
 

@@ -29,15 +29,15 @@ from node.partition.commands import encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
+    ConsumerGroup,
     Delete,
     Denied,
     Done,
     End,
     EndClaim,
-    Group,
+    GroupTable,
     Ousted,
     Owned,
-    Ownership,
 )
 from node.partition.consumer_groups.queries import (
     Assign,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Owning:
-    def __init__(self, partition: str, ownership: Callable[[], Ownership], lease_s: float) -> None:
+class OwnershipLeases:
+    def __init__(self, partition: str, ownership: Callable[[], GroupTable], lease_s: float) -> None:
         self._partition = partition
         self._ownership = ownership
         self._lease_s = lease_s
@@ -133,7 +133,7 @@ class Owning:
             found = rows[first : first + question.limit]
         return GroupList([self._row(row) for row in found], start_offset, next_offset)
 
-    def _row(self, row: Group) -> GroupRow:
+    def _row(self, row: ConsumerGroup) -> GroupRow:
         return GroupRow(
             key=row.key,
             epoch=row.epoch,

@@ -11,23 +11,23 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
-from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerWish
+from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerRequest
 from node.partition.appender import REFUSALS
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import (
     NOTHING,
     Producer,
-    Producers,
+    ProducerTable,
     batches_of,
     nonsense,
 )
-from node.partition.machine import Fence, Opened, Rejected
+from node.partition.machine import AppendRejected, Fence, Opened
 from node.partition.raft_group import Proposer
 
 Stolen = Callable[[int], None]
 
 
-async def open_producer(group: Proposer, wish: ProducerWish, now_ms: int) -> ProducerOpened | Failed:
+async def open_producer(group: Proposer, wish: ProducerRequest, now_ms: int) -> ProducerOpened | Failed:
     """Failures of a kind other than the producer's own fault may be tried again: opening twice does no harm."""
     answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -53,7 +53,7 @@ def _read(outcome: Outcome) -> ProducerOpened | Failed:
         result = outcome.result
         if isinstance(result, Opened):
             return ProducerOpened(result.producer_id, result.epoch, result.last_sequence)
-        if isinstance(result, Rejected) and result.code in REFUSALS:
+        if isinstance(result, AppendRejected) and result.code in REFUSALS:
             return Failed(REFUSALS[result.code], False, result.detail)
         return Failed("rejected", False, f"the partition did not open the producer: {result}")
     if isinstance(outcome, Discarded):
@@ -84,7 +84,7 @@ class Watches:
             stolen(fence.epoch)
 
 
-def describe(producers: Producers, after: int, limit: int) -> list[ProducerInfo]:
+def describe(producers: ProducerTable, after: int, limit: int) -> list[ProducerInfo]:
     rows = producers.rows()
     first = bisect_right(rows, after, key=lambda row: row.producer_id)
     return [_info(row) for row in rows[first : first + limit]]

@@ -103,7 +103,7 @@ class Producer(msgspec.Struct, array_like=True):
         return len(self.batches) + len(self.digests)
 
 
-class Place(NamedTuple):
+class StoredAt(NamedTuple):
     """Where consecutive records stand."""
 
     events: int
@@ -115,7 +115,7 @@ class Place(NamedTuple):
 class Known:
     """The first records of a batch stand in these places already; none of them: all is new."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[StoredAt, ...] = ()
 
     @property
     def count(self) -> int:
@@ -123,7 +123,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProducerRefusal:
     """Nothing was stored. The first records of the batch are known all the same; the one behind them is refused."""
 
     code: Code
@@ -144,7 +144,7 @@ class Opening:
 ALL_NEW = Known()
 
 
-class Producers:
+class ProducerTable:
     """In the order in which they were last heard of, the longest silent one first."""
 
     def __init__(self, rows: Iterable[Producer] = ()) -> None:
@@ -165,17 +165,17 @@ class Producers:
 
     # ------------------------------------------------------------ opening
 
-    def open(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | Refusal:
+    def open(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | ProducerRefusal:
         """`clock_ms`: the time of the log, which never goes back."""
         wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
         if wrong is not None:
-            return Refusal("invalid-producer", wrong)
+            return ProducerRefusal("invalid-producer", wrong)
         producer = None if wish.producer_id is None else self._by_id.get(wish.producer_id)
         if producer is None:
             return self._create(wish, index, clock_ms)
         epoch = producer.epoch if wish.epoch is None else wish.epoch
         if epoch < producer.epoch:
-            return Refusal("producer-stolen", _stolen(producer, epoch))
+            return ProducerRefusal("producer-stolen", _stolen(producer, epoch))
         fenced = epoch > producer.epoch
         if fenced:
             self._begin_epoch(producer, epoch)
@@ -188,13 +188,13 @@ class Producers:
         self._touch(producer, index, clock_ms)
         return Opening(producer.producer_id, epoch, answer, fenced)
 
-    def _create(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | Refusal:
+    def _create(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | ProducerRefusal:
         if wish.producer_id is not None and wish.epoch is not None and wish.last_sequence is not None:
             detail = (
                 f"producer {wish.producer_id} is not known here: it never was, or has been silent too long. Its numbers"
                 " cannot be continued; open it without a number, and expect that what was in doubt may be stored twice"
             )
-            return Refusal("producer-unknown", detail)
+            return ProducerRefusal("producer-unknown", detail)
         producer_id = self._allocate(index, clock_ms) if wish.producer_id is None else wish.producer_id
         if len(self._by_id) >= MAX_PRODUCERS:
             self._forget(next(iter(self._by_id.values())))
@@ -215,25 +215,25 @@ class Producers:
 
     # ------------------------------------------------------------ records
 
-    def judge(self, head: BatchHead) -> Known | Refusal:
+    def judge(self, head: BatchHead) -> Known | ProducerRefusal:
         """What becomes of a batch of a producer; changes nothing."""
         producer = self._by_id.get(head.producer_id)
         if producer is None:
             detail = f"producer {head.producer_id} is not known here (any more): open it anew"
-            return Refusal("producer-unknown", detail)
+            return ProducerRefusal("producer-unknown", detail)
         first, last = head.base_sequence, producer.last
         if head.producer_epoch != producer.epoch:
             if head.producer_epoch < producer.epoch:
-                return Refusal("producer-stolen", _stolen(producer, head.producer_epoch))
+                return ProducerRefusal("producer-stolen", _stolen(producer, head.producer_epoch))
             if first == 0:
                 return ALL_NEW
             detail = f"epoch {head.producer_epoch} of producer {producer.producer_id} was not opened"
-            return Refusal("out-of-order", f"{detail}: it may begin with number 0 only, not {first}")
+            return ProducerRefusal("out-of-order", f"{detail}: it may begin with number 0 only, not {first}")
         if last == NOTHING or first == (last + 1) % SEQUENCES:
             return ALL_NEW
         return _compare(producer, head)
 
-    def accept(self, head: BatchHead, stored: Place, index: int, clock_ms: int) -> None:
+    def accept(self, head: BatchHead, stored: StoredAt, index: int, clock_ms: int) -> None:
         """A batch that was judged `Known`; `stored`: where its last records, those that were new, stand now."""
         producer = self._by_id[head.producer_id]
         if head.producer_epoch > producer.epoch:
@@ -244,7 +244,7 @@ class Producers:
         while self.memory_bytes > MEMORY_BYTES:
             self._drop_batches(next(iter(self._remembering.values())))
 
-    def _remember(self, producer: Producer, head: BatchHead, stored: Place) -> None:
+    def _remember(self, producer: Producer, head: BatchHead, stored: StoredAt) -> None:
         before = producer.memory_bytes
         producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
         producer.batches += _BATCH.pack(*stored)
@@ -298,7 +298,7 @@ def _stolen(producer: Producer, epoch: int) -> str:
     )
 
 
-def _compare(producer: Producer, head: BatchHead) -> Known | Refusal:
+def _compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
     """A batch that does not begin with the next number: how much of its front is remembered, and the same?"""
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES
@@ -307,7 +307,7 @@ def _compare(producer: Producer, head: BatchHead) -> Known | Refusal:
             f"{who}: number {head.base_sequence} is neither the next one, {(producer.last + 1) % SEQUENCES}, nor one of"
             f" the {remembered} before it that are remembered"
         )
-        return Refusal("out-of-order", detail)
+        return ProducerRefusal("out-of-order", detail)
     position = remembered - 1 - age
     count = min(head.count, age + 1)
     stored = producer.digests[position * DIGEST_BYTES : (position + count) * DIGEST_BYTES]
@@ -318,12 +318,12 @@ def _compare(producer: Producer, head: BatchHead) -> Known | Refusal:
     same = next(i for i in range(count) if stored[i * width :][:width] != came[i * width :][:width])
     number = (head.base_sequence + same) % SEQUENCES
     detail = f"{who}: number {number} was used before, for another event"
-    return Refusal("out-of-order", detail, Known(_places(producer, position, same)))
+    return ProducerRefusal("out-of-order", detail, Known(_places(producer, position, same)))
 
 
-def batches_of(producer: Producer) -> Iterator[Place]:
+def batches_of(producer: Producer) -> Iterator[StoredAt]:
     """Those remembered, oldest first."""
-    return (Place(*fields) for fields in _BATCH.iter_unpack(producer.batches))
+    return (StoredAt(*fields) for fields in _BATCH.iter_unpack(producer.batches))
 
 
 def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -337,13 +337,13 @@ def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _places(producer: Producer, position: int, count: int) -> tuple[Place, ...]:
+def _places(producer: Producer, position: int, count: int) -> tuple[StoredAt, ...]:
     """Where the remembered records [position, position + count) stand."""
-    found: list[Place] = []
+    found: list[StoredAt] = []
     for batch in batches_of(producer):
         if position < batch.events and count:
             taken = min(count, batch.events - position)
-            found.append(Place(taken, batch.base_offset + position, batch.timestamp_ms))
+            found.append(StoredAt(taken, batch.base_offset + position, batch.timestamp_ms))
             count -= taken
             position = 0
         else:

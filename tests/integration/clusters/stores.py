@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cluster.raft import entries_stored_under
 from node.partition.offset_index import OffsetIndex
 from node.partition.record_batch import decode_records
-from node.storage import NodeIdentity, RocksDisk
+from node.storage import NodeIdentity, Store
 from tests.integration.clusters.cluster import Cluster, NodeFiles
 
 EVERYTHING = 1 << 40
@@ -21,9 +21,9 @@ class Kept:
     records: list[bytes]
 
 
-def open_store(cluster: Cluster, node: NodeFiles) -> RocksDisk:
+def open_store(cluster: Cluster, node: NodeFiles) -> Store:
     assert node.process is None, "the node must be stopped: its store has one user"
-    return RocksDisk(node.data_dir, NodeIdentity(cluster.name, node.id))
+    return Store(node.data_dir, NodeIdentity(cluster.name, node.id))
 
 
 def kept(cluster: Cluster, node_id: int, group: int) -> Kept:

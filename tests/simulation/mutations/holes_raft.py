@@ -18,15 +18,15 @@ from cluster.raft import (
 )
 from cluster.raft.elections import election
 from cluster.raft.elections.election import Election
-from cluster.raft.elections.leadership_transfer import Handover
-from cluster.raft.elections.vote_recovery import Readmission
-from cluster.raft.log.log_store import Journal
+from cluster.raft.elections.leadership_transfer import LeadershipTransfer
+from cluster.raft.elections.vote_recovery import VoteRecovery
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Member
+from cluster.raft.pysyncobj.core import GroupMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone
 from cluster.raft.replication.progress import Progress
-from cluster.raft.replication.step import Guard
+from cluster.raft.replication.step import Stepper
 
 # ---------------------------------------------------------------- the guard
 
@@ -35,7 +35,7 @@ from cluster.raft.replication.step import Guard
 def no_append_rewrite() -> Iterator[None]:
     """A2: appends reach the library as they came."""
 
-    def deliver_as_it_came(guard: Guard, member: Member, term: int, body: AppendEntries) -> None:
+    def deliver_as_it_came(guard: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
         first = body.previous_index + 1
         entries = [(data, first + i, body.entry_terms[i]) for i, data in enumerate(body.entries)]
         guard._deliver(
@@ -50,26 +50,26 @@ def no_append_rewrite() -> Iterator[None]:
             },
         )
 
-    with mock.patch.object(Guard, "_match", deliver_as_it_came):
+    with mock.patch.object(Stepper, "_match", deliver_as_it_came):
         yield
 
 
 @contextlib.contextmanager
 def no_vote_dedup() -> Iterator[None]:
     """A5: a vote that arrives twice counts twice."""
-    with mock.patch.object(Guard, "_is_counted", return_value=False):
+    with mock.patch.object(Stepper, "_is_counted", return_value=False):
         yield
 
 
 @contextlib.contextmanager
 def no_commit_clamp() -> Iterator[None]:
     """A3: a commit index is believed without a match of logs."""
-    bare_handler = Guard._bare
+    bare_handler = Stepper._bare
 
-    def believe(guard: Guard, member: Member, term: int, commit_index: int, proven: int) -> None:
+    def believe(guard: Stepper, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
         bare_handler(guard, member, term, commit_index, proven=commit_index)
 
-    with mock.patch.object(Guard, "_bare", believe):
+    with mock.patch.object(Stepper, "_bare", believe):
         yield
 
 
@@ -132,13 +132,13 @@ def reads_not_confirmed() -> Iterator[None]:
 @contextlib.contextmanager
 def replies_of_any_term() -> Iterator[None]:
     """A1: an acknowledgement counts whatever term it was given in."""
-    handle = Guard._on_append_reply
+    handle = Stepper._on_append_reply
 
-    def take(guard: Guard, member: Member, message: RaftMessage, now: float) -> None:
+    def take(guard: Stepper, member: GroupMember, message: RaftMessage, now: float) -> None:
         message.term = guard.core.term
         handle(guard, member, message, now)
 
-    with mock.patch.object(Guard, "_on_append_reply", take):
+    with mock.patch.object(Stepper, "_on_append_reply", take):
         yield
 
 
@@ -170,7 +170,7 @@ def no_pre_vote() -> Iterator[None]:
 @contextlib.contextmanager
 def no_answer_to_old_terms() -> Iterator[None]:
     """L4: messages of a past term are dropped in silence."""
-    with mock.patch.object(Guard, "_on_stale_term", return_value=None):
+    with mock.patch.object(Stepper, "_on_stale_term", return_value=None):
         yield
 
 
@@ -189,7 +189,7 @@ def stalls_not_noticed() -> Iterator[None]:
 @contextlib.contextmanager
 def no_hint() -> Iterator[None]:
     """L6: a rejection goes back one entry."""
-    with mock.patch.object(Guard, "_hint", lambda guard, next_index: next_index):
+    with mock.patch.object(Stepper, "_hint", lambda guard, next_index: next_index):
         yield
 
 
@@ -203,55 +203,55 @@ def no_window() -> Iterator[None]:
 @contextlib.contextmanager
 def proposals_during_transfer() -> Iterator[None]:
     """L12: a transfer stops nothing."""
-    with mock.patch.object(Handover, "is_active", False):
+    with mock.patch.object(LeadershipTransfer, "is_active", False):
         yield
 
 
 @contextlib.contextmanager
 def other_versions_are_heard() -> Iterator[None]:
     """Members of another configuration count."""
-    receive = Guard.receive
+    receive = Stepper.receive
 
-    def any_version(guard: Guard, sender: NodeId, message: RaftMessage, now: float) -> None:
+    def any_version(guard: Stepper, sender: NodeId, message: RaftMessage, now: float) -> None:
         message.version = guard._version
         receive(guard, sender, message, now)
 
-    with mock.patch.object(Guard, "receive", any_version):
+    with mock.patch.object(Stepper, "receive", any_version):
         yield
 
 
 @contextlib.contextmanager
 def apply_again_from_the_start() -> Iterator[None]:
     """L1: a restart applies the whole log again."""
-    load = Journal.load_checkpoint
+    load = LogStore.load_checkpoint
 
-    def from_the_base(journal: Journal) -> tuple[int, bytes | None]:
+    def from_the_base(journal: LogStore) -> tuple[int, bytes | None]:
         load(journal)
         return journal.base_index, None
 
-    with mock.patch.object(Journal, "load_checkpoint", from_the_base):
+    with mock.patch.object(LogStore, "load_checkpoint", from_the_base):
         yield
 
 
 @contextlib.contextmanager
 def checkpoint_not_verified() -> Iterator[None]:
     """A4: a damaged checkpoint is none."""
-    load = Journal.load_checkpoint
+    load = LogStore.load_checkpoint
 
-    def forgive(journal: Journal) -> tuple[int, bytes | None]:
+    def forgive(journal: LogStore) -> tuple[int, bytes | None]:
         try:
             return load(journal)
         except StateDamaged:
             return journal.base_index, None
 
-    with mock.patch.object(Journal, "load_checkpoint", forgive):
+    with mock.patch.object(LogStore, "load_checkpoint", forgive):
         yield
 
 
 @contextlib.contextmanager
 def votes_while_mute() -> Iterator[None]:
     """A member that lost its memory counts at once."""
-    with mock.patch.object(Readmission, "is_mute", return_value=False):
+    with mock.patch.object(VoteRecovery, "is_mute", return_value=False):
         yield
 
 
@@ -283,10 +283,10 @@ def mute_of_two_compares_logs() -> Iterator[None]:
 @contextlib.contextmanager
 def of_two_released_too_soon() -> Iterator[None]:
     """Of two, the vote comes back with what the leader *knows* to be committed, before its own term has begun."""
-    release = Readmission.release
+    release = VoteRecovery.release
 
-    def too_soon(readmission: Readmission, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
+    def too_soon(readmission: VoteRecovery, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
         return release(readmission, node, commit_index, min(commit_index, own_from))
 
-    with mock.patch.object(Readmission, "release", too_soon):
+    with mock.patch.object(VoteRecovery, "release", too_soon):
         yield

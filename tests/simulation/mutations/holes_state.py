@@ -13,23 +13,23 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from cluster.metadata import MetadataMachine
-from cluster.metadata.state import State
+from cluster.metadata.state import MetadataState
 from cluster.raft import FetchReply, Group
-from cluster.raft.multiraft import Host
+from cluster.raft.multiraft import MultiRaft
 from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
 from node.partition.consumer_groups.group_state import (
     Commit,
     Denied,
     Done,
-    Ownership,
+    GroupTable,
 )
 from node.partition.idempotence.producer_state import (
     ALL_NEW,
     Known,
     Producer,
-    Producers,
-    Refusal,
+    ProducerRefusal,
+    ProducerTable,
 )
 from node.partition.machine import PartitionMachine
 from node.partition.record_batch import BatchHead
@@ -41,83 +41,83 @@ from node.partition.replica import PartitionReplica
 @contextlib.contextmanager
 def producers_not_in_checkpoint() -> Iterator[None]:
     """What is known of producers does not survive a restart."""
-    with mock.patch.object(Producers, "rows", return_value=[]):
+    with mock.patch.object(ProducerTable, "rows", return_value=[]):
         yield
 
 
 @contextlib.contextmanager
 def restored_without_digests() -> Iterator[None]:
     """A restart forgets which events were stored last, but not their numbers."""
-    begin = Producers.__init__
+    begin = ProducerTable.__init__
 
-    def forget(producers: Producers, rows: Iterable[Producer] = ()) -> None:
+    def forget(producers: ProducerTable, rows: Iterable[Producer] = ()) -> None:
         known = list(rows)
         for row in known:
             row.batches, row.digests = bytearray(), bytearray()
         begin(producers, known)
 
-    with mock.patch.object(Producers, "__init__", forget):
+    with mock.patch.object(ProducerTable, "__init__", forget):
         yield
 
 
 @contextlib.contextmanager
 def no_dedup() -> Iterator[None]:
     """What comes again is stored again."""
-    judge = Producers.judge
+    judge = ProducerTable.judge
 
-    def all_new(producers: Producers, head: BatchHead) -> Known | Refusal:
+    def all_new(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
         verdict = judge(producers, head)
-        return verdict if isinstance(verdict, Refusal) else ALL_NEW
+        return verdict if isinstance(verdict, ProducerRefusal) else ALL_NEW
 
-    with mock.patch.object(Producers, "judge", all_new):
+    with mock.patch.object(ProducerTable, "judge", all_new):
         yield
 
 
 @contextlib.contextmanager
 def gaps_allowed() -> Iterator[None]:
     """A number behind a gap is taken."""
-    judge = Producers.judge
+    judge = ProducerTable.judge
 
-    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+    def take(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
         verdict = judge(producers, head)
-        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "out-of-order" else verdict
+        return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "out-of-order" else verdict
 
-    with mock.patch.object(Producers, "judge", take):
+    with mock.patch.object(ProducerTable, "judge", take):
         yield
 
 
 @contextlib.contextmanager
 def no_fencing() -> Iterator[None]:
     """A producer whose id was taken over may go on."""
-    judge = Producers.judge
+    judge = ProducerTable.judge
 
-    def take(producers: Producers, head: BatchHead) -> Known | Refusal:
+    def take(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
         verdict = judge(producers, head)
-        return ALL_NEW if isinstance(verdict, Refusal) and verdict.code == "producer-stolen" else verdict
+        return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "producer-stolen" else verdict
 
-    with mock.patch.object(Producers, "judge", take):
+    with mock.patch.object(ProducerTable, "judge", take):
         yield
 
 
 @contextlib.contextmanager
 def any_claim_commits() -> Iterator[None]:
     """A member that was outbid may go on committing."""
-    commit = Ownership._commit
+    commit = GroupTable._commit
 
-    def take(ownership: Ownership, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
+    def take(ownership: GroupTable, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
         row = ownership._rows.get(command.key)
         if row is not None and command.claim:
             command = msgspec.structs.replace(command, claim=row.claim)
         return commit(ownership, command, clock_ms, next_offset)
 
-    with mock.patch.object(Ownership, "_commit", take):
+    with mock.patch.object(GroupTable, "_commit", take):
         yield
 
 
 @contextlib.contextmanager
 def requests_not_remembered() -> Iterator[None]:
     """A metadata command that comes again is carried out again."""
-    with mock.patch.object(State, "_remember", return_value=None):
+    with mock.patch.object(MetadataState, "_remember", return_value=None):
         yield
 
 
@@ -140,12 +140,12 @@ def local_clock_in_apply() -> Iterator[None]:
 @contextlib.contextmanager
 def replaced_member_votes() -> Iterator[None]:
     """A member that lost its memory is opened like a new one."""
-    open_group = Host.open_group
+    open_group = MultiRaft.open_group
 
-    def with_a_vote(host: Host, *values: Any, **named: Any) -> Group:
+    def with_a_vote(host: MultiRaft, *values: Any, **named: Any) -> Group:
         return open_group(host, *values, **{**named, "mute": False})
 
-    with mock.patch.object(Host, "open_group", with_a_vote):
+    with mock.patch.object(MultiRaft, "open_group", with_a_vote):
         yield
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from unittest import mock
 
 from cluster.raft import Turn
-from cluster.raft.log.log_store import Journal
-from cluster.raft.multiraft import Host
+from cluster.raft.log.log_store import LogStore
+from cluster.raft.multiraft import MultiRaft
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.log_view import LazySlice
 from node.storage import write_ahead_log as store_journal
-from node.storage.write_ahead_log import Position, Record
+from node.storage.write_ahead_log import Record, WalPosition
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.nodes import SimNode
 
@@ -30,26 +30,26 @@ def no_sync() -> Iterator[None]:
 @contextlib.contextmanager
 def forgotten_vote() -> Iterator[None]:
     """A8: a restarted node remembers its term but not its vote."""
-    load = Journal._load
+    load = LogStore._load
 
-    def load_without_vote(journal: Journal) -> None:
+    def load_without_vote(journal: LogStore) -> None:
         load(journal)
         journal.vote = 0
 
-    with mock.patch.object(Journal, "_load", load_without_vote):
+    with mock.patch.object(LogStore, "_load", load_without_vote):
         yield
 
 
 @contextlib.contextmanager
 def forgotten_term() -> Iterator[None]:
     """PSO#201: a restarted node takes its term from its last entry."""
-    load = Journal._load
+    load = LogStore._load
 
-    def load_without_term(journal: Journal) -> None:
+    def load_without_term(journal: LogStore) -> None:
         load(journal)
         journal.term, journal.vote = journal.last_term, 0
 
-    with mock.patch.object(Journal, "_load", load_without_term):
+    with mock.patch.object(LogStore, "_load", load_without_term):
         yield
 
 
@@ -70,12 +70,12 @@ def commit_before_own_sync() -> Iterator[None]:
 def hard_state_apart() -> Iterator[None]:
     """A7: what callbacks propose inside a turn is written without the hard state that goes with it."""
 
-    def write(host: Host) -> None:
+    def write(host: MultiRaft) -> None:
         if host._batch is not None:
             batch, host._batch = host._batch, None
             host._disk.write(batch)
 
-    with mock.patch.object(Host, "_write", write):
+    with mock.patch.object(MultiRaft, "_write", write):
         yield
 
 
@@ -95,19 +95,19 @@ def messages_before_sync() -> Iterator[None]:
 @contextlib.contextmanager
 def votes_not_synced() -> Iterator[None]:
     """A6: a vote asks for no sync."""
-    with mock.patch.object(Host, "_note_vote", return_value=None):
+    with mock.patch.object(MultiRaft, "_note_vote", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def checkpoint_too_new() -> Iterator[None]:
     """A checkpoint claims one entry more than its state has seen."""
-    put = Journal.put_checkpoint
+    put = LogStore.put_checkpoint
 
-    def claim_more(journal: Journal, index: int, state: bytes) -> None:
+    def claim_more(journal: LogStore, index: int, state: bytes) -> None:
         put(journal, min(index + 1, journal.commit), state)
 
-    with mock.patch.object(Journal, "put_checkpoint", claim_more):
+    with mock.patch.object(LogStore, "put_checkpoint", claim_more):
         yield
 
 
@@ -121,10 +121,12 @@ def no_checksums() -> Iterator[None]:
 @contextlib.contextmanager
 def no_watermark() -> Iterator[None]:
     """A journal that lost its durable end is taken for one with a torn tail."""
-    scan = store_journal.Journal.scan
+    scan = store_journal.WriteAheadLog.scan
 
-    def scan_anything(journal: store_journal.Journal, start: Position, durable: Position) -> Iterator[Record]:
-        return scan(journal, start, Position(0, 0))
+    def scan_anything(
+        journal: store_journal.WriteAheadLog, start: WalPosition, durable: WalPosition
+    ) -> Iterator[Record]:
+        return scan(journal, start, WalPosition(0, 0))
 
-    with mock.patch.object(store_journal.Journal, "scan", scan_anything):
+    with mock.patch.object(store_journal.WriteAheadLog, "scan", scan_anything):
         yield

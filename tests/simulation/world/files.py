@@ -1,9 +1,9 @@
 """A disk on the production journal: real segment files, the real recovery, and what can happen to files.
 
-RocksDB is left out: what it holds is what the journal says, so a dictionary filled by `Journal.scan` stands for it; its
-own files are the subject of tests/unit/storage. A loss of power tears the last record: the file ends, or holds zeros,
-or other bytes, from some place after what was synced. A turned bit lies in what was durable, and the rule is that it
-never passes unnoticed: an open store refuses the value that it reads, and a closed one is not opened any more.
+RocksDB is left out: what it holds is what the journal says, so a dictionary filled by `WriteAheadLog.scan` stands for
+it; its own files are the subject of tests/unit/storage. A loss of power tears the last record: the file ends, or holds
+zeros, or other bytes, from some place after what was synced. A turned bit lies in what was durable, and the rule is
+that it never passes unnoticed: an open store refuses the value that it reads, and a closed one is not opened any more.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from node.storage.row_format import is_entry
-from node.storage.store import JournalBatch
+from node.storage.store import StoreBatch
 from node.storage.write_ahead_log import (
     DELETE,
     PUT,
     SEGMENT_HEAD_BYTES,
-    Journal,
-    Place,
-    Position,
+    ValueLocation,
+    WalPosition,
+    WriteAheadLog,
 )
 from tests.simulation.world.disk import SimDisk
 
@@ -41,9 +41,9 @@ class JournalDisk(SimDisk):
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="holdfast-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
-        self._places: dict[bytes, Place] = {}
-        self._durable = self._mark = Position(0, 0)
-        self._journal: Journal | None = None
+        self._places: dict[bytes, ValueLocation] = {}
+        self._durable = self._mark = WalPosition(0, 0)
+        self._journal: WriteAheadLog | None = None
 
     # ---- life
 
@@ -51,8 +51,8 @@ class JournalDisk(SimDisk):
         self._values.clear()
         self._keys.clear()
         self._places.clear()
-        journal = Journal(self.path)
-        for record in journal.scan(Position(0, 0), self._mark):
+        journal = WriteAheadLog(self.path)
+        for record in journal.scan(WalPosition(0, 0), self._mark):
             self._apply(record.ops, record.values.segment, record.values.offset, record.values.checksums)
         journal.begin()
         self._journal = journal
@@ -87,10 +87,10 @@ class JournalDisk(SimDisk):
             place = self._places.get(key)
             yield key, value if place is None else self._opened.read(place)
 
-    def batch(self) -> JournalBatch:  # type: ignore[override]
-        return JournalBatch()
+    def batch(self) -> StoreBatch:  # type: ignore[override]
+        return StoreBatch()
 
-    def write(self, batch: JournalBatch) -> None:  # type: ignore[override]
+    def write(self, batch: StoreBatch) -> None:  # type: ignore[override]
         if not batch.ops:
             return
         journal = self._opened
@@ -100,7 +100,7 @@ class JournalDisk(SimDisk):
         self._apply(batch.ops, values.segment, values.offset, values.checksums)
 
     @property
-    def _opened(self) -> Journal:
+    def _opened(self) -> WriteAheadLog:
         assert self._journal is not None, "the disk of a node that is down"
         return self._journal
 
@@ -109,7 +109,7 @@ class JournalDisk(SimDisk):
             if kind == PUT:
                 if is_entry(key) and len(value) >= SEPARATE_BYTES:
                     self._put(key, b"")
-                    self._places[key] = Place(segment, offset, len(value), checksum)
+                    self._places[key] = ValueLocation(segment, offset, len(value), checksum)
                 else:
                     self._put(key, value)
                     self._places.pop(key, None)
@@ -122,10 +122,10 @@ class JournalDisk(SimDisk):
 
     # ---- what schedules use
 
-    def begin_sync(self) -> Position:  # type: ignore[override]
+    def begin_sync(self) -> WalPosition:  # type: ignore[override]
         return self._opened.end
 
-    def end_sync(self, begun: Position) -> None:  # type: ignore[override]
+    def end_sync(self, begun: WalPosition) -> None:  # type: ignore[override]
         self.syncs += 1
         if not self.ignores_sync:
             self._durable = max(self._durable, begun)

@@ -25,7 +25,7 @@ from cluster.raft import (
 )
 from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
-from node.replica_manager import Replicas
+from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged
 from tests.simulation.checker import GroupJudge, Violation
 from tests.simulation.watched import WatchedHost, describe, term_at
@@ -102,7 +102,7 @@ class SimNode:
         self._syncing = False
         self._calls: dict[int, Callable[[], None]] = {}
         self.host: WatchedHost
-        self.replicas: Replicas
+        self.replicas: ReplicaManager
         self.metadata: Group
 
     # ---- life
@@ -148,7 +148,7 @@ class SimNode:
         )
         bell: Any = Bell(self)
         disk: Any = self.disk
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             self.id, self.host, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.clock.wall_ms, incarnation=self.incarnation,
         )  # fmt: skip

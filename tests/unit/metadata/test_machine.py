@@ -13,7 +13,7 @@ from cluster.metadata import (
     MetadataMachine,
     MetadataView,
     Ok,
-    Rejected,
+    Refusal,
     alter_log,
     create_log,
     delete_log,
@@ -77,7 +77,7 @@ def test_creating_it_again_is_refused_even_with_the_same_parameters() -> None:
     cluster = Cluster(nodes=3)
     cluster.create("trades", partitions=2)
     again = cluster.do(create_log("trades", partitions=2, now_ms=2000))
-    assert isinstance(again, Rejected)
+    assert isinstance(again, Refusal)
     assert again.code == "already-exists"
     assert "2 partitions" in again.message
 
@@ -111,14 +111,14 @@ def test_requests_are_remembered_across_a_checkpoint_and_forgotten_in_the_end() 
         other = delete_log("nothing")
         other.request_id = number.to_bytes(2, "big")
         cluster.do(other)
-    assert isinstance(cluster.do(command), Rejected)
+    assert isinstance(cluster.do(command), Refusal)
     assert len(cluster.machine.state.remembered) == REMEMBERED_REQUESTS
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "$info", "a/b", "a b", "x" * 201, "ä", "a\n", "a\x00"])
 def test_bad_names_are_refused(name: str) -> None:
     result = Cluster(nodes=1).do(create_log(name, replicas=1, now_ms=0))
-    assert isinstance(result, Rejected)
+    assert isinstance(result, Refusal)
     assert result.code == "invalid-argument"
     assert "characters" in result.message
 
@@ -145,7 +145,7 @@ def test_impossible_parameters_are_refused_with_the_reason(options: dict[str, in
     cluster = Cluster(nodes=3)
     before = cluster.machine.checkpoint()
     result = cluster.do(create_log("trades", now_ms=0, **options))
-    assert isinstance(result, Rejected)
+    assert isinstance(result, Refusal)
     assert (result.code, says in result.message) == (code, True), result
     assert cluster.machine.checkpoint() == before, "a refused command changes nothing"
 
@@ -159,7 +159,7 @@ def test_partitions_can_be_added_and_never_removed() -> None:
     assert [p.group for p in after.partitions] == [1, 2, 4, 5]
     assert cluster.do(alter_log("trades", partitions=4)) == Ok(after), "asking for what is there changes nothing"
     fewer = cluster.do(alter_log("trades", partitions=3))
-    assert isinstance(fewer, Rejected)
+    assert isinstance(fewer, Refusal)
     assert "only grow" in fewer.message
 
 
@@ -200,13 +200,13 @@ def test_nodes_register_again_with_other_addresses_but_not_more_than_can_vote() 
 )
 def test_garbage_and_unknown_commands_are_answers_not_exceptions(data: bytes) -> None:
     result = Cluster(nodes=1).apply(data)
-    assert isinstance(result, Rejected)
+    assert isinstance(result, Refusal)
     assert result.code == "invalid-argument"
 
 
 @given(data=st.binary(max_size=64))
 def test_no_bytes_whatever_raise(data: bytes) -> None:
-    assert isinstance(Cluster().apply(b"\0" + data), Ok | Rejected)
+    assert isinstance(Cluster().apply(b"\0" + data), Ok | Refusal)
 
 
 names = st.sampled_from(["a", "b", "c", "$bad"])

@@ -15,18 +15,18 @@ import pytest
 
 import node.partition.api as vocabulary
 from cluster.metadata import (
-    Coordinator,
+    CommandProposer,
     MetadataMachine,
     MetadataView,
     Ok,
-    Rejected,
+    Refusal,
     create_log,
     delete_log,
     register_node,
 )
-from cluster.raft import METADATA_GROUP, Host, NotLeader, RaftOptions
+from cluster.raft import METADATA_GROUP, MultiRaft, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
-from node.raft_loop import TurnLoop
+from node.raft_loop import RaftLoop
 from tests.ports import free_port
 from tests.simulation.world.disk import SimDisk
 from tests.unit.rpc.support import until
@@ -45,11 +45,11 @@ class Member:
         self.failures: list[BaseException] = []
         self.executions = 0
         disk, clock = SimDisk(), Monotonic()
-        self.host = Host(node, disk, clock, random.Random(), lambda to, m: self.network.send(to, m), RaftOptions())
+        self.host = MultiRaft(node, disk, clock, random.Random(), lambda to, m: self.network.send(to, m), RaftOptions())
         machine = MetadataMachine()
         self.view = MetadataView(machine)
         self.group = self.host.open_group(METADATA_GROUP, sorted(addresses), machine)
-        self.coordinator = Coordinator(
+        self.coordinator = CommandProposer(
             self.group, node, lambda to, command, timeout_s: self.network.client(to).execute(command, timeout_s)
         )
         self.group.on_role_change = lambda _: self.coordinator.leader_changed()
@@ -65,7 +65,7 @@ class Member:
             partitions=self,
             admin=self,
         )
-        self.loop = TurnLoop(self.host, disk, clock, lambda: None, self.failures.append)
+        self.loop = RaftLoop(self.host, disk, clock, lambda: None, self.failures.append)
 
     def partition(self, group: int) -> None:
         return None
@@ -121,7 +121,7 @@ async def test_every_node_can_have_a_command_done_and_all_see_it() -> None:
             assert result.log is not None
             assert len(result.log.partitions) == 2
         again = await every[2].coordinator.execute(create_log("log-1", now_ms=1, partitions=2))
-        assert isinstance(again, Rejected)
+        assert isinstance(again, Refusal)
         assert again.code == "already-exists"
         names = {"log-1", "log-2", "log-3"}
         await until(lambda: all(set(member.view.logs) == names for member in every.values()), "all views")
@@ -152,7 +152,7 @@ async def test_without_a_majority_the_caller_hears_it_in_time() -> None:
     async with members(1, 2, 3, start=(1,)) as every:
         started = time.monotonic()
         result = await every[1].coordinator.execute(delete_log("x"), timeout_s=1.0)
-        assert isinstance(result, Rejected)
+        assert isinstance(result, Refusal)
         assert (result.code, result.retriable) == ("unavailable", True)
         assert "majority" in result.message
         assert time.monotonic() - started < 6.0, "a second is what it may take"
@@ -165,7 +165,7 @@ async def test_a_leader_that_has_lost_its_followers_does_not_promise() -> None:
             if member is not leader:
                 await member.stop()
         result = await leader.coordinator.execute(delete_log("x"), timeout_s=2.0)
-        assert isinstance(result, Rejected)
+        assert isinstance(result, Refusal)
         assert result.code in ("unknown", "unavailable")
 
 

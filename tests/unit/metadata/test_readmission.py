@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.metadata import MetadataMachine, MetadataView, Ok, Rejected, create_log, readmit_node, register_node
+from cluster.metadata import MetadataMachine, MetadataView, Ok, Refusal, create_log, readmit_node, register_node
 from cluster.metadata.machine import encode_command
 from cluster.metadata.metadata_pb2 import Command
 from tests.simulation.world.disk import SimBatch
@@ -18,7 +18,7 @@ class Cluster:
         for node in (1, 2, 3):
             assert self.do(register_node(node, f"h:{node}", {"default": f"h:{node}0"}, 100 + node)) == Ok()
 
-    def do(self, command: Command) -> Ok | Rejected:
+    def do(self, command: Command) -> Ok | Refusal:
         self._index += 1
         return self.machine.apply(self._index, 1, encode_command(command), SimBatch())
 
@@ -27,7 +27,7 @@ def test_a_node_is_known_by_its_data() -> None:
     cluster = Cluster()
     assert cluster.view.incarnation(3) == 103
     refused = cluster.do(register_node(3, "h:3", {}, 999))
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, Refusal)
     assert refused.code == "not-allowed"
     assert "readmit 3" in refused.message
     assert cluster.view.incarnation(3) == 103
@@ -49,7 +49,7 @@ def test_readmitted_it_may_have_lost_what_it_knew_of_every_group_until_then() ->
     assert {p.group < bound for p in cluster.view.logs["old"].partitions} == {True}
     assert {p.group < bound for p in cluster.view.logs["new"].partitions} == {False}
     assert cluster.do(register_node(3, "h:3", {}, 999)) == Ok()
-    assert isinstance(cluster.do(register_node(3, "h:3", {}, 103)), Rejected), "its old data are not welcome any more"
+    assert isinstance(cluster.do(register_node(3, "h:3", {}, 103)), Refusal), "its old data are not welcome any more"
 
 
 def test_data_that_were_given_up_are_never_let_in_again() -> None:
@@ -58,13 +58,13 @@ def test_data_that_were_given_up_are_never_let_in_again() -> None:
     cluster = Cluster()
     cluster.do(readmit_node(3, 999))
     refused = cluster.do(readmit_node(3, 103))
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, Refusal)
     assert refused.code == "not-allowed"
     assert "empty data_dir" in refused.message
     assert cluster.view.incarnation(3) == 999
     cluster.machine.restore(9, cluster.machine.checkpoint())
     cluster.do(readmit_node(3, 1000))
-    assert {type(cluster.do(readmit_node(3, old))) for old in (103, 999)} == {Rejected}
+    assert {type(cluster.do(readmit_node(3, old))) for old in (103, 999)} == {Refusal}
     assert cluster.view.incarnation(3) == 1000
 
 
@@ -81,7 +81,7 @@ def test_readmitting_twice_is_readmitting_once() -> None:
 @pytest.mark.parametrize(("node", "incarnation", "code"), [(9, 1, "not-found"), (3, 0, "invalid-argument")])
 def test_nonsense_is_refused(node: int, incarnation: int, code: str) -> None:
     refused = Cluster().do(readmit_node(node, incarnation))
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, Refusal)
     assert refused.code == code
 
 

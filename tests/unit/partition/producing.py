@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import Producer
-from node.partition.machine import Accepted, Opened, PartitionMachine, Rejected
+from node.partition.machine import Accepted, AppendRejected, Opened, PartitionMachine
 from node.partition.record_batch import encode
 
 DAY_MS = 24 * 3600 * 1000
@@ -30,12 +30,12 @@ class Log:
 
     def open(
         self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
-    ) -> Opened | Rejected:
+    ) -> Opened | AppendRejected:
         result = self.apply(OpenProducer(producer_id, epoch, last, self.now_ms).encode())
-        assert isinstance(result, Opened | Rejected)
+        assert isinstance(result, Opened | AppendRejected)
         return result
 
-    def send(self, producer_id: int, epoch: int, first: int, contents: str) -> Accepted | Rejected:
+    def send(self, producer_id: int, epoch: int, first: int, contents: str) -> Accepted | AppendRejected:
         entry = encode(
             [letter.encode() for letter in contents],
             self.now_ms,
@@ -45,7 +45,7 @@ class Log:
             digests=digests_of(contents),
         )
         result = self.apply(entry)
-        assert isinstance(result, Accepted | Rejected)
+        assert isinstance(result, Accepted | AppendRejected)
         return result
 
     def plain(self, events: int = 1) -> Accepted:
@@ -72,5 +72,5 @@ class Log:
 
 
 def code(result: object) -> str:
-    assert isinstance(result, Rejected), result
+    assert isinstance(result, AppendRejected), result
     return result.code

@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.raft import Host, RaftOptions
+from cluster.raft import MultiRaft, RaftOptions
 from node.partition.api import Appended, AppendOutcome, StoredBatch
 from node.partition.limits import PartitionLimits
 from node.partition.replica import PartitionReplica
-from node.storage import DiskOptions, NodeIdentity, RocksDisk
+from node.storage import DiskOptions, NodeIdentity, Store
 
 GROUP = 7
 SMALL_DISK = DiskOptions(segment_bytes=1 << 20, memtable_bytes=64 << 10, replay_bytes=1 << 20)
@@ -59,8 +59,8 @@ class Node:
         self._open(lead=True)
 
     def _open(self, *, lead: bool) -> None:
-        self.disk = RocksDisk(self.path, NodeIdentity("test", 1), SMALL_DISK)
-        self.host = Host(1, self.disk, self.clock, random.Random(1), _no_peers, self.options)
+        self.disk = Store(self.path, NodeIdentity("test", 1), SMALL_DISK)
+        self.host = MultiRaft(1, self.disk, self.clock, random.Random(1), _no_peers, self.options)
         self.replica = PartitionReplica(
             "trades-0", GROUP, self.disk, lambda: self.now_ms, limits=self.limits, on_dirty=self.dirty.append
         )

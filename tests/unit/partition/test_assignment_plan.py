@@ -10,32 +10,32 @@ from dataclasses import replace
 import pytest
 
 from node.partition.consumer_groups.assignor import (
-    Decision,
+    Assignment,
     Held,
-    Seat,
-    Ticket,
+    PartitionOwnership,
+    WaitingLink,
     decide,
 )
 
 NOBODY: frozenset[Held] = frozenset()
 
 
-def seats(owners: str, **more: object) -> list[Seat]:
+def seats(owners: str, **more: object) -> list[PartitionOwnership]:
     """One partition for each letter, owned by the member of that name; `.`: free."""
     return [
-        Seat(str(place)) if owner == "." else Seat(
+        PartitionOwnership(str(place)) if owner == "." else PartitionOwnership(
             str(place), 1, True, True, owner, f"{owner}/{place}", 100 + place % 2, **more  # type: ignore[arg-type]
         )
         for place, owner in enumerate(owners)
     ]  # fmt: skip
 
 
-def tickets(members: str) -> list[Ticket]:
+def tickets(members: str) -> list[WaitingLink]:
     """One waiting link each, in this order."""
-    return [Ticket(member, f"{member}/new{place}", 1, float(place), 0.0) for place, member in enumerate(members)]
+    return [WaitingLink(member, f"{member}/new{place}", 1, float(place), 0.0) for place, member in enumerate(members)]
 
 
-def who(decision: Decision) -> dict[str, str]:
+def who(decision: Assignment) -> dict[str, str]:
     """Partition to member."""
     return {partition: identity[0] for identity, partition in decision.assigned.items()}
 
@@ -86,7 +86,7 @@ def test_what_is_being_let_go_or_kept_for_somebody_is_not_asked_for_twice() -> N
     (victim,) = first.revoke
     second = decide(owned, tickets("b"), {}, frozenset({victim.held}))
     assert (second.revoke, second.entitled) == ([], frozenset({"b/new0"}))
-    freed = [Seat(seat.partition) if seat is victim else seat for seat in owned]
+    freed = [PartitionOwnership(seat.partition) if seat is victim else seat for seat in owned]
     kept = decide(freed, tickets("b"), {victim.partition: "b"}, NOBODY)
     assert len(kept.revoke) == 1  # b waits for its second one
     assert kept.assigned == {}
@@ -94,7 +94,7 @@ def test_what_is_being_let_go_or_kept_for_somebody_is_not_asked_for_twice() -> N
 
 def test_a_link_gets_its_own_partition_back_while_its_claim_stands() -> None:
     owned = [replace(seat, present=False) if seat.partition == "2" else seat for seat in seats("aab.")]
-    decision = decide(owned, [Ticket("b", "b/2", 1, 5.0, 0.0), *tickets("a")], {}, NOBODY)
+    decision = decide(owned, [WaitingLink("b", "b/2", 1, 5.0, 0.0), *tickets("a")], {}, NOBODY)
     assert decision.assigned == {"b/2": "2", "a/new0": "3"}
 
 
@@ -105,8 +105,8 @@ def test_an_owner_that_is_silent_or_chose_its_partition_by_an_epoch_is_not_moved
 
 
 def test_a_partition_led_by_the_waiting_links_node_is_preferred() -> None:
-    free = [Seat("0", 1), Seat("1", 2), Seat("2", 3)]
-    decision = decide(free, [Ticket("a", "a/x", 3, 0.0, 0.0), Ticket("b", "b/x", 2, 1.0, 0.0)], {}, NOBODY)
+    free = [PartitionOwnership("0", 1), PartitionOwnership("1", 2), PartitionOwnership("2", 3)]
+    decision = decide(free, [WaitingLink("a", "a/x", 3, 0.0, 0.0), WaitingLink("b", "b/x", 2, 1.0, 0.0)], {}, NOBODY)
     assert decision.assigned == {"a/x": "2", "b/x": "1"}
 
 
@@ -121,18 +121,20 @@ def test_members_that_come_and_go_end_in_fair_shares_by_as_few_moves_as_possible
     claim: dict[str, int] = {}
     members: list[str] = []
 
-    def now() -> list[Seat]:
+    def now() -> list[PartitionOwnership]:
         return [
-            Seat(str(p), 1, True, True, owner[str(p)], f"{owner[str(p)]}/{p}", claim[str(p)])
+            PartitionOwnership(str(p), 1, True, True, owner[str(p)], f"{owner[str(p)]}/{p}", claim[str(p)])
             if str(p) in owner
-            else Seat(str(p))
+            else PartitionOwnership(str(p))
             for p in range(count)
         ]
 
     def settle() -> int:
         moves = 0
         for _ in range(10 * count):
-            waiting = [Ticket(member, f"{member}/new", 1, float(place), 0.0) for place, member in enumerate(members)]
+            waiting = [
+                WaitingLink(member, f"{member}/new", 1, float(place), 0.0) for place, member in enumerate(members)
+            ]
             decision = decide(now(), waiting, {}, NOBODY)
             for identity, partition in decision.assigned.items():
                 assert partition not in owner

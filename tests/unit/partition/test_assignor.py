@@ -10,7 +10,7 @@ import pytest
 
 from node.partition.api import Failed, LogView
 from node.partition.consumer_groups import assignor
-from node.partition.consumer_groups.assignor import Assigner
+from node.partition.consumer_groups.assignor import Assignor
 from node.partition.consumer_groups.group_state import Done
 from node.partition.consumer_groups.queries import (
     Assign,
@@ -71,8 +71,8 @@ def question(member: str, link: str = "x", log: str = "trades", **more: Any) -> 
     return Assign(log, "g", member, f"{member}/{link}", 1, **more)
 
 
-def assigner(partitions: Partitions) -> Assigner:
-    return Assigner(partitions, asyncio.get_running_loop().time)
+def assigner(partitions: Partitions) -> Assignor:
+    return Assignor(partitions, asyncio.get_running_loop().time)
 
 
 async def test_two_members_that_start_together_get_different_partitions() -> None:

@@ -20,12 +20,12 @@ from node.partition.consumer_groups.group_state import (
     End,
     EndClaim,
     GroupCommand,
+    GroupTable,
     Ousted,
     Owned,
-    Ownership,
     terminus_key,
 )
-from node.partition.machine import PartitionMachine, Rejected
+from node.partition.machine import AppendRejected, PartitionMachine
 
 NOW_MS = 1_700_000_000_000
 
@@ -34,7 +34,7 @@ class Table:
     """Applies commands one after the other; `index` is that of the last one."""
 
     def __init__(self) -> None:
-        self.ownership = Ownership()
+        self.ownership = GroupTable()
         self.index = 0
         self.now_ms = NOW_MS
         self.ousted: list[Ousted] = []
@@ -265,7 +265,7 @@ def test_a_damaged_command_is_a_recorded_rejection() -> None:
     entry = encode_group_command(Delete("g"))
     for index, damaged in enumerate([entry[:-1], entry[:2] + b"\x09" + entry[3:], entry[:3], entry[:3] + b"\x91\x63"]):
         result, effects = machine.apply(index + 1, damaged)
-        assert isinstance(result, Rejected), result
+        assert isinstance(result, AppendRejected), result
         assert effects == ()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.partition.api import Appended, Failed, Latest, Numbers, ProducerOpened, ProducerWish
+from node.partition.api import Appended, Failed, Latest, Numbers, ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
 from node.partition.limits import PartitionLimits
 from tests.unit.partition.producing import digests_of
@@ -26,7 +26,7 @@ def opened(
     node: Node, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
 ) -> ProducerOpened | Failed:
     async def ask() -> ProducerOpened | Failed:
-        asking = asyncio.ensure_future(node.replica.open_producer(ProducerWish(producer_id, epoch, last)))
+        asking = asyncio.ensure_future(node.replica.open_producer(ProducerRequest(producer_id, epoch, last)))
         await asyncio.sleep(0)
         node.turns()
         return await asking
@@ -269,7 +269,7 @@ def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbers
 @pytest.mark.parametrize("wish", [(-1, None, None), (2**63, None, None), (1, -1, 0), (1, 2**15, 0), (1, 0, 2**31)])
 def test_a_wish_that_cannot_be_is_refused_before_the_log(node: Node, wish: tuple[int | None, ...]) -> None:
     before = node.group.last_index
-    refused = asyncio.run(node.replica.open_producer(ProducerWish(*wish)))
+    refused = asyncio.run(node.replica.open_producer(ProducerRequest(*wish)))
     assert isinstance(refused, Failed)
     assert refused.kind == "producer_invalid"
     assert node.group.last_index == before

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.machine import (
     Accepted,
+    AppendRejected,
     ForgetBelow,
     IndexBatch,
     PartitionMachine,
-    Rejected,
     Trimmed,
     WrongCheckpoint,
 )
@@ -68,7 +68,7 @@ def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) ->
     machine = PartitionMachine()
     machine.apply(2, batch_of(3))
     result, effects = machine.apply(5, entry)
-    assert isinstance(result, Rejected)
+    assert isinstance(result, AppendRejected)
     assert result.code == code
     assert "entry 5" in result.detail
     assert effects == ()
@@ -113,7 +113,7 @@ def test_a_trim_that_does_not_fit_changes_nothing(trim: Trim) -> None:
     machine = PartitionMachine()
     for index in range(2, 6):
         machine.apply(index, batch_of(10))
-    assert isinstance(machine.apply(6, trim.encode())[0], Rejected)
+    assert isinstance(machine.apply(6, trim.encode())[0], AppendRejected)
     assert machine.state.start_offset == 0
 
 

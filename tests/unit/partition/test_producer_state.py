@@ -10,9 +10,9 @@ from node.partition.idempotence.producer_state import (
     ALLOCATED_FROM,
     EXPIRY_MS,
     SEQUENCES,
-    Place,
+    StoredAt,
 )
-from node.partition.machine import LAYOUT, Accepted, LogState, PartitionMachine, Rejected
+from node.partition.machine import LAYOUT, Accepted, AppendRejected, LogState, PartitionMachine
 from tests.unit.partition.producing import DAY_MS, Log, code
 
 LAST = SEQUENCES - 1
@@ -85,7 +85,7 @@ def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: Log) -> None:
     log.opened(7)
     log.send(7, 0, 1, "abcde")
     assert log.opened(7, 0, 2).last_sequence == 2
-    assert log.send(7, 0, 3, "cdefg") == Accepted(5, log.now_ms, 2, (Place(3, 2, log.now_ms),))
+    assert log.send(7, 0, 3, "cdefg") == Accepted(5, log.now_ms, 2, (StoredAt(3, 2, log.now_ms),))
 
 
 def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log: Log) -> None:
@@ -184,7 +184,7 @@ def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: Log) -> None
     assert log.producer(8).last == 1
     assert code(log.send(8, 0, 4, "z")) == "out-of-order"
     again = log.send(8, 0, LAST, "bcdef")
-    assert again == Accepted(7, log.now_ms, 2, (Place(3, 4, log.now_ms),))
+    assert again == Accepted(7, log.now_ms, 2, (StoredAt(3, 4, log.now_ms),))
     assert isinstance(log.send(8, 0, 4, "g"), Accepted)
 
 
@@ -216,7 +216,7 @@ def test_what_comes_again_is_known_however_it_is_cut(log: Log) -> None:
     found = log.send(7, 0, 2, "bcd")
     assert isinstance(found, Accepted)
     assert [found.place_of(position)[0] for position in range(3)] == [1, 3, 4]
-    assert found.known == (Place(1, 1, log.now_ms - 1), Place(2, 3, log.now_ms - 1))
+    assert found.known == (StoredAt(1, 1, log.now_ms - 1), StoredAt(2, 3, log.now_ms - 1))
     for position, letter in enumerate("abcde", 1):
         assert isinstance(log.send(7, 0, position, letter), Accepted)
     whole = log.send(7, 0, 1, "abcdefg")
@@ -230,10 +230,10 @@ def test_the_same_number_with_other_bytes_is_refused_and_so_is_what_stands_behin
     log.opened(7)
     log.send(7, 0, 1, "abcde")
     refused = log.send(7, 0, 3, "cDefg")
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, AppendRejected)
     assert refused.code == "out-of-order"
     assert "number 4 was used before, for another event" in refused.detail
-    assert refused.known == (Place(1, 2, log.now_ms),)
+    assert refused.known == (StoredAt(1, 2, log.now_ms),)
     assert (refused.place_of(0), refused.place_of(1)) == ((2, log.now_ms), None)
     assert log.machine.state.next_offset == 5
     assert code(log.send(7, 0, 1, "ABCDEFGH")) == "out-of-order"

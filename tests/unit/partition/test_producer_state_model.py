@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import SEQUENCES
-from node.partition.machine import Accepted, Opened, Rejected
+from node.partition.machine import Accepted, AppendRejected, Opened
 from tests.unit.partition.producing import Log
 
 BATCHES, EVENTS = 2, 6
@@ -155,7 +155,7 @@ def send(log: Log, model: Model, producer_id: int, epoch: int, first: int, conte
     if isinstance(found, Accepted):
         assert [found.place_of(place)[0] for place in range(len(contents))] == expected
     else:
-        assert isinstance(found, Rejected)
+        assert isinstance(found, AppendRejected)
         assert (found.code, sum(place.events for place in found.known)) == expected
 
 

@@ -16,7 +16,7 @@ from cluster.raft import (
     FetchReply,
     FetchRequest,
     Group,
-    Host,
+    MultiRaft,
     Outcome,
     OutgoingMessage,
     RaftMessage,
@@ -72,7 +72,7 @@ class Stage:
         self.options = options or RaftOptions()
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, MultiRaft] = {}
         self.machines: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list[RaftMessage]] = {}
         self.cut: set[tuple[int, int]] = set()
@@ -90,7 +90,7 @@ class Stage:
     # ---- nodes
 
     def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
-        host = Host(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+        host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         host.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
         self.hosts[node] = host
         self.machines[node] = self._machine()

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftOptions
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
 
@@ -266,13 +266,13 @@ def test_what_it_keeps_is_not_written_out_with_every_entry() -> None:
     keep, entries = 10, 100
     stage = led_by_one(keep_entries=keep)
     written = []
-    put = Journal.put_checkpoint
+    put = LogStore.put_checkpoint
 
-    def noted(journal: Journal, index: int, state: bytes) -> None:
+    def noted(journal: LogStore, index: int, state: bytes) -> None:
         written.append(index)
         put(journal, index, state)
 
-    with mock.patch.object(Journal, "put_checkpoint", noted):
+    with mock.patch.object(LogStore, "put_checkpoint", noted):
         for number in range(entries):
             stage.propose(1, f"{number}")
             stage.run(0.01)

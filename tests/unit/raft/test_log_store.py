@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.raft import StateDamaged
-from cluster.raft.log.entry_cache import TailCache
+from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.keys import group_prefix
-from cluster.raft.log.log_store import Journal
+from cluster.raft.log.log_store import LogStore
 from tests.simulation.world.disk import SimBatch, SimDisk
 
 
@@ -19,10 +19,10 @@ class Desk:
 
     def __init__(self, disk: SimDisk | None = None, group: int = 1, cache_bytes: int = 1 << 20) -> None:
         self.disk = disk or SimDisk()
-        self.cache = TailCache(cache_bytes)
+        self.cache = EntryCache(cache_bytes)
         self.pending: SimBatch | None = None
         self.votes = self.entries = 0
-        self.journal = Journal(group, self.disk, self.cache, self._batch, self._vote, self._entry)
+        self.journal = LogStore(group, self.disk, self.cache, self._batch, self._vote, self._entry)
 
     def _batch(self) -> SimBatch:
         if self.pending is None:

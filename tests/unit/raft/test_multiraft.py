@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cluster.raft import Host, InvariantBroken, RaftMessage, RaftOptions
+from cluster.raft import InvariantBroken, MultiRaft, RaftMessage, RaftOptions
 from tests.simulation.world.disk import SimBatch, SimDisk
 from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, Stage
 
@@ -17,7 +17,7 @@ class Recorder:
         self.disk = disk or SimDisk()
         self.sent: list[tuple[int, RaftMessage]] = []
         self.wakes = 0
-        self.host = Host(
+        self.host = MultiRaft(
             1, self.disk, self.clock, random.Random(1), lambda p, ms: self.sent.extend((p, m) for m in ms), options
         )
         self.host.on_wake = self._wake
@@ -145,13 +145,13 @@ def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
     """Group 8 was ticked already when a callback of group 7 proposes to it: entry and hard state go together."""
     clock, disk = HandClock(), SimDisk()
 
-    def start() -> Host:
-        host = Host(1, disk, clock, random.Random(1), lambda peer, messages: None)
+    def start() -> MultiRaft:
+        host = MultiRaft(1, disk, clock, random.Random(1), lambda peer, messages: None)
         for group in (8, GROUP):
             host.open_group(group, [1], ListMachine())
         return host
 
-    def turn(host: Host) -> None:
+    def turn(host: MultiRaft) -> None:
         opened = host.turn()
         if opened is not None:
             disk.sync()
@@ -185,7 +185,7 @@ def test_members_are_checked() -> None:
 def test_many_groups_share_one_write_and_their_heartbeats() -> None:
     clock, disks = HandClock(), {n: SimDisk() for n in (1, 2)}
     frames: list[int] = []
-    hosts: dict[int, Host] = {}
+    hosts: dict[int, MultiRaft] = {}
 
     def sender(node: int) -> object:
         def send(peer: int, messages: list[RaftMessage]) -> None:
@@ -195,7 +195,7 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
         return send
 
     for node in hosts.keys() | {1, 2}:
-        hosts[node] = Host(node, disks[node], clock, random.Random(node), sender(node), RaftOptions())
+        hosts[node] = MultiRaft(node, disks[node], clock, random.Random(node), sender(node), RaftOptions())
     for node, host in sorted(hosts.items()):
         for group in range(50):
             host.open_group(group, [1, 2], ListMachine(), preferred=1)

@@ -43,7 +43,7 @@ class MemoryPartition:
         self.numbers: list[vocabulary.Numbers | None] = []
         self.duplicates = 0
         self.places: tuple[tuple[int, int], ...] = ()
-        self.wishes: list[vocabulary.ProducerWish] = []
+        self.wishes: list[vocabulary.ProducerRequest] = []
         self.owners: list[vocabulary.Owner | None] = []
         self.questions: list[vocabulary.GroupQuestion] = []
 
@@ -81,7 +81,7 @@ class MemoryPartition:
         self.questions.append(question)
         return self.failure or Owned(17, 4, -1)
 
-    async def open_producer(self, wish: vocabulary.ProducerWish) -> vocabulary.ProducerOpened | vocabulary.Failed:
+    async def open_producer(self, wish: vocabulary.ProducerRequest) -> vocabulary.ProducerOpened | vocabulary.Failed:
         self.wishes.append(wish)
         return self.failure or vocabulary.ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
 

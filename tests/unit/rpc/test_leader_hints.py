@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.rpc.rpc_pb2 import LeaderHints
-from cluster.rpc.streams.leader_hints import HintTable
+from cluster.rpc.streams.leader_hints import LeaderHintTable
 
 
 def hint(group: int, term: int, leader: int) -> LeaderHints:
@@ -14,7 +14,7 @@ def hint(group: int, term: int, leader: int) -> LeaderHints:
 
 
 def test_an_older_term_and_a_loss_in_the_same_term_change_nothing() -> None:
-    table = HintTable()
+    table = LeaderHintTable()
     table.merge(hint(7, 5, 2))
     table.merge(hint(7, 4, 1))
     table.merge(hint(7, 5, 0))
@@ -27,14 +27,14 @@ def test_an_older_term_and_a_loss_in_the_same_term_change_nothing() -> None:
 
 @given(st.lists(st.sampled_from([(1, 1), (2, 0), (2, 3), (3, 2), (4, 0), (4, 1)]), min_size=1))
 def test_the_highest_term_decides_in_whatever_order_hints_come(order: list[tuple[int, int]]) -> None:
-    table = HintTable()
+    table = LeaderHintTable()
     for term, leader in order:
         table.merge(hint(7, term, leader))
     assert table.leader_of(7) == (max(order)[1] or None)
 
 
 def test_own_groups_are_told_on_change_and_others_never() -> None:
-    table = HintTable()
+    table = LeaderHintTable()
     table.merge(hint(9, 1, 1))
     assert table.all_own() is None
     table.set_own(7, 3, 1)
@@ -53,7 +53,7 @@ def test_own_groups_are_told_on_change_and_others_never() -> None:
 
 def test_changes_are_told_once() -> None:
     told: list[int] = []
-    table = HintTable(told.append)
+    table = LeaderHintTable(told.append)
     table.merge(hint(7, 1, 1))
     table.merge(hint(7, 1, 1))
     table.merge(hint(7, 2, 1))  # the same leader again: nobody has to move
@@ -62,13 +62,13 @@ def test_changes_are_told_once() -> None:
 
 
 def test_columns_of_unequal_length_are_ignored() -> None:
-    table = HintTable()
+    table = LeaderHintTable()
     table.merge(LeaderHints(groups=[1, 2], terms=[1], leaders=[1, 1]))
     assert table.leader_of(1) is None
 
 
 def test_strangers_groups_are_bounded_and_own_ones_are_not() -> None:
-    table = HintTable(limit=2)
+    table = LeaderHintTable(limit=2)
     table.merge(LeaderHints(groups=[1, 2, 3], terms=[1, 1, 1], leaders=[1, 1, 1]))
     assert table.leader_of(3) is None
     table.set_own(4, 1, 1)

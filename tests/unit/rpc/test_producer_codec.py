@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.rpc import GroupUnknown, Unavailable
-from node.partition.api import Appended, Failed, Numbers, ProducerOpened, ProducerWish
+from node.partition.api import Appended, Failed, Numbers, ProducerOpened, ProducerRequest
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
 
 GROUP = 17
@@ -37,8 +37,10 @@ async def test_refusals_tell_how_much_is_known() -> None:
         assert answers == [partition.failure]
 
 
-@pytest.mark.parametrize("wish", [ProducerWish(), ProducerWish(7), ProducerWish(7, 3, 99), ProducerWish(None, 0, 0)])
-async def test_a_producer_is_opened_by_the_other_node(wish: ProducerWish) -> None:
+@pytest.mark.parametrize(
+    "wish", [ProducerRequest(), ProducerRequest(7), ProducerRequest(7, 3, 99), ProducerRequest(None, 0, 0)]
+)
+async def test_a_producer_is_opened_by_the_other_node(wish: ProducerRequest) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         wanted = ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
@@ -52,7 +54,7 @@ async def test_a_node_that_is_away_or_has_no_replica_opened_nothing() -> None:
     async with cluster_of(1, 2) as nodes:
         client = nodes[1].network.client(2)
         for _ in range(2):
-            failed = await client.open_producer(GROUP, ProducerWish())
+            failed = await client.open_producer(GROUP, ProducerRequest())
             assert isinstance(failed, Failed)
             assert (failed.kind, failed.retriable) == ("not_leader", True)
             await nodes[2].network.stop()

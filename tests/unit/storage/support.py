@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from node.storage import DiskOptions, NodeIdentity, RocksDisk
+from node.storage import DiskOptions, NodeIdentity, Store
 
 WHO = NodeIdentity("test", 1)
 SMALL = DiskOptions(segment_bytes=1 << 20, memtable_bytes=64 << 10, replay_bytes=1 << 20, garbage_floor_bytes=1 << 20)
@@ -19,7 +19,7 @@ def entry_key(group: int, index: int) -> bytes:
     return b"e" + group.to_bytes(8, "big") + index.to_bytes(8, "big")
 
 
-def fill(disk: RocksDisk, first: int, count: int, size: int = 20_000, group: int = 1) -> dict[bytes, bytes]:
+def fill(disk: Store, first: int, count: int, size: int = 20_000, group: int = 1) -> dict[bytes, bytes]:
     """Entries as the log writes them, one batch each with an index row; returns what was written."""
     noise = random.Random(first * 1000 + group)
     written: dict[bytes, bytes] = {}
@@ -35,12 +35,12 @@ def fill(disk: RocksDisk, first: int, count: int, size: int = 20_000, group: int
     return written
 
 
-def rows(disk: RocksDisk) -> dict[bytes, bytes]:
+def rows(disk: Store) -> dict[bytes, bytes]:
     """What `fill` wrote and nothing deleted."""
     return {**dict(disk.scan(b"e", b"f")), **dict(disk.scan(b"o", b"p"))}
 
 
-def copy_as_killed(disk: RocksDisk, target: Path) -> Path:
+def copy_as_killed(disk: Store, target: Path) -> Path:
     """What a kill -9 would leave now. Background jobs must not run while the files are copied one after the other: a
     real kill stops them all at once (test_recovery.py has one of those too)."""
     db = disk._db

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.storage import DiskFull, RocksDisk, StorageDamaged
+from node.storage import DiskFull, StorageDamaged, Store
 from node.storage.options import DiskOptions
 from tests.unit.storage.support import (
     SMALL,
@@ -32,7 +32,7 @@ Harm = Callable[[Path], None]
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with tables and several segments of the journal, all synced, as a kill -9 left it."""
     home = tmp_path_factory.mktemp("store")
-    with RocksDisk(home / "data", WHO, SMALL) as disk:
+    with Store(home / "data", WHO, SMALL) as disk:
         fill(disk, 0, 120)
         disk.sync()
         disk._db.flush()
@@ -47,7 +47,7 @@ def store(killed: Path, tmp_path: Path) -> Path:
 
 
 def test_unharmed_it_opens(store: Path) -> None:
-    with RocksDisk(store, WHO, SMALL) as disk:
+    with Store(store, WHO, SMALL) as disk:
         assert sum(1 for _ in disk.scan(b"e", b"f")) == 140
 
 
@@ -57,7 +57,7 @@ def test_damage_to_any_file_is_refused_with_advice(store: Path, file: str, harm:
     harm(newest(store / file.split("/")[0], file.split("/")[1]))
     for _ in range(2):  # an attempt to open must not heal it by forgetting
         with pytest.raises(StorageDamaged, match=r"is damaged: .*Replace the node") as caught:
-            RocksDisk(store, WHO, SMALL)
+            Store(store, WHO, SMALL)
         assert str(store) in str(caught.value)
 
 
@@ -66,7 +66,7 @@ def test_a_journal_cut_short_anywhere_is_no_torn_tail(store: Path, share: float)
     cut(newest(store / "journal", "*.seg"), share)
     for _ in range(2):
         with pytest.raises(StorageDamaged, match=r"was durable up to|head is not"):
-            RocksDisk(store, WHO, SMALL)
+            Store(store, WHO, SMALL)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99])
@@ -75,7 +75,7 @@ def test_a_manifest_cut_short_is_refused(store: Path, share: float) -> None:
     cut(newest(store / "db", "MANIFEST-*"), share)
     for _ in range(2):
         with pytest.raises(StorageDamaged, match="were durable before"):
-            RocksDisk(store, WHO, SMALL)
+            Store(store, WHO, SMALL)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.99])
@@ -84,13 +84,13 @@ def test_what_a_watermark_does_not_know_is_made_up_for_or_refused(
 ) -> None:
     """After a loss of power it may say too little. Then the journal gives back what is missing, or shows that it
     cannot; never is less there in silence."""
-    with RocksDisk(copy_files(store, store.parent / "whole"), WHO, SMALL) as disk:
+    with Store(copy_files(store, store.parent / "whole"), WHO, SMALL) as disk:
         whole = rows(disk)
     monkeypatch.setattr("node.storage.store.check_manifest", lambda mark, database: None)
     cut(newest(store / "db", "MANIFEST-*"), share)
     for _ in range(2):
         try:
-            with RocksDisk(store, WHO, SMALL) as disk:
+            with Store(store, WHO, SMALL) as disk:
                 assert rows(disk) == whole
         except StorageDamaged:
             continue
@@ -101,34 +101,34 @@ def test_damage_to_a_segment_in_the_middle_is_refused(store: Path, harm: Harm) -
     """It is not read for recovery any more, but entries stand in it."""
     harm(sorted((store / "journal").glob("*.seg"))[1])
     with pytest.raises(StorageDamaged):
-        RocksDisk(store, WHO, SMALL)
+        Store(store, WHO, SMALL)
 
 
 def test_a_segment_under_another_name_is_noticed(store: Path) -> None:
     segments = sorted((store / "journal").glob("*.seg"))
     segments[-1].rename(segments[-1].with_name("00000077.seg"))
     with pytest.raises(StorageDamaged):
-        RocksDisk(store, WHO, SMALL)
+        Store(store, WHO, SMALL)
 
 
 @pytest.mark.parametrize("harm", [garble, cut, remove])
 def test_damage_to_the_watermark_is_refused(store: Path, harm: Harm) -> None:
     harm(store / "synced")
     with pytest.raises(StorageDamaged, match="synced"):
-        RocksDisk(store, WHO, SMALL)
+        Store(store, WHO, SMALL)
 
 
 def test_a_lost_format_file_does_not_make_it_a_new_store(store: Path) -> None:
     (store / "format").unlink()
     (store / "db" / "CURRENT").unlink()
     with pytest.raises(StorageDamaged):
-        RocksDisk(store, WHO, SMALL)
+        Store(store, WHO, SMALL)
 
 
 def test_damage_beyond_what_is_checked_at_open_shows_when_it_is_read(store: Path) -> None:
     """Not as a missing entry: the caller must not take damage for the end of the log."""
     garble(sorted((store / "journal").glob("*.seg"))[0])
-    with RocksDisk(store, WHO, DiskOptions(verify_at_open_bytes=0)) as disk:
+    with Store(store, WHO, DiskOptions(verify_at_open_bytes=0)) as disk:
         with pytest.raises(StorageDamaged):
             list(disk.scan(b"e", b"f"))
         with pytest.raises(StorageDamaged):
@@ -152,7 +152,7 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_stops_writing_and_loses_nothing(small_file_system: Path) -> None:
-    disk = RocksDisk(small_file_system / "data", WHO, SMALL)
+    disk = Store(small_file_system / "data", WHO, SMALL)
     written: dict[bytes, bytes] = {}
 
     def write_for_ever() -> None:
@@ -169,7 +169,7 @@ def test_a_full_disk_stops_writing_and_loses_nothing(small_file_system: Path) ->
     disk.close()
 
     subprocess.run(["mount", "-o", "remount,size=96m", str(small_file_system)], check=True)
-    with RocksDisk(small_file_system / "data", WHO, SMALL) as again:
+    with Store(small_file_system / "data", WHO, SMALL) as again:
         stored = rows(again)
         assert written.items() <= stored.items()
         assert len(stored) <= len(written) + 2  # the write that failed may be there: nobody was told either way

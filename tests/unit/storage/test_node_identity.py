@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from node.storage import NodeIdentity, RocksDisk
+from node.storage import NodeIdentity, Store
 from node.storage.errors import ForeignData
 
 
 def opened(path: Path, identity: NodeIdentity) -> NodeIdentity:
-    with RocksDisk(path, identity) as disk:
+    with Store(path, identity) as disk:
         return disk.identity
 
 
@@ -27,7 +27,7 @@ def test_a_directory_keeps_its_incarnation_and_every_other_has_another(tmp_path:
 def test_a_configuration_with_other_members_is_refused(tmp_path: Path, listed: tuple[int, ...]) -> None:
     opened(tmp_path / "a", NodeIdentity("dev", 1, (1, 2, 3)))
     with pytest.raises(ForeignData, match=r"nodes 1, 2, 3, but the configuration lists .*cluster\.peers"):
-        RocksDisk(tmp_path / "a", NodeIdentity("dev", 1, listed))
+        Store(tmp_path / "a", NodeIdentity("dev", 1, listed))
 
 
 def test_tools_may_look_without_a_configuration(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from node.storage import DiskOptions, RocksDisk, StorageDamaged
+from node.storage import DiskOptions, StorageDamaged, Store
 from tests.unit.storage.support import WHO, copy_as_killed, copy_files, entry_key, newest
 
 TINY = DiskOptions(
@@ -31,14 +31,14 @@ TINY = DiskOptions(
 State = dict[bytes, bytes]
 
 
-def contents(disk: RocksDisk) -> State:
+def contents(disk: Store) -> State:
     return {key: value for key, value in disk.scan(b"", b"\xff") if key != b"m"}
 
 
 class Story:
     """Random writes as a node makes them, with the state after each, and how far a sync has come."""
 
-    def __init__(self, disk: RocksDisk, seed: int) -> None:
+    def __init__(self, disk: Store, seed: int) -> None:
         self.disk = disk
         self.chance = random.Random(seed)
         self.states: list[State] = [contents(disk)]
@@ -101,7 +101,7 @@ class Story:
 
 @contextmanager
 def story(path: Path, seed: int, steps: int) -> Iterator[Story]:
-    with RocksDisk(path, WHO, TINY) as disk:
+    with Store(path, WHO, TINY) as disk:
         told = Story(disk, seed)
         for _ in range(steps):
             told.step()
@@ -151,7 +151,7 @@ def tear(killed: Path, origin: Path, chance: random.Random, synced: Synced) -> N
 def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, seed: int) -> None:
     with story(tmp_path / "data", seed, 120) as told:
         killed = copy_as_killed(told.disk, tmp_path / "killed")
-        with RocksDisk(killed, WHO, TINY) as again:
+        with Store(killed, WHO, TINY) as again:
             assert contents(again) == told.states[-1], f"seed {seed}"
 
 
@@ -162,7 +162,7 @@ def test_a_loss_of_power_loses_at_most_what_was_not_synced(tmp_path: Path, seed:
             killed = copy_as_killed(told.disk, tmp_path / f"killed-{attempt}")
             tear(killed, told.disk.path, told.chance, synced)
             for _ in range(2):  # a second crash right after the recovery changes nothing
-                with RocksDisk(killed, WHO, TINY) as again:
+                with Store(killed, WHO, TINY) as again:
                     told.check(contents(again))
                     killed = copy_as_killed(again, killed.with_name(killed.name + "-again"))
             for _ in range(8):
@@ -175,7 +175,7 @@ def test_life_goes_on_after_each_of_many_crashes(tmp_path: Path, seed: int, sync
     path = tmp_path / "0"
     states: list[State] = [{}]
     for crash in range(8):
-        with RocksDisk(path, WHO, TINY) as disk:
+        with Store(path, WHO, TINY) as disk:
             told = Story(disk, seed * 100 + crash)
             assert told.states[0] in states
             for key in told.states[0]:
@@ -188,7 +188,7 @@ def test_life_goes_on_after_each_of_many_crashes(tmp_path: Path, seed: int, sync
             states = told.states[told.durable :]
             path = copy_as_killed(disk, tmp_path / str(crash + 1))
             tear(path, disk.path, told.chance, synced)
-    with RocksDisk(path, WHO, TINY) as disk:
+    with Store(path, WHO, TINY) as disk:
         batch = disk.batch()
         batch.delete_range(b"e", b"f")
         disk.write(batch)
@@ -199,7 +199,7 @@ def test_life_goes_on_after_each_of_many_crashes(tmp_path: Path, seed: int, sync
 
 
 def test_every_cut_of_an_unsynced_tail_gives_a_prefix(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path / "data", WHO, replace(TINY, segment_bytes=1 << 20)) as disk:
+    with Store(tmp_path / "data", WHO, replace(TINY, segment_bytes=1 << 20)) as disk:
         told = Story(disk, 1)
         told.write()
         told.sync()
@@ -212,7 +212,7 @@ def test_every_cut_of_an_unsynced_tail_gives_a_prefix(tmp_path: Path) -> None:
     for size in range(synced, os.path.getsize(segment), 131):
         copy = copy_files(killed, tmp_path / f"cut-{size}")
         os.truncate(copy / "journal" / segment.name, size)
-        with RocksDisk(copy, WHO, TINY) as again:
+        with Store(copy, WHO, TINY) as again:
             found.append(told.check(contents(again)))
     assert found == sorted(found)
     assert set(found) == {1, 2, 3}
@@ -243,7 +243,7 @@ class NoDisk:
 
 def tell_until_killed(path: Path, seed: int) -> None:
     """The child's side: a line for each step that is done."""
-    with RocksDisk(path, WHO, TINY) as disk:
+    with Store(path, WHO, TINY) as disk:
         told = Story(disk, seed)
         while True:
             told.step()
@@ -271,14 +271,14 @@ def test_a_real_kill_in_the_middle_of_everything(tmp_path: Path, seed: int) -> N
     while len(told.states) <= written + 2:
         told.step()
     told.durable = written  # a kill takes nothing from the page cache
-    with RocksDisk(tmp_path, WHO, TINY) as again:
+    with Store(tmp_path, WHO, TINY) as again:
         told.check(contents(again))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_rocksdb_never_knows_what_the_journal_could_still_forget(tmp_path: Path, seed: int, synced: Synced) -> None:
     """A flush makes tables durable; the journal up to there must be durable before, also if nobody asks for syncs."""
-    with RocksDisk(tmp_path / "data", WHO, replace(TINY, segment_bytes=200_000)) as disk:
+    with Store(tmp_path / "data", WHO, replace(TINY, segment_bytes=200_000)) as disk:
         told = Story(disk, seed)
         flushed = disk._switched
         for _ in range(400):
@@ -289,7 +289,7 @@ def test_rocksdb_never_knows_what_the_journal_could_still_forget(tmp_path: Path,
         assert flushed.offset > 36
         killed = copy_as_killed(disk, tmp_path / "killed")
         tear(killed, disk.path, told.chance, synced)
-        with RocksDisk(killed, WHO, TINY) as again:
+        with Store(killed, WHO, TINY) as again:
             told.check(contents(again))
 
 
@@ -297,7 +297,7 @@ def test_a_segment_stays_while_a_recovery_would_begin_before_it_was_unneeded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocksDB's flush is not done when `reclaim` looks: the tables that a crash would leave still need the segments."""
-    with RocksDisk(tmp_path / "data", WHO, replace(TINY, memtable_bytes=1 << 20, replay_bytes=1 << 30)) as disk:
+    with Store(tmp_path / "data", WHO, replace(TINY, memtable_bytes=1 << 20, replay_bytes=1 << 30)) as disk:
         for index in range(1, 40):
             batch = disk.batch()
             batch.put(entry_key(1, index), b"v" * 1000)
@@ -313,7 +313,7 @@ def test_a_segment_stays_while_a_recovery_would_begin_before_it_was_unneeded(
 
 def test_a_trim_that_is_not_durable_costs_no_entry(tmp_path: Path, synced: Synced) -> None:
     """`reclaim` syncs before it removes: a loss of power right after it must not bring rows without values back."""
-    with RocksDisk(tmp_path / "data", WHO, TINY) as disk:
+    with Store(tmp_path / "data", WHO, TINY) as disk:
         batch = disk.batch()
         for index in range(1, 40):
             batch = disk.batch()
@@ -325,12 +325,12 @@ def test_a_trim_that_is_not_durable_costs_no_entry(tmp_path: Path, synced: Synce
         assert disk.reclaim().segments > 3
         killed = copy_as_killed(disk, tmp_path / "killed")
         tear(killed, disk.path, random.Random(1), synced)
-    with RocksDisk(killed, WHO, TINY) as again:
+    with Store(killed, WHO, TINY) as again:
         assert [key for key, _ in again.scan(b"e", b"f")] == [entry_key(1, index) for index in range(35, 40)]
 
 
 def test_a_missing_record_in_the_middle_is_damage_even_if_nobody_synced(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path / "data", WHO, TINY) as disk:
+    with Store(tmp_path / "data", WHO, TINY) as disk:
         for index in range(1, 30):
             batch = disk.batch()
             batch.put(entry_key(1, index), b"v" * 1000)
@@ -339,4 +339,4 @@ def test_a_missing_record_in_the_middle_is_damage_even_if_nobody_synced(tmp_path
     segments = sorted((killed / "journal").glob("*.seg"))
     os.truncate(segments[-2], os.path.getsize(segments[-2]) - 1)
     with pytest.raises(StorageDamaged):
-        RocksDisk(killed, WHO, TINY)
+        Store(killed, WHO, TINY)

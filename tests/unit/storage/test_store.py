@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from node.storage import AlreadyOpen, ForeignData, NodeIdentity, RocksDisk, StorageError
+from node.storage import AlreadyOpen, ForeignData, NodeIdentity, StorageError, Store
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, fill, rows
 
 
 @pytest.fixture
 def disk(tmp_path: Path):
-    with RocksDisk(tmp_path / "data", WHO, SMALL) as disk:
+    with Store(tmp_path / "data", WHO, SMALL) as disk:
         yield disk
 
 
-def put(disk: RocksDisk, **pairs: bytes) -> None:
+def put(disk: Store, **pairs: bytes) -> None:
     batch = disk.batch()
     for key, value in pairs.items():
         batch.put(key.encode(), value)
     disk.write(batch)
 
 
-def keys(disk: RocksDisk, start: bytes, end: bytes, reverse: bool = False) -> list[bytes]:
+def keys(disk: Store, start: bytes, end: bytes, reverse: bool = False) -> list[bytes]:
     return [key for key, _ in disk.scan(start, end, reverse=reverse)]
 
 
-def test_a_batch_is_visible_as_soon_as_it_is_written(disk: RocksDisk) -> None:
+def test_a_batch_is_visible_as_soon_as_it_is_written(disk: Store) -> None:
     batch = disk.batch()
     batch.put(b"xa", b"1")
     assert disk.get(b"xa") is None
@@ -38,7 +38,7 @@ def test_a_batch_is_visible_as_soon_as_it_is_written(disk: RocksDisk) -> None:
     assert disk.get(b"xb") is None
 
 
-def test_later_calls_in_a_batch_win(disk: RocksDisk) -> None:
+def test_later_calls_in_a_batch_win(disk: Store) -> None:
     batch = disk.batch()
     batch.put(b"xa", b"1")
     batch.delete_range(b"x", b"y")
@@ -49,7 +49,7 @@ def test_later_calls_in_a_batch_win(disk: RocksDisk) -> None:
     assert dict(disk.scan(b"x", b"y")) == {b"xb": b"2"}
 
 
-def test_scans_are_half_open_and_run_both_ways(disk: RocksDisk) -> None:
+def test_scans_are_half_open_and_run_both_ways(disk: Store) -> None:
     put(disk, xa=b"", xb=b"", xc=b"", xd=b"")
     assert keys(disk, b"xb", b"xd") == [b"xb", b"xc"]
     assert keys(disk, b"xb", b"xd", reverse=True) == [b"xc", b"xb"]
@@ -58,7 +58,7 @@ def test_scans_are_half_open_and_run_both_ways(disk: RocksDisk) -> None:
     assert keys(disk, b"xd", b"xb") == keys(disk, b"xd", b"xd") == []
 
 
-def test_a_scan_is_lazy_and_sees_the_moment_it_began(disk: RocksDisk) -> None:
+def test_a_scan_is_lazy_and_sees_the_moment_it_began(disk: Store) -> None:
     put(disk, xa=b"", xb=b"")
     rows = disk.scan(b"x", b"y")
     assert next(rows)[0] == b"xa"
@@ -70,7 +70,7 @@ def test_a_scan_is_lazy_and_sees_the_moment_it_began(disk: RocksDisk) -> None:
     assert keys(disk, b"x", b"y") == [b"xa", b"xba"]
 
 
-def test_an_empty_range_deletes_nothing_and_spoils_nothing(disk: RocksDisk) -> None:
+def test_an_empty_range_deletes_nothing_and_spoils_nothing(disk: Store) -> None:
     put(disk, xa=b"1")
     batch = disk.batch()
     batch.delete_range(b"xa", b"xa")
@@ -81,7 +81,7 @@ def test_an_empty_range_deletes_nothing_and_spoils_nothing(disk: RocksDisk) -> N
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    disk = RocksDisk(tmp_path, WHO, SMALL)
+    disk = Store(tmp_path, WHO, SMALL)
     disk.close()
     disk.close()
     with pytest.raises(StorageError, match="closed"):
@@ -90,11 +90,11 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 def test_what_was_synced_is_there_after_a_kill(tmp_path: Path) -> None:
     """Also across segments and flushes: 6 MB through segments of 1 MiB."""
-    with RocksDisk(tmp_path / "data", WHO, SMALL) as disk:
+    with Store(tmp_path / "data", WHO, SMALL) as disk:
         written = fill(disk, 0, 300)
         disk.sync()
         killed = copy_as_killed(disk, tmp_path / "killed")
-    with RocksDisk(killed, WHO, SMALL) as again:
+    with Store(killed, WHO, SMALL) as again:
         assert rows(again) == written
 
 
@@ -110,39 +110,39 @@ def test_a_real_kill_loses_nothing_even_without_a_sync(tmp_path: Path) -> None:
     )
     root = Path(__file__).parents[3]
     assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == -9
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         assert sum(1 for _ in disk.scan(b"e", b"f")) == 100
 
 
 def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    RocksDisk(tmp_path, WHO, SMALL).close()
+    Store(tmp_path, WHO, SMALL).close()
     for other in (NodeIdentity("test", 2), NodeIdentity("prod", 1)):
         with pytest.raises(ForeignData, match=r"belongs to node 1 of cluster 'test'.*Correct data_dir"):
-            RocksDisk(tmp_path, other, SMALL)
-    RocksDisk(tmp_path, WHO, SMALL).close()
+            Store(tmp_path, other, SMALL)
+    Store(tmp_path, WHO, SMALL).close()
 
 
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ForeignData, match=r"thesis\.tex"):
-        RocksDisk(tmp_path, WHO, SMALL)
+        Store(tmp_path, WHO, SMALL)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    RocksDisk(tmp_path, WHO, SMALL).close()
+    Store(tmp_path, WHO, SMALL).close()
     (tmp_path / "format").write_text("holdfast-storage 9\n")
     with pytest.raises(ForeignData, match="format"):
-        RocksDisk(tmp_path, WHO, SMALL)
+        Store(tmp_path, WHO, SMALL)
 
 
 def test_a_second_opener_is_refused_and_the_first_unharmed(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         with pytest.raises(AlreadyOpen, match="another process"):
-            RocksDisk(tmp_path, WHO, SMALL)
+            Store(tmp_path, WHO, SMALL)
         put(disk, xa=b"1")
         assert disk.get(b"xa") == b"1"
-    RocksDisk(tmp_path, WHO, SMALL).close()
+    Store(tmp_path, WHO, SMALL).close()
 
 
 def test_a_creation_that_was_killed_half_way_starts_over(tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_a_creation_that_was_killed_half_way_starts_over(tmp_path: Path) -> None
     (tmp_path / "db" / "LOG").touch()
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "00000001.seg").write_bytes(b"HFjou")
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         put(disk, xa=b"1")
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         assert disk.get(b"xa") == b"1"
 
 
-def test_free_space_and_numbers_are_told(disk: RocksDisk) -> None:
+def test_free_space_and_numbers_are_told(disk: Store) -> None:
     fill(disk, 0, 10)
     assert disk.free_bytes() > 0
     numbers = disk.stats()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from node.storage import RocksDisk
+from node.storage import Store
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
 
 
-def trim(disk: RocksDisk, group: int, up_to: int) -> None:
+def trim(disk: Store, group: int, up_to: int) -> None:
     batch = disk.batch()
     for kind in (b"e", b"o"):
         batch.delete_range(kind + entry_key(group, 0)[1:], kind + entry_key(group, up_to)[1:])
@@ -17,7 +17,7 @@ def trim(disk: RocksDisk, group: int, up_to: int) -> None:
 
 
 def test_trimmed_segments_go_and_the_rest_stays(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         fill(disk, 0, 1000, size=16_000)
         kept = fill(disk, 1000, 50, size=16_000)
         trim(disk, 1, 1000)
@@ -28,12 +28,12 @@ def test_trimmed_segments_go_and_the_rest_stays(tmp_path: Path) -> None:
         assert disk.used_bytes() < 4_000_000
         assert rows(disk) == kept
         assert disk.reclaim().segments == 0
-    with RocksDisk(tmp_path, WHO, SMALL) as again:
+    with Store(tmp_path, WHO, SMALL) as again:
         assert rows(again) == kept
 
 
 def test_a_retained_log_of_steady_size_takes_steady_space(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         for step in range(12):
             fill(disk, step * 100, 100, size=16_000)
             trim(disk, 1, step * 100)
@@ -42,7 +42,7 @@ def test_a_retained_log_of_steady_size_takes_steady_space(tmp_path: Path) -> Non
 
 
 def test_a_group_that_is_erased_gives_all_back(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         fill(disk, 0, 200, size=16_000, group=1)
         kept = fill(disk, 0, 10, size=16_000, group=2)
         trim(disk, 1, 2**63)
@@ -53,7 +53,7 @@ def test_a_group_that_is_erased_gives_all_back(tmp_path: Path) -> None:
 
 def test_a_resting_group_does_not_pin_the_dead_entries_of_a_busy_one(tmp_path: Path) -> None:
     """Twenty segments hold an entry or two of group 2 each. These move while the node writes on."""
-    with RocksDisk(tmp_path / "data", WHO, SMALL) as disk:
+    with Store(tmp_path / "data", WHO, SMALL) as disk:
         kept: dict[bytes, bytes] = {}
         for step in range(20):
             fill(disk, step * 60, 60, size=16_000, group=1)
@@ -70,12 +70,12 @@ def test_a_resting_group_does_not_pin_the_dead_entries_of_a_busy_one(tmp_path: P
         trim(disk, 2, 20)
         disk.reclaim()
         assert {key[8] for key in rows(disk)} == {3}
-    with RocksDisk(killed, WHO, SMALL) as again:
+    with Store(killed, WHO, SMALL) as again:
         assert rows(again) == kept
 
 
 def test_an_entry_that_was_trimmed_while_it_waited_to_move_stays_gone(tmp_path: Path) -> None:
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         for step in range(6):
             fill(disk, step * 60, 60, size=16_000, group=1)
             fill(disk, step, 1, size=16_000, group=2)
@@ -91,7 +91,7 @@ def test_an_entry_that_was_trimmed_while_it_waited_to_move_stays_gone(tmp_path: 
 
 def test_overwritten_entries_are_counted_until_the_front_passes_them(tmp_path: Path) -> None:
     """A new leader replaced the end of a follower's log."""
-    with RocksDisk(tmp_path, WHO, SMALL) as disk:
+    with Store(tmp_path, WHO, SMALL) as disk:
         fill(disk, 0, 100, size=16_000)
         fill(disk, 50, 10, size=16_000)
         batch = disk.batch()
@@ -111,7 +111,7 @@ def test_overwritten_entries_are_counted_until_the_front_passes_them(tmp_path: P
 
 def test_without_anyone_asking_for_syncs_memory_and_page_cache_stay_bounded(tmp_path: Path) -> None:
     """Durability "replicated": the loop never syncs entries."""
-    with RocksDisk(tmp_path, WHO, replace(SMALL, unsynced_bytes=200_000)) as disk:
+    with Store(tmp_path, WHO, replace(SMALL, unsynced_bytes=200_000)) as disk:
         fill(disk, 0, 400, size=16_000)
         numbers = disk.stats()
         assert numbers["memory_bytes"] < 4_000_000

@@ -23,11 +23,11 @@ from holdfast.client import wire
 from holdfast.client.admin import request
 from holdfast.client.consume.group_members import (
     Callback,
-    GroupReader,
-    Members,
+    GroupMembers,
+    GroupReceiver,
     tell,
 )
-from holdfast.client.consume.partition_receiver import Reading
+from holdfast.client.consume.partition_receiver import ReceiverOwner
 from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import Keeper, ZooKeeperOwnership
 from holdfast.client.errors import AdminError, HoldfastError, OwnershipLostError, PartitionOwnedError
@@ -40,13 +40,13 @@ OWN_CLAIM_S = 7.0
 and its epoch will not become greater by waiting."""
 
 
-class LeasedReader(GroupReader):
+class OwnedReceiver(GroupReceiver):
     """Reads one partition under one epoch, until it is handed over or taken."""
 
     for_good = False
     owned_bound_s = OWN_CLAIM_S
 
-    def __init__(self, members: LeasedMembers, name: str, partition: str, epoch: int, start: Start) -> None:
+    def __init__(self, members: OwnedPartitions, name: str, partition: str, epoch: int, start: Start) -> None:
         super().__init__(members, name, partition, start)
         self.lease = epoch
         self.draining = False  # nothing more is handed out
@@ -95,12 +95,12 @@ class LeasedReader(GroupReader):
             self.on_closed(why)
 
 
-class LeasedMembers(Members):
+class OwnedPartitions(GroupMembers):
     """Implements `ownership.Holder`."""
 
     def __init__(
         self,
-        consumer: Reading,
+        consumer: ReceiverOwner,
         network: Network,
         group: str,
         start: Start | Any,
@@ -110,7 +110,7 @@ class LeasedMembers(Members):
     ) -> None:
         super().__init__(consumer, network, group, None, (), start, on_assigned, on_revoked)
         self._ownership = ownership
-        self._held: dict[str, LeasedReader] = {}
+        self._held: dict[str, OwnedReceiver] = {}
         self._progress = asyncio.Event()
         self._ran_s = time.monotonic()
         self._stalled = False
@@ -147,7 +147,7 @@ class LeasedMembers(Members):
         self._names += 1
         assert isinstance(self._start, Start)
         name = f"{self._group}/{partition}/{self._names}"
-        reader = self._held[partition] = LeasedReader(self, name, partition, epoch, self._start)
+        reader = self._held[partition] = OwnedReceiver(self, name, partition, epoch, self._start)
         self.readers.append(reader)
         reader.begin()
 
@@ -165,7 +165,7 @@ class LeasedMembers(Members):
         if reader in self.readers:
             self.readers.remove(reader)
 
-    async def _worked_off(self, reader: LeasedReader) -> None:
+    async def _worked_off(self, reader: OwnedReceiver) -> None:
         """Until the program is done with what it was given."""
         try:
             async with asyncio.timeout(self._ownership.hand_over_s):
@@ -178,7 +178,7 @@ class LeasedMembers(Members):
                 reader.partition, self.consumer.log, self._ownership.hand_over_s,
             )  # fmt: skip
 
-    def outbid(self, reader: LeasedReader, why: HoldfastError) -> None:
+    def outbid(self, reader: OwnedReceiver, why: HoldfastError) -> None:
         """Somebody claimed the partition with a greater epoch."""
         log.warning("%s", why)
         if self._held.get(reader.partition) is reader:
@@ -201,7 +201,7 @@ class LeasedMembers(Members):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for reader in self.owning:
-            if not (isinstance(reader, LeasedReader) and reader.told):
+            if not (isinstance(reader, OwnedReceiver) and reader.told):
                 await tell(self._on_revoked, reader.partition)
         await asyncio.gather(*(reader.close() for reader in self.readers))
         await self._keeper.close()

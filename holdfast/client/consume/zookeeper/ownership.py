@@ -35,12 +35,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from holdfast.client.consume.zookeeper.partition_locks import NotHeld, Seat, node_name
+from holdfast.client.consume.zookeeper.partition_locks import NotHeld, PartitionLocks, node_name
 from holdfast.client.errors import ConfigurationError, HoldfastError, NotFoundError, UnreachableError
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
 from holdfast.client.transport.zookeeper_client import (
-    Place,
+    ZooKeeperAddress,
     ZooKeeperLogin,
     explain,
     parse_url,
@@ -87,7 +87,7 @@ class ZooKeeperOwnership:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigurationError(f"{name} must be more than 0, not {value!r}")
 
-    def place(self) -> Place:
+    def place(self) -> ZooKeeperAddress:
         return parse_url(self.url, known_options=set(), what="no place in ZooKeeper", form=FORM)
 
 
@@ -121,7 +121,7 @@ class Keeper:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ownership")
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seat: Seat | None = None
+        self._seat: PartitionLocks | None = None
         self._met = False  # ZooKeeper has been reached once
         self._settled = -1  # the allotment that is acted upon
         self._said: dict[str, float] = {}  # when
@@ -131,7 +131,7 @@ class Keeper:
         Then, or when it was cancelled, `close` remains to be called: our locks stand until then."""
         self._loop = asyncio.get_running_loop()
         while True:
-            self._seat = seat = Seat(
+            self._seat = seat = PartitionLocks(
                 self._hosts, self._ownership.login, self.base, self._member,
                 session_timeout_s=self._ownership.session_timeout_s,
                 settle_s=self._ownership.settle_s,
@@ -172,7 +172,7 @@ class Keeper:
 
     # ---------------------------------------------------------------- one seat
 
-    async def _until_connected(self, seat: Seat, patience_s: float) -> None:
+    async def _until_connected(self, seat: PartitionLocks, patience_s: float) -> None:
         assert self._loop is not None
         since_s = self._loop.time()
         while True:
@@ -204,7 +204,7 @@ class Keeper:
                 self._say(f"the partitions of {self._log!r} are not known yet: {error}")
                 await asyncio.sleep(RETRY_S)
 
-    async def _keep(self, seat: Seat, partitions: frozenset[str]) -> None:
+    async def _keep(self, seat: PartitionLocks, partitions: frozenset[str]) -> None:
         """Returns when another seat is needed."""
         assert self._loop is not None
         away_since_s: float | None = None
@@ -238,7 +238,7 @@ class Keeper:
                     pause_s = RETRY_S
             await self._pause(pause_s)
 
-    async def _sound(self, seat: Seat, partitions: frozenset[str]) -> bool:
+    async def _sound(self, seat: PartitionLocks, partitions: frozenset[str]) -> bool:
         """Whether the log is as it was, and our place still there."""
         try:
             infos = await read_info(self._network, self._log, timeout_s=RECHECK_S)
@@ -254,7 +254,7 @@ class Keeper:
             self._settled = -1  # somebody took one away: it may be free again
         return self._member in await self._call(seat.members)
 
-    async def _act(self, seat: Seat) -> None:
+    async def _act(self, seat: PartitionLocks) -> None:
         if seat.must_release:
             keep = set(await self._call(seat.expected))
             await self._hand_over([partition for partition in self._holder.held if partition not in keep])
@@ -263,7 +263,7 @@ class Keeper:
             await self._settle(seat, acquired[1])
             self._settled = acquired[0]
 
-    async def _settle(self, seat: Seat, mine: list[str]) -> None:
+    async def _settle(self, seat: PartitionLocks, mine: list[str]) -> None:
         """Read what is ours, and nothing else."""
         await self._hand_over([partition for partition in self._holder.held if partition not in mine])
         rows = await self._in_force() if mine else {}

@@ -100,7 +100,7 @@ class _Changes:
         self.set = changed
 
 
-class Seat:
+class PartitionLocks:
     """Blocking; every method but the properties and `close` is called on one thread. `changed` may be called on any."""
 
     def __init__(

@@ -42,7 +42,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.produce.delivery import Delivery
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions, ProducerIdentity, following
-from holdfast.client.produce.idempotent.publish_source import Source
+from holdfast.client.produce.idempotent.publish_source import PublishSource
 from holdfast.client.produce.partition_sender import (
     PUMP_BYTES,
     PUMP_EVENTS,
@@ -50,14 +50,14 @@ from holdfast.client.produce.partition_sender import (
     STALL_SHARE,
     ProducerStats,
 )
-from holdfast.client.produce.receipts import row_of, tell
+from holdfast.client.produce.receipts import receipt_of, tell
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
 FATAL = (ProducerStateError, ProducerStolenError)
 
 
-class Publisher:
+class PartitionPublisher:
     """The line to one partition."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Publisher:
         self._closed_by: HoldfastError | None = None  # why the last link ended
         self._fatal: HoldfastError | None = None
         # Of the publish under way:
-        self._source: Source | None = None
+        self._source: PublishSource | None = None
         self._next = 0
         self._in_flight: dict[int, Delivery] = {}  # by the link's number, in the order sent
         self._returned: dict[int, tuple[Delivery, Error | None]] = {}  # not accepted; without an error: to send again
@@ -126,7 +126,7 @@ class Publisher:
             self._progress_s = self._loop.time()
             await self._open()
 
-    async def publish(self, source: Source, *, leave_in_doubt: bool = False) -> None:
+    async def publish(self, source: PublishSource, *, leave_in_doubt: bool = False) -> None:
         """Return when all that `source` gives is accepted; raise when it is given up. `leave_in_doubt`: cancelled when
         something was sent and is not accepted, it is not given up, but left for `resume`, which must follow at once."""
         self._progress_s = self._loop.time()
@@ -137,10 +137,10 @@ class Publisher:
                 self._failed(source, error)
             raise
 
-    def left_in_doubt(self, source: Source) -> bool:
+    def left_in_doubt(self, source: PublishSource) -> bool:
         return self._source is source
 
-    async def resume(self, source: Source) -> None:
+    async def resume(self, source: PublishSource) -> None:
         """Go on with what was left in doubt."""
         try:
             await self._publish(source)
@@ -148,13 +148,13 @@ class Publisher:
             self._failed(source, error)
             raise
 
-    def _failed(self, source: Source, error: BaseException) -> None:
+    def _failed(self, source: PublishSource, error: BaseException) -> None:
         if isinstance(error, FATAL):
             self.end(error)
         self._give_up(source)
         self._source = None
 
-    async def _publish(self, source: Source) -> None:
+    async def _publish(self, source: PublishSource) -> None:
         backoff = Backoff()
         while True:
             accepted_before = self._stats.accepted
@@ -172,7 +172,7 @@ class Publisher:
                 backoff.reset()
             await backoff.wait()
 
-    async def _send(self, source: Source) -> None:
+    async def _send(self, source: PublishSource) -> None:
         self.check_usable()
         self._decided.clear()
         self._exhausted = False
@@ -254,7 +254,7 @@ class Publisher:
             payloads[0] = payload(first, payloads[0])
         return payloads
 
-    def _next_ones(self, source: Source, count: int) -> list[Delivery]:
+    def _next_ones(self, source: PublishSource, count: int) -> list[Delivery]:
         """Those to be sent again, then new ones; all with their numbers."""
         if self._again:
             deliveries = [self._again.popleft() for _ in range(min(count, len(self._again)))]
@@ -268,7 +268,7 @@ class Publisher:
         self._next = number
         return deliveries
 
-    def has_more(self, source: Source) -> None:
+    def has_more(self, source: PublishSource) -> None:
         """If it is being published, and there is room, what came to it goes out at once."""
         if source is self._source and not self._exhausted:
             self._pump()
@@ -282,7 +282,7 @@ class Publisher:
         in_flight, source = self._in_flight, self._source
         accepted: list[Delivery] = []
         for number, state in outcomes:
-            row = None if state is ACCEPTED else row_of(state)
+            row = None if state is ACCEPTED else receipt_of(state)
             if row is not None:
                 tell(row, number, in_flight)
             delivery = in_flight.pop(number, None)
@@ -347,7 +347,7 @@ class Publisher:
                 async with asyncio.timeout(patience_s - idle_s):
                     await self._decided.wait()
 
-    async def _take_back(self, source: Source) -> None:
+    async def _take_back(self, source: PublishSource) -> None:
         """Find out what is to be sent again, once no more answers come; raise if that would be in vain."""
         stalled = not self._decided.is_set()
         if self._in_flight and self._sender is not None and not stalled and self._fatal is None:
@@ -378,7 +378,7 @@ class Publisher:
         self._again.clear()
         return found
 
-    def _refuse(self, source: Source, first: Delivery, error: Error) -> None:
+    def _refuse(self, source: PublishSource, first: Delivery, error: Error) -> None:
         """The first event that is not accepted was refused; what came behind it was refused for its sake."""
         message = f"{self.what}: event {first.sequence_number} refused: {error}"
         kind = ProducerStateError if error.condition == wire.NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
@@ -395,7 +395,7 @@ class Publisher:
             delivery.sequence_number = None
         source.refused(first, rejected)
 
-    def _give_up(self, source: Source) -> None:
+    def _give_up(self, source: PublishSource) -> None:
         """What is unconfirmed loses its numbers. Answers that are still under way must not reach a later publish."""
         if (self._in_flight or self._fatal is not None) and self._sender is not None:
             self._sender.abandon()

@@ -25,7 +25,7 @@ from holdfast.client.errors import (
     UndeliveredError,
 )
 from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.idempotent.partition_publisher import FATAL, Publisher
+from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
 from holdfast.client.produce.partition_sender import ProducerStats
 
@@ -44,12 +44,12 @@ class Publication(Protocol):
     def unlock(self) -> None: ...
 
 
-class NumberedLine:
+class PartitionQueue:
     """One partition's."""
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: PartitionPublisher,
         *,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],

@@ -11,7 +11,7 @@ from holdfast.client.errors import RejectedError
 from holdfast.client.produce.delivery import Delivery
 
 
-class Source(Protocol):
+class PublishSource(Protocol):
     """What is published: a batch, or what is buffered."""
 
     one_by_one: bool

@@ -21,18 +21,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.listener.incoming.append_queue import Batch, Lane, State
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, State
 from node.partition.api import Appended, AppendOutcome, Failed
 
 
-class NumberedLane(Lane):
+class IdempotentAppendQueue(AppendQueue):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._proven = False
         self._next = 0  # the number behind the batch submitted last
         self._torn = False  # one of the batches under way together did not arrive
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: QueuedBatch) -> None:
         assert batch.numbers is not None
         if not self._proven or batch.numbers.first != self._next:
             if self._under_way:
@@ -42,13 +42,13 @@ class NumberedLane(Lane):
             self._proven = self._torn = False
         super()._append(batch)
 
-    def _goes(self, batch: Batch) -> None:
+    def _goes(self, batch: QueuedBatch) -> None:
         assert batch.numbers is not None
         self._next = batch.numbers.next
         if not self._proven:
             self.state = State.SWITCHING  # until it is answered
 
-    def _take_answer(self, batch: Batch, outcome: AppendOutcome) -> None:
+    def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
             self._proven = self._proven or outcome.duplicates < batch.events
         else:
@@ -56,7 +56,7 @@ class NumberedLane(Lane):
             outcome = self._judge(batch, outcome)
         super()._take_answer(batch, outcome)
 
-    def _judge(self, batch: Batch, outcome: Failed) -> Failed:
+    def _judge(self, batch: QueuedBatch, outcome: Failed) -> Failed:
         """What a failure means to a lane whose batches can be told apart."""
         again = Failed("not_leader", True, outcome.detail, outcome.leader)
         if outcome.kind == "out_of_order" and self._torn:

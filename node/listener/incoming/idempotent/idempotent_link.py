@@ -22,14 +22,14 @@ from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Host
+from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
-from node.listener.incoming.append_queue import Batch
+from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope
 from node.listener.incoming.idempotent import producer_terms
-from node.listener.incoming.idempotent.idempotent_append_queue import NumberedLane
-from node.listener.incoming.idempotent.sequence_numbers import NumberReader, Wrong
-from node.listener.incoming.incoming_link import UNKNOWN, Ingest
+from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
+from node.listener.incoming.idempotent.sequence_numbers import SequenceNumberReader, Wrong
+from node.listener.incoming.incoming_link import UNKNOWN, IncomingLink
 from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
@@ -38,16 +38,16 @@ CREDIT_LIMIT = REMEMBERED_EVENTS // 2
 remembered: when a connection breaks between the credit for new messages and the answers of the old ones, both count."""
 
 
-class NumberedIngest(Ingest):
-    LANE = NumberedLane
+class IdempotentLink(IncomingLink):
+    LANE = IdempotentAppendQueue
 
-    def __init__(self, host: Host, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:
         super().__init__(host, link, plan)
         assert plan.partition is not None
         self._partition = plan.partition
         self._opened = opened
         self._implied = link.remote_properties.get(words.IMPLIED_NUMBERS) is True
-        self._numbers = NumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
+        self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
         self._window = min(self._window, CREDIT_LIMIT)
         self._ordered = True
         self._watched: PartitionHandle | None = None
@@ -70,11 +70,11 @@ class NumberedIngest(Ingest):
         lane = self._lane(self._partition)
         for run in runs:
             if run.stop - run.start == count:
-                lane.submit(Batch(deliveries, run.records, count, size, run.numbers))
+                lane.submit(QueuedBatch(deliveries, run.records, count, size, run.numbers))
                 return
             part = sum(map(len, payloads[run.start : run.stop]))
             own = deliveries[run.start : run.stop]
-            lane.submit(Batch(own, run.records, run.stop - run.start, part, run.numbers))
+            lane.submit(QueuedBatch(own, run.records, run.stop - run.start, part, run.numbers))
         if wrong is not None:
             self._turn_down(deliveries, payloads, wrong)
 
@@ -101,7 +101,7 @@ class NumberedIngest(Ingest):
 
     # -------------------------------------------------------------------------------------------- answers go out
 
-    def refused(self, batch: Batch, why: Failed) -> None:
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
         known = why.known if batch.events == batch.count else 0  # a batch in one delivery is known as a whole, or not
         if known:  # of the first ones it is certain that they are stored
@@ -109,7 +109,7 @@ class NumberedIngest(Ingest):
         self._answer(batch.deliveries[known:], batch.count - known, batch.size, Rejected(error))
         self.leave(error)
 
-    def turned_away(self, batch: Batch, why: str) -> None:
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN if batch.in_doubt else RELEASED)
         self._order_at_risk()
 

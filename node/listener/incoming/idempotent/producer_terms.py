@@ -17,7 +17,7 @@ from holdfast.amqp.encoding.codec import int32
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.errors import Refused
-from node.partition.api import ProducerOpened, ProducerWish
+from node.partition.api import ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES
 
 HIGHEST = {
@@ -27,16 +27,16 @@ HIGHEST = {
 }
 
 
-def wish_of(link: ReceiverLink) -> ProducerWish | None:
+def producer_request_of(link: ReceiverLink) -> ProducerRequest | None:
     """None: a plain sender. Raises Refused."""
     properties = link.remote_properties
     stated = [name for name in words.PRODUCER_NAMES if name in properties]
     if not stated:
-        return ProducerWish() if words.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
+        return ProducerRequest() if words.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
     if len(stated) < len(words.PRODUCER_NAMES):
         missing = ", ".join(name for name in words.PRODUCER_NAMES if name not in properties)
         raise Refused(errors.numbers_wrong(f"the attach states {', '.join(stated)} but not {missing} (null: unknown)"))
-    return ProducerWish(
+    return ProducerRequest(
         *(None if properties[name] is None else whole_number(name, properties[name]) for name in words.PRODUCER_NAMES)
     )
 

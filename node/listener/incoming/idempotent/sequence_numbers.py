@@ -123,7 +123,7 @@ class _Template:
         return bodies, digests
 
 
-class NumberReader:
+class SequenceNumberReader:
     """Of one link, whose producer was granted an id and an epoch."""
 
     def __init__(self, producer_id: int, epoch: int, partition: str, *, implied: bool = False) -> None:

@@ -22,7 +22,7 @@ from node.listener.attach.link_plan import Plan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.errors import Refused
-from node.listener.outgoing.consumer_groups.owned_partition import Errands, Holding
+from node.listener.outgoing.consumer_groups.owned_partition import BackgroundWork, OwnedPartition
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_state import (
     Claim,
@@ -47,7 +47,7 @@ CONTINUE_WAIT_S = 2.0
 """A link whose former self still counts as alive waits so long for the news of its death."""
 
 
-class Claimer(Errands, Protocol):
+class Claimer(BackgroundWork, Protocol):
     """A connection on which claims are made."""
 
     broker: Broker
@@ -59,15 +59,15 @@ class Claimer(Errands, Protocol):
         ...
 
 
-async def hold_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[str]) -> dict[str, Holding]:
+async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[str]) -> dict[str, OwnedPartition]:
     """The claims that the plan needs, by partition. Raises Refused. The caller's timeout ends it."""
     assert plan.membership is not None
     wish = plan.membership.claim(host.container, link.name)
-    held: dict[str, Holding] = {}
+    held: dict[str, OwnedPartition] = {}
     try:
         for partition in partitions:
             owned = await claim(host.broker, plan.log, partition, wish)
-            held[partition] = Holding(
+            held[partition] = OwnedPartition(
                 host.broker, host, plan.log, partition, wish.key, owned, durable=plan.membership.durable
             )
     except BaseException:
@@ -76,13 +76,13 @@ async def hold_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[s
     return held
 
 
-def let_go(held: Mapping[str, Holding]) -> None:
+def let_go(held: Mapping[str, OwnedPartition]) -> None:
     """The attach comes to nothing."""
     for holding in held.values():
         holding.end(End.RELEASED)
 
 
-async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, Holding]]:
+async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, OwnedPartition]]:
     """The plan with the partition that the nodes choose, and the claim on it. Held until there is one, as long as the
     configuration allows. Raises Refused."""
     membership, broker, config = plan.membership, host.broker, host.config
@@ -100,7 +100,7 @@ async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[st
             if isinstance(answer, Assigned) and answer.partition is not None:
                 owned = await broker.handle(plan.log, answer.partition).ask_group(wish)
                 if isinstance(owned, Owned):
-                    held = Holding(
+                    held = OwnedPartition(
                         broker, host, plan.log, answer.partition, wish.key, owned, durable=membership.durable
                     )
                     return replace(plan, partition=answer.partition, assigned=True), {answer.partition: held}

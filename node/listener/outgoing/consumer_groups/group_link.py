@@ -19,12 +19,12 @@ from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from node.listener import errors
 from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import Host
+from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
-from node.listener.outgoing.consumer_groups.claims import hold_all, let_go
-from node.listener.outgoing.consumer_groups.owned_partition import Holding
-from node.listener.outgoing.outgoing_link import Egress
-from node.listener.outgoing.partition_cursor import Cursor
+from node.listener.outgoing.consumer_groups.claims import claim_all, let_go
+from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
+from node.listener.outgoing.outgoing_link import OutgoingLink
+from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import After, Earliest, Owner, ReadError, Start
 from node.partition.consumer_groups.group_state import NOTHING, End
 
@@ -40,9 +40,14 @@ ATTACH_AGAIN = frozenset({LINK_REDIRECT, DETACH_FORCED, CONNECTION_FORCED})
 OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 
 
-class OwnedEgress(Egress):
+class GroupLink(OutgoingLink):
     def __init__(
-        self, host: Host, link: SenderLink, plan: Plan, starts: dict[str, Start], held: Mapping[str, Holding]
+        self,
+        host: EndpointHost,
+        link: SenderLink,
+        plan: Plan,
+        starts: dict[str, Start],
+        held: Mapping[str, OwnedPartition],
     ) -> None:
         """`held`: the claim on each partition."""
         assert plan.membership is not None
@@ -89,7 +94,7 @@ class OwnedEgress(Egress):
     def _owner(self, partition: str) -> Owner | None:
         return self._held[partition].owner
 
-    def _cursor(self, partition: str, latest: Start | None) -> Cursor:
+    def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:
         """It goes on where the position of the group, or of the terminus, says, if that is asked for and further."""
         cursor = super()._cursor(partition, latest)
         start = self._held[partition].start if self._membership.resume else None
@@ -106,7 +111,7 @@ class OwnedEgress(Egress):
 
     async def _claim_more(self, partition: str) -> None:
         try:
-            held = await hold_all(self.host, self.link, self.plan, [partition])
+            held = await claim_all(self.host, self.link, self.plan, [partition])
         except Refused as refusal:
             self.leave(refusal.error)
             return
@@ -117,7 +122,7 @@ class OwnedEgress(Egress):
         self._cursors.append(self._cursor(partition, Earliest()))
         self._reopen()
 
-    def _handed_out(self, cursor: Cursor, numbers: range, payloads: list[bytes]) -> None:
+    def _handed_out(self, cursor: PartitionCursor, numbers: range, payloads: list[bytes]) -> None:
         if len(numbers) == len(payloads):
             self._held[cursor.partition].sent(numbers, payloads, self.link.presettled)
 
@@ -139,7 +144,7 @@ class OwnedEgress(Egress):
                 self._reader_failed(cursor, error)
         return super().pump()
 
-    def _reader_failed(self, cursor: Cursor, why: ReadError) -> None:
+    def _reader_failed(self, cursor: PartitionCursor, why: ReadError) -> None:
         if why.kind not in OWNERSHIP_LOST:
             super()._reader_failed(cursor, why)
             return
@@ -181,7 +186,7 @@ class OwnedEgress(Egress):
         super().gone()
 
 
-def _beginning(cursor: Cursor) -> int:
+def _beginning(cursor: PartitionCursor) -> int:
     """Where the link begins to read, of one that begins at the end."""
     if isinstance(cursor.start, After):
         return cursor.start.offset + 1

@@ -35,7 +35,7 @@ MAX_TIMEOUT_S = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupTerms:
     """In whose name a receiver reads. `group` None: a durable terminus of its own."""
 
     group: str | None
@@ -58,7 +58,7 @@ class Membership:
         return Claim(terminus_key(identity), member, identity, steal=True, expiry_s=self.expiry_s)
 
 
-def wish_of(link: SenderLink, source: Source, selection: Selection) -> Membership | None:
+def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> GroupTerms | None:
     """None: it reads for itself, and keeps nothing. Raises Refused."""
     group, epoch = _group(link), _epoch(link)
     outlives = source.expiry_policy == "never" or source.timeout_s > 0
@@ -75,7 +75,7 @@ def wish_of(link: SenderLink, source: Source, selection: Selection) -> Membershi
     if resume is None:
         resume = durable or unfiltered
     expiry_s = NOTHING if source.expiry_policy == "never" else min(source.timeout_s, MAX_TIMEOUT_S)
-    return Membership(group, epoch, durable, expiry_s, resume, pin)
+    return GroupTerms(group, epoch, durable, expiry_s, resume, pin)
 
 
 def _group(link: SenderLink) -> str | None:

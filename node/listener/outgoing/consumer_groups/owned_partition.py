@@ -48,15 +48,23 @@ ATTEMPTS_S = 10.0
 _OFFSET_MARK = encode_value(symbol(words.ANNOTATION_OFFSET)) + b"\xa3\x10"
 
 
-class Errands(Protocol):
+class BackgroundWork(Protocol):
     """Who sees to work that outlives a connection."""
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
-class Holding:
+class OwnedPartition:
     def __init__(
-        self, broker: Broker, errands: Errands, log_name: str, partition: str, key: str, owned: Owned, *, durable: bool
+        self,
+        broker: Broker,
+        errands: BackgroundWork,
+        log_name: str,
+        partition: str,
+        key: str,
+        owned: Owned,
+        *,
+        durable: bool,
     ) -> None:
         self.partition = partition
         self.owner = Owner(key, owned.claim)

@@ -16,7 +16,7 @@ from holdfast.client import ConfigurationError, HoldfastError, ProtocolError, Zo
 from holdfast.client.consume.zookeeper.partition_locks import (
     MAX_EPOCH,
     NotHeld,
-    Seat,
+    PartitionLocks,
     node_name,
     share,
 )
@@ -79,7 +79,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     server.kill()
 
 
-Make = Callable[..., Seat]
+Make = Callable[..., PartitionLocks]
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def seat(zookeeper: ZooKeeper) -> Iterator[Make]:
     """Makes seats of one group that have settled on these partitions."""
     base, made = f"/seats/{uuid.uuid4().hex}", []
 
-    def make(member: str, *partitions: str, login: ZooKeeperLogin | None = None) -> Seat:
+    def make(member: str, *partitions: str, login: ZooKeeperLogin | None = None) -> PartitionLocks:
         changed = threading.Event()
-        one = Seat(
+        one = PartitionLocks(
             zookeeper.address, login or ZooKeeperLogin(), base, member,
             session_timeout_s=2.0, settle_s=0.1, changed=changed.set,
         )  # fmt: skip
@@ -104,7 +104,7 @@ def seat(zookeeper: ZooKeeper) -> Iterator[Make]:
         one.close()
 
 
-def settle(*seats: Seat) -> None:
+def settle(*seats: PartitionLocks) -> None:
     """As their keepers would, until all have what they expect."""
 
     def settled() -> bool:
@@ -244,7 +244,7 @@ def test_with_a_login_nobody_else_may_touch_what_members_write(seat: Make, zooke
 @pytest.mark.parametrize("auth", ["user", ":password"])
 def test_a_login_is_a_user_and_a_password(auth: str) -> None:
     with pytest.raises(ConfigurationError, match="user:password"):
-        Seat(
+        PartitionLocks(
             "127.0.0.1:1", ZooKeeperLogin(auth=auth), "/x", "m", session_timeout_s=1, settle_s=1, changed=lambda: None
         )
 
@@ -252,6 +252,8 @@ def test_a_login_is_a_user_and_a_password(auth: str) -> None:
 def test_without_kazoo_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "kazoo.client", None)
     with pytest.raises(ConfigurationError, match="kazoo") as caught:
-        Seat("127.0.0.1:1", ZooKeeperLogin(), "/x", "m", session_timeout_s=1, settle_s=1, changed=lambda: None)
+        PartitionLocks(
+            "127.0.0.1:1", ZooKeeperLogin(), "/x", "m", session_timeout_s=1, settle_s=1, changed=lambda: None
+        )
     assert isinstance(caught.value, HoldfastError)
     assert "pip install kazoo" in caught.value.advice

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from holdfast.client import ProducerClient
-from holdfast.client.produce.idempotent.partition_publisher import Publisher
-from holdfast.client.produce.partition_sender import Lane
+from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
+from holdfast.client.produce.partition_sender import PartitionSender
 
 IMPATIENT_S = 0.3
 
@@ -19,13 +19,13 @@ async def impatient(
 ) -> AsyncIterator[None]:
     """What is published to the partition within this block is given up soon. An idempotent producer has its link there
     before that; of another one, this must be its first use of the partition."""
-    line: Lane | Publisher
+    line: PartitionSender | PartitionPublisher
     if producer.options.idempotent:
         await producer.get_partition_publishing_properties(partition)
         line = producer._intake.line_for(partition)._publisher
     else:
         found = producer._intake.lane_for(None, partition)
-        assert isinstance(found, Lane)
+        assert isinstance(found, PartitionSender)
         line = found
     usual_s, line._delivery_timeout_s = line._delivery_timeout_s, patience_s
     yield

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any
 
-from node.listener.incoming.append_queue import Batch, Lane, State
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, State
 from node.partition.api import Failed
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
@@ -17,14 +17,14 @@ from tests.unit.listener.support.append_queues import (
 from tests.unit.listener.support.peer import eventually
 
 
-def batch(name: int) -> Batch:
+def batch(name: int) -> QueuedBatch:
     record = b"%04d" % name
-    return Batch([name], [record], 1, len(record))
+    return QueuedBatch([name], [record], 1, len(record))
 
 
-def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[Lane, Sender]:
+def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[AppendQueue, Sender]:
     sender = Sender()
-    return Lane(sender, partition, "log", "0", wait_s=wait_s, follow=follow), sender
+    return AppendQueue(sender, partition, "log", "0", wait_s=wait_s, follow=follow), sender
 
 
 async def test_what_was_certainly_not_appended_goes_to_the_new_leader_in_the_old_order() -> None:

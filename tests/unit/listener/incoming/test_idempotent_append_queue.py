@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from node.listener.incoming.append_queue import Batch, State
-from node.listener.incoming.idempotent.idempotent_append_queue import NumberedLane
+from node.listener.incoming.append_queue import QueuedBatch, State
+from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
 from node.partition.commands import OpenProducer
-from node.partition.machine import Accepted, PartitionMachine, Rejected
+from node.partition.machine import Accepted, AppendRejected, PartitionMachine
 from node.partition.record_batch import encode
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
@@ -27,18 +27,18 @@ def record(number: int) -> bytes:
     return b"%04d" % number
 
 
-def batch(first: int, count: int = 1) -> Batch:
+def batch(first: int, count: int = 1) -> QueuedBatch:
     records = [record(number) for number in range(first, first + count)]
     numbers = Numbers(7, 0, first, b"".join(records))
-    return Batch([], records, count, 4 * count, numbers)
+    return QueuedBatch([], records, count, 4 * count, numbers)
 
 
-def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[NumberedLane, Sender]:
+def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
     sender = Sender()
-    return NumberedLane(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
+    return IdempotentAppendQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
 
 
-def proven(partition: Scripted, *, follow: bool = True) -> tuple[NumberedLane, Sender]:
+def proven(partition: Scripted, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
     """A lane whose number 1 was stored."""
     lane, sender = make(partition, follow=follow)
     lane.submit(batch(1))
@@ -230,7 +230,7 @@ class Replicated:
             digests=numbers.digests,
         )
         result, _ = self._machine.apply(self._index, entry)
-        if isinstance(result, Rejected):
+        if isinstance(result, AppendRejected):
             assert result.code == "out-of-order"
             return Failed("out_of_order", False, result.detail)
         assert isinstance(result, Accepted)
@@ -244,7 +244,7 @@ async def test_whatever_leaders_do_each_number_is_stored_once_in_order_and_accep
         chance = random.Random(seed)
         partition = Replicated(chance)
         lane, sender = make(partition)
-        batches: list[Batch] = []
+        batches: list[QueuedBatch] = []
         following = 1
         for _ in range(80):
             action = chance.random()

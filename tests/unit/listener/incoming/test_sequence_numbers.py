@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import Message, decode_message, encode_message, int32, short, symbol, ulong
-from node.listener.incoming.idempotent.sequence_numbers import NumberReader, Run
+from node.listener.incoming.idempotent.sequence_numbers import Run, SequenceNumberReader
 from node.partition.api import Numbers
 from tests.unit.listener.support.producing import (
     ARGUMENT_ERROR,
@@ -29,8 +29,8 @@ PRODUCER, EPOCH_NUMBER = 1 << 52, 3
 
 
 @pytest.fixture
-def reader() -> NumberReader:
-    return NumberReader(PRODUCER, EPOCH_NUMBER, "0")
+def reader() -> SequenceNumberReader:
+    return SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0")
 
 
 def body_of(contents: bytes, **more: Any) -> bytes:
@@ -46,7 +46,7 @@ def digests(records: list[bytes]) -> bytes:
     return b"".join(struct.pack(">I", crc32c(record)) for record in records)
 
 
-class Counted(NumberReader):
+class Counted(SequenceNumberReader):
     """Counts the messages that had to be decoded."""
 
     decoded = 0
@@ -56,7 +56,7 @@ class Counted(NumberReader):
         return super()._decode(payload)
 
 
-def test_a_run_is_stored_without_its_numbers_and_with_a_digest_of_each_event(reader: NumberReader) -> None:
+def test_a_run_is_stored_without_its_numbers_and_with_a_digest_of_each_event(reader: SequenceNumberReader) -> None:
     runs, wrong = reader.read(of_letters(1000, "abc"))
     stored = [body_of(letter) for letter in (b"a", b"b", b"c")]
     assert wrong is None
@@ -87,7 +87,7 @@ def test_only_the_first_message_of_a_kind_is_decoded() -> None:
     st.randoms(use_true_random=False),
 )
 def test_templates_and_decoding_agree(blocks: list[tuple[int, int, str]], chance: random.Random) -> None:
-    warm = NumberReader(PRODUCER, EPOCH_NUMBER, "0")
+    warm = SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0")
     for first, count, kind in blocks:
         payloads, stored, bodies = [], [], []
         for place in range(count):
@@ -102,7 +102,7 @@ def test_templates_and_decoding_agree(blocks: list[tuple[int, int, str]], chance
         assert b"".join(run.numbers.digests for run in runs) == digests(bodies)
         assert [(run.start, run.stop) for run in runs] == [(0, count)]
         assert runs[0].numbers.first == first
-        assert NumberReader(PRODUCER, EPOCH_NUMBER, "0").read(payloads) == (runs, None)
+        assert SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0").read(payloads) == (runs, None)
 
 
 def dress(kind: str, number: int, contents: bytes) -> tuple[bytes, bytes, bytes]:
@@ -129,7 +129,7 @@ def dress(kind: str, number: int, contents: bytes) -> tuple[bytes, bytes, bytes]
     return sent, stored, digested
 
 
-def test_the_digest_leaves_out_what_belongs_to_the_hop(reader: NumberReader) -> None:
+def test_the_digest_leaves_out_what_belongs_to_the_hop(reader: SequenceNumberReader) -> None:
     first = event(PRODUCER, EPOCH_NUMBER, 9, b"same", delivery_count=0, durable=True)
     again = event(PRODUCER, EPOCH_NUMBER, 9, b"same", delivery_count=1, message_annotations={symbol("x-hop"): 2})
     other = event(PRODUCER, EPOCH_NUMBER, 9, b"same", application_properties={"not": "the same"})
@@ -137,7 +137,7 @@ def test_the_digest_leaves_out_what_belongs_to_the_hop(reader: NumberReader) -> 
     assert found[0] == found[1] != found[2]
 
 
-def test_numbers_that_do_not_follow_make_runs_of_their_own(reader: NumberReader) -> None:
+def test_numbers_that_do_not_follow_make_runs_of_their_own(reader: SequenceNumberReader) -> None:
     payloads = of_letters(126, "abcd") + of_letters(500, "ef") + of_letters(500, "ef") + of_letters(2**31 - 1, "gh")
     runs, wrong = reader.read(payloads)
     assert wrong is None
@@ -146,7 +146,7 @@ def test_numbers_that_do_not_follow_make_runs_of_their_own(reader: NumberReader)
     ]  # fmt: skip
 
 
-def test_any_integer_type_will_do(reader: NumberReader) -> None:
+def test_any_integer_type_will_do(reader: SequenceNumberReader) -> None:
     annotations = {ID: ulong(PRODUCER), EPOCH: EPOCH_NUMBER, SEQUENCE: 77}
     runs, wrong = reader.read([encode_message(Message(body=b"x", message_annotations=annotations))])
     assert wrong is None
@@ -175,7 +175,7 @@ GOOD = terms(PRODUCER, EPOCH_NUMBER, 200)
 def test_a_message_with_wrong_terms_stops_the_reading(annotations: dict[str, Any], condition: str, about: str) -> None:
     bad = encode_message(Message(body=b"x", message_annotations=annotations))
     for warm_up in ([], of_letters(128, "x")):
-        reader = NumberReader(PRODUCER, EPOCH_NUMBER, "0")
+        reader = SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0")
         reader.read(warm_up or of_letters(5, "x"))
         runs, wrong = reader.read([*of_letters(198, "ab"), bad, *of_letters(201, "c")])
         assert wrong is not None
@@ -184,7 +184,7 @@ def test_a_message_with_wrong_terms_stops_the_reading(annotations: dict[str, Any
         assert [(run.start, run.stop) for run in runs] == [(0, 2)]
 
 
-def test_a_term_stated_twice_is_refused(reader: NumberReader) -> None:
+def test_a_term_stated_twice_is_refused(reader: SequenceNumberReader) -> None:
     pair = b"\xa3\x26" + SEQUENCE.encode() + b"\x71\x00\x00\x01\x00"
     assert len(SEQUENCE) == 0x26
     whole = event(PRODUCER, EPOCH_NUMBER, 256)
@@ -209,7 +209,7 @@ def test_a_term_stated_twice_is_refused(reader: NumberReader) -> None:
     ],
 )
 def test_what_is_no_message_or_for_elsewhere_stops_the_reading(payload: bytes, condition: str) -> None:
-    reader = NumberReader(PRODUCER, EPOCH_NUMBER, "0")
+    reader = SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0")
     _, wrong = reader.read([payload])
     assert wrong is not None
     assert (wrong.position, wrong.error.condition) == (0, condition)
@@ -230,7 +230,7 @@ def test_a_changed_byte_is_never_taken_for_the_run_that_was_meant(place: int, va
     changed = bytearray(payloads[victim])
     changed[place % len(changed)] = value
     payloads[victim] = bytes(changed)
-    warm, cold = NumberReader(PRODUCER, EPOCH_NUMBER, "0"), NumberReader(PRODUCER, EPOCH_NUMBER, "0")
+    warm, cold = SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0"), SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0")
     warm.read(of_letters(4000, "x"))
     found, wrong = warm.read(payloads)
     cold._learn = lambda *_: None  # type: ignore[method-assign]
@@ -254,11 +254,11 @@ def contents(payload: bytes) -> bytes:
     return body
 
 
-def counting() -> NumberReader:
-    return NumberReader(7, 1, "0", implied=True)
+def counting() -> SequenceNumberReader:
+    return SequenceNumberReader(7, 1, "0", implied=True)
 
 
-def seen(reader: NumberReader, payloads: list[bytes]) -> list[tuple[int, int]]:
+def seen(reader: SequenceNumberReader, payloads: list[bytes]) -> list[tuple[int, int]]:
     """(first number, how many) of each run."""
     runs, wrong = reader.read(payloads)
     assert wrong is None
@@ -284,7 +284,7 @@ def test_it_is_the_same_event_whether_it_says_its_number_or_not() -> None:
 
 
 def test_nothing_is_counted_before_the_first_number_or_without_agreement() -> None:
-    for reader, payloads in ((counting(), counted("a", 5)), (NumberReader(7, 1, "0"), counted(5, "a"))):
+    for reader, payloads in ((counting(), counted("a", 5)), (SequenceNumberReader(7, 1, "0"), counted(5, "a"))):
         runs, wrong = reader.read(payloads)
         assert wrong is not None
         assert wrong.error.condition == ARGUMENT_ERROR

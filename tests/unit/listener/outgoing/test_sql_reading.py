@@ -21,7 +21,7 @@ from holdfast.amqp import (
     ulong,
 )
 from node.listener.outgoing import outgoing_link
-from node.listener.outgoing.partition_cursor import Cursor
+from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.source_filters import select
 from node.partition.api import After, ReadError, StoredBatch
 from tests.unit.listener.support.cluster import Cluster
@@ -284,8 +284,8 @@ def batch(base: int, count: int, time_ms: int = 5) -> StoredBatch:
     return StoredBatch(base, time_ms, [event(number) for number in range(base, base + count)])
 
 
-def cursor_for(text: str, *batches: StoredBatch) -> Cursor:
-    cursor = Cursor("0", select({"f": Described(ulong(0x201), text)}))
+def cursor_for(text: str, *batches: StoredBatch) -> PartitionCursor:
+    cursor = PartitionCursor("0", select({"f": Described(ulong(0x201), text)}))
     cursor.reader = Shelf(*batches)
     return cursor
 

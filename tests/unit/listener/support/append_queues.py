@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.listener.incoming.append_queue import Batch
+from node.listener.incoming.append_queue import QueuedBatch
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
 
 NOT_LEADER = Failed("not_leader", True, "not here")
@@ -41,16 +41,16 @@ class Sender:
     def __init__(self) -> None:
         self.answers: list[tuple[str, bytes]] = []
 
-    def accepted(self, batch: Batch, stored: Appended, partition: str) -> None:
+    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
         self.answers.append(("accepted", batch.records[0]))
 
-    def uncertain(self, batch: Batch, why: Failed) -> None:
+    def uncertain(self, batch: QueuedBatch, why: Failed) -> None:
         self.answers.append(("uncertain", batch.records[0]))
 
-    def refused(self, batch: Batch, why: Failed) -> None:
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
         self.answers.append(("refused", batch.records[0]))
 
-    def turned_away(self, batch: Batch, why: str) -> None:
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
         self.answers.append(("turned away", batch.records[0]))
 
     def broken(self, error: BaseException) -> None:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.raft import Host, RaftOptions
+from cluster.raft import MultiRaft, RaftOptions
 from node.gateway import RemotePartition
 from node.listener import AdminError, AmqpAddress, Listener, ListenerConfig, LogView
 from node.partition.api import PartitionHandle
-from node.partition.consumer_groups.assignor import Assigner
+from node.partition.consumer_groups.assignor import Assignor
 from node.partition.replica import PartitionReplica
-from node.raft_loop import TurnLoop
-from node.storage import NodeIdentity, RocksDisk
+from node.raft_loop import RaftLoop
+from node.storage import NodeIdentity, Store
 
 QUICK = RaftOptions(heartbeat_s=0.02, election_min_s=0.07, election_max_s=0.1, quorum_check_s=0.1, suspicion_max_s=0.05)
 
@@ -36,9 +36,9 @@ class SingleNode:
         self.node_id = 1
         self.container_id = "single-1"
         self.config = ListenerConfig(bind_port=0, **config)
-        self.disk = RocksDisk(path, NodeIdentity("single", 1))
-        self.host = Host(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
-        self.turns = TurnLoop(self.host, self.disk, Clock(), self._flush, self._fatal)
+        self.disk = Store(path, NodeIdentity("single", 1))
+        self.host = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
+        self.turns = RaftLoop(self.host, self.disk, Clock(), self._flush, self._fatal)
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
         self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
@@ -46,7 +46,7 @@ class SingleNode:
         self.remotes: dict[tuple[str, str], PartitionHandle] = {}
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
         self.listener = Listener(self, self.config)
-        self._assigner = Assigner(self, time.monotonic)
+        self._assigner = Assignor(self, time.monotonic)
         self.errors: list[BaseException] = []
         self._dirty: dict[PartitionReplica, None] = {}
         self._subscribers: list[Callable[[], None]] = []

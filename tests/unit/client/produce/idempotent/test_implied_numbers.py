@@ -7,15 +7,15 @@ from typing import Any
 from holdfast.amqp import decode_message
 from holdfast.client.events import encode_content
 from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.idempotent.partition_publisher import Publisher
+from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.transport.network import Network
 from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
 
 
-def publisher(*, counted: bool) -> Publisher:
-    one = Publisher(
+def publisher(*, counted: bool) -> PartitionPublisher:
+    one = PartitionPublisher(
         Network("127.0.0.1:1"), "trades", "0", PartitionPublishingOptions(),
         window=10, delivery_timeout_s=1.0, stats=ProducerStats(),
     )  # fmt: skip
@@ -24,7 +24,7 @@ def publisher(*, counted: bool) -> Publisher:
     return one
 
 
-def said(one: Publisher, *numbers: int) -> list[Any]:
+def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
     """What each event of a piece says its number is."""
     deliveries = [Delivery(encode_content(b"%d" % number)) for number in numbers]
     for delivery, number in zip(deliveries, numbers, strict=True):
