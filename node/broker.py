@@ -32,7 +32,7 @@ class NodeBroker:
         replicas: ReplicaManager,
         network: PeerNetwork,
         administration: Administration,
-        changes: RoutingEvents,
+        routing_events: RoutingEvents,
     ) -> None:
         self.node_id = node_id
         self.container_id = container_id
@@ -41,7 +41,7 @@ class NodeBroker:
         self._replicas = replicas
         self._network = network
         self._administration = administration
-        self._changes = changes
+        self._routing_events = routing_events
         self._remote: dict[int, RemotePartition] = {}
 
     def describe(self, log: str) -> LogView | None:
@@ -85,7 +85,7 @@ class NodeBroker:
         return None if told is None else _amqp(parse_address(told, f"address of node {node}"))
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        return self._changes.subscribe(changed)
+        return self._routing_events.subscribe(changed)
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         if operation in idempotent_producers.OPERATIONS | consumer_groups.OPERATIONS:

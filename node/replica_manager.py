@@ -53,7 +53,7 @@ class ReplicaManager:
         host: MultiRaft,
         disk: Store,
         view: MetadataView,
-        changes: RoutingEvents,
+        routing_events: RoutingEvents,
         *,
         min_free_bytes: int,
         now_ms: Callable[[], int] | None = None,
@@ -67,7 +67,7 @@ class ReplicaManager:
         self._host = host
         self._disk = disk
         self._view = view
-        self._changes = changes
+        self._routing_events = routing_events
         self._min_free_bytes = min_free_bytes
         self._now_ms = now_ms or _now_ms
         self._incarnation = incarnation
@@ -182,15 +182,15 @@ class ReplicaManager:
         """Called inside a turn."""
         if self._network is not None:
             self._network.set_leader(group.group_id, group.term, group.leader)
-        self._changes.ring()
+        self._routing_events.ring()
 
-    # -- upkeep
+    # -- background work
 
     async def keep_retention(self) -> None:
         """Until cancelled: trims by retention, refuses events while the disk is nearly full, gives space back."""
         try:
             await self._keep_retention()
-        except Exception as error:  # noqa: BLE001  without this upkeep the disk would fill unnoticed
+        except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed
             self.on_failed(error)
 
     async def keep_owners(self) -> None:
@@ -201,7 +201,7 @@ class ReplicaManager:
                 await asyncio.sleep(OWNERS_PERIOD_S)
                 for replica in list(self._open.values()):
                     replica.check_owners(loop.time())
-        except Exception as error:  # noqa: BLE001  without this upkeep partitions would stay with the dead
+        except Exception as error:  # noqa: BLE001  without this partitions would stay with the dead
             self.on_failed(error)
 
     async def _keep_retention(self) -> None:

@@ -74,8 +74,8 @@ class Node:
         self._listeners: list[Listener] = []
         self._composed = False
         self._version = version("holdfast")
-        self._discovering = NodeDiscovery(config, self._version)
-        self._monitoring = MonitoringServer(Starting(lambda: self._discovering.waiting_for))
+        self._discovery = NodeDiscovery(config, self._version)
+        self._monitoring = MonitoringServer(Starting(lambda: self._discovery.waiting_for))
         self._fetching: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -88,10 +88,10 @@ class Node:
         """
         self._fatal = asyncio.get_running_loop().create_future()
         await self._start_monitoring()
-        self._voters = dict(await self._discovering.join())
+        self._voters = dict(await self._discovery.join())
         self._compose()
         self._composed = True
-        self._discovering.subscribe(self._addresses_changed)
+        self._discovery.subscribe(self._addresses_changed)
         self._host.replay(self._metadata)
         await self._network.start()
         self._loop.start()
@@ -129,7 +129,7 @@ class Node:
 
     async def stop(self) -> None:
         """However far `start` has come."""
-        await self._discovering.close()
+        await self._discovery.close()
         if not self._composed:
             await self._monitoring.stop()
             return
@@ -154,20 +154,20 @@ class Node:
 
     def _compose(self) -> None:
         """From the disk upwards: what comes later is given what came before, or is attached to it."""
-        self._changes = RoutingEvents()
+        self._routing_events = RoutingEvents()
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
         self._loop = RaftLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
         self._replicas.on_failed = self._failed
-        self._drain = Drain(self.node_id, self._host, self._network, self._changes)
+        self._drain = Drain(self.node_id, self._host, self._network, self._routing_events)
         self._compose_monitoring()
         self._compose_listeners(clock)
-        self._view.on_change(self._changes.ring)
-        self._changes.subscribe(self._replicas.reconcile)
-        self._changes.subscribe(self._network.registrations_changed)
-        self._changes.ring()
+        self._view.on_change(self._routing_events.ring)
+        self._routing_events.subscribe(self._replicas.reconcile)
+        self._routing_events.subscribe(self._network.registrations_changed)
+        self._routing_events.ring()
 
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
@@ -196,11 +196,11 @@ class Node:
             self._host,
             self._disk,
             self._view,
-            self._changes,
+            self._routing_events,
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
         )
-        self._founding = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
+        self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
     def _compose_network(self) -> None:
         """The way to the other nodes, and what they are told and may ask for."""
@@ -216,7 +216,7 @@ class Node:
             vocabulary=partition_words,
             partitions=self._replicas,
             admin=_AdminForPeers(self._coordinator, self._replicas),
-            on_leader=lambda group: self._changes.ring(),
+            on_leader=lambda group: self._routing_events.ring(),
             who=Who(
                 name,
                 self.node_id,
@@ -226,7 +226,7 @@ class Node:
                 self._view.incarnation,
                 lambda: self._metadata.remembers_nothing,
             ),
-            on_hello=lambda hello: self._founding.heard(hello.node, is_new=hello.is_new),
+            on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
             serve_fetch=self._host.serve_fetch,
         )
         self._host.on_fetch = self._fetch
@@ -242,7 +242,7 @@ class Node:
             self._view,
             self._network,
             self._replicas.leader_of,
-            self._changes,
+            self._routing_events,
             self._drain,
             self._health,
             self._replicas.states,
@@ -291,7 +291,7 @@ class Node:
             self._replicas,
             self._network,
             administration,
-            self._changes,
+            self._routing_events,
         )
         bind = section.bind_address
         return Listener(
@@ -327,12 +327,12 @@ class Node:
     def _peer_up(self, node: int) -> None:
         self._host.peer_up(node)
         self._loop.wake()
-        self._changes.ring()
+        self._routing_events.ring()
 
     def _peer_down(self, node: int) -> None:
         self._host.peer_down(node)
         self._loop.wake()
-        self._changes.ring()
+        self._routing_events.ring()
 
     def _fetch(self, node: int, request: FetchRequest) -> None:
         task = asyncio.get_running_loop().create_task(self._fetched(node, request), name=f"fetch-from-{node}")
@@ -370,7 +370,7 @@ class Node:
                 self._health.registered = True
                 log.info("node %d is registered: %s", self.node_id, listeners)
                 return
-            missing = self._founding.waits_for()
+            missing = self._bootstrap.waits_for()
             hint = f" A new cluster begins when all nodes have met; not heard of as new: {missing}." if missing else ""
             log.warning("registration is not done yet: %s.%s", result.message, hint)
             await asyncio.sleep(REGISTER_RETRY_S)

@@ -28,36 +28,36 @@ class Applier:
     def __init__(
         self,
         name: str,
-        journal: LogStore,
+        log_store: LogStore,
         core: Core,
         machine: StateMachine,
         proposals: Proposals,
-        upkeep: Compaction,
+        compaction: Compaction,
         options: RaftOptions,
         batch: Callable[[], DiskBatch],
     ) -> None:
         self._name = name
-        self._journal = journal
+        self._log_store = log_store
         self._core = core
         self._machine = machine
         self._proposals = proposals
-        self._upkeep = upkeep
+        self._compaction = compaction
         self._options = options
         self._batch = batch
 
     def run(self) -> bool:
         """One slice; whether there is more."""
-        core, journal, batch = self._core, self._journal, self._batch()
+        core, log_store, batch = self._core, self._log_store, self._batch()
         commit, index = core.commit_index, core.applied_index
         bytes_left = self._options.apply_bytes_per_tick
         end = min(commit, index + self._options.apply_entries_per_tick)
         while index < end and bytes_left > 0:
             index += 1
-            term, data = journal.term_at(index), journal.data_at(index)
+            term, data = log_store.term_at(index), log_store.data_at(index)
             result = self._apply(index, term, data, batch) if data[0] == 0 else None
             core.applied_index = index
             bytes_left -= len(data)
-            self._upkeep.applied(len(data))
+            self._compaction.applied(len(data))
             self._proposals.applied(index, term, result)
         return index < commit
 

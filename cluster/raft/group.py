@@ -63,7 +63,7 @@ class Group:
         self_id: NodeId,
         members: Sequence[NodeId],
         machine: StateMachine,
-        journal: LogStore,
+        log_store: LogStore,
         host: GroupHost,
         emit: Emit,
         append_emit: Emit,
@@ -82,7 +82,7 @@ class Group:
         self.on_role_change: Callable[[Group], None] | None = None
         self._self_id = self_id
         self._machine = machine
-        self._journal = journal
+        self._log_store = log_store
         self._host = host
         self._options = options
         self._proposals = Proposals(self.name)
@@ -91,11 +91,11 @@ class Group:
         self.scheduled_at = inf
         self.closed = False
         self._catch_up = CatchUp(
-            group_id, self.name, version, journal, machine, options, disk, budget, host.batch, draws
+            group_id, self.name, version, log_store, machine, options, disk, budget, host.batch, draws
         )
         self._reads = ReadIndex(self.name, len(members) - 1)
         self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
-        self._upkeep.restore()
+        self._compaction.restore()
 
     def _build_core(
         self,
@@ -107,28 +107,51 @@ class Group:
         mark: int,
         keep_entries: int | None,
     ) -> None:
-        journal, options = self._journal, self._options
+        log_store, options = self._log_store, self._options
         by_id = {node: GroupMember(node) for node in self.members}
         peers = {node: member for node, member in by_id.items() if node != self._self_id}
         stamp = Stamp(self.group_id, version)
         self._peers = peers
-        self._election = Election(self._self_id, frozenset(peers), stamp, journal, options, randomness, emit)
-        self._guard = Stepper(
-            self.name, peers, version, stamp, journal, self._election, emit, mark, self._catch_up.rebuild, self._reads
+        self._election = Election(self._self_id, frozenset(peers), stamp, log_store, options, randomness, emit)
+        self._step = Stepper(
+            self.name,
+            peers,
+            version,
+            stamp,
+            log_store,
+            self._election,
+            emit,
+            mark,
+            self._catch_up.snapshot_receiver,
+            self._reads,
         )
-        self._core = Core(by_id[self._self_id], peers.values(), journal, self._guard, self, options)
-        self._guard.core = self._election.core = self._core
-        self._replication = AppendSender(peers, stamp, journal, self._core, self._guard, options, append_emit)
-        self._handover = LeadershipTransfer(self._core, journal, peers, options, preferred, self.has_vote)
-        self._upkeep = Compaction(
-            journal, self._core, self._machine, self._guard, self._catch_up.exports, peers, options, keep_entries
+        self._core = Core(by_id[self._self_id], peers.values(), log_store, self._step, self, options)
+        self._step.core = self._election.core = self._core
+        self._append_sender = AppendSender(peers, stamp, log_store, self._core, self._step, options, append_emit)
+        self._leadership_transfer = LeadershipTransfer(self._core, log_store, peers, options, preferred, self.has_vote)
+        self._compaction = Compaction(
+            log_store,
+            self._core,
+            self._machine,
+            self._step,
+            self._catch_up.snapshot_sender,
+            peers,
+            options,
+            keep_entries,
         )
-        self._applying = Applier(
-            self.name, journal, self._core, self._machine, self._proposals, self._upkeep, options, self._host.batch
+        self._applier = Applier(
+            self.name,
+            log_store,
+            self._core,
+            self._machine,
+            self._proposals,
+            self._compaction,
+            options,
+            self._host.batch,
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
-        self._election.first_wait(self._host.now, eager=eager, new=journal.term == 0)
+        self._election.first_wait(self._host.now, eager=eager, new=log_store.term == 0)
 
     # ---- what others ask
 
@@ -161,11 +184,11 @@ class Group:
 
     @property
     def first_index(self) -> int:
-        return self._journal.base_index + 1
+        return self._log_store.base_index + 1
 
     @property
     def last_index(self) -> int:
-        return self._journal.last
+        return self._log_store.last
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -174,23 +197,23 @@ class Group:
 
     def entry(self, index: int) -> tuple[int, bytes]:
         """(term, data) from memory or disk; KeyError if trimmed or not there yet."""
-        if index <= self._journal.base_index:
+        if index <= self._log_store.base_index:
             raise KeyError(index)
-        return self._journal.term_at(index), self._journal.data_at(index)
+        return self._log_store.term_at(index), self._log_store.data_at(index)
 
     def match_index(self, node: NodeId) -> int:
         """Leader: the last entry `node` is known to hold durably; 0 if nothing is known."""
         if node == self._self_id:
-            return self._journal.durable
+            return self._log_store.durable
         return self._core.match.get(self._peers[node], 0) if self.is_leader else 0
 
     def has_vote(self, node: NodeId) -> bool:
         """False: `node` lost its memory, as far as is known here, and does not count yet."""
-        return not (self._journal.mute if node == self._self_id else self._guard.readmission.is_mute(node))
+        return not (self._log_store.mute if node == self._self_id else self._step.vote_recovery.is_mute(node))
 
     def safe_trim_index(self) -> int:
         """Up to where every member that counts on it, as far as this node knows, can do without the log."""
-        return self._upkeep.safe_trim_index(self._host.now)
+        return self._compaction.safe_trim_index(self._host.now)
 
     def status(self) -> dict[str, Any]:
         return describe(self)
@@ -216,12 +239,12 @@ class Group:
     @property
     def remembers_nothing(self) -> bool:
         """Neither a term nor an entry: as if it had just been made."""
-        return self._journal.term == 0 and len(self._journal) == 1
+        return self._log_store.term == 0 and len(self._log_store) == 1
 
     def vote_from_the_beginning(self) -> None:
         """A mute member learns that nobody has a memory of this group, so it has lost none."""
-        if self._journal.mute and self.remembers_nothing:
-            self._journal.regain_vote()
+        if self._log_store.mute and self.remembers_nothing:
+            self._log_store.regain_vote()
             self._election.first_wait(self._host.now, eager=True, new=True)
             self._host.mark_dirty(self)
 
@@ -230,19 +253,19 @@ class Group:
         return self._catch_up.serve(node, request, self.applied_index, now, leads=leads)
 
     def fetched(self, sender: NodeId, reply: FetchReply, now: float) -> None:
-        self._catch_up.rebuild.receive(sender, reply, now)
+        self._catch_up.snapshot_receiver.receive(sender, reply, now)
 
     def _install(self) -> None:
         index = self._catch_up.install(self._core)
         if index is not None:
-            self._upkeep.installed(index)
+            self._compaction.installed(index)
             self._proposals.jumped_over(index)
 
     # ---- proposals
 
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int:
         core = self._core
-        if self.closed or core.state != LEADER or self._handover.is_active:
+        if self.closed or core.state != LEADER or self._leadership_transfer.is_active:
             raise NotLeader(None if self.is_leader else self.leader)
         if not self.ready and self._proposals.has_older(core.term):
             # Led, was deposed, leads again: who repeats what is discarded of then must not find newer ones before it.
@@ -254,8 +277,8 @@ class Group:
             raise Overloaded(
                 f"{self.name}: {self._proposals.bytes} bytes wait for a majority; retry when some are answered"
             )
-        index = self._journal.last + 1
-        self._journal.add(data, index, core.term)
+        index = self._log_store.last + 1
+        self._log_store.add(data, index, core.term)
         self._proposals.add(index, core.term, size, done)
         core.append_time = 0.0
         self._host.mark_dirty(self)
@@ -269,18 +292,18 @@ class Group:
     def send_appends(self) -> None:
         probes = self._reads.is_waiting and self._core.commit_index >= (self._core.noop_index or 0)
         if probes:
-            self._reads.begin_round(self._guard.next_sequence, self._core.commit_index)
-        self._replication.send(self._host.now, probes=probes)
+            self._reads.begin_round(self._step.next_sequence, self._core.commit_index)
+        self._append_sender.send(self._host.now, probes=probes)
 
     def state_changed(self, old: int, new: int) -> None:
         now = self._host.now
         if new == LEADER:
             self._election.leader_heard(now)
-            log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._journal.last + 1)
+            log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._log_store.last + 1)
             self._led_term = self._core.term
-            self._core.match.own_term_begins(self._journal.last + 1)
-            self._replication.begin(now)
-            self._handover.begin(now)
+            self._core.match.own_term_begins(self._log_store.last + 1)
+            self._append_sender.begin(now)
+            self._leadership_transfer.begin(now)
         elif old == LEADER:
             log.info(
                 "%s: steps down in term %d, %d proposal(s) without outcome",
@@ -288,10 +311,10 @@ class Group:
                 self._core.term,
                 len(self._proposals),
             )
-            self._handover.end()
+            self._leadership_transfer.end()
             if self._core.term == self._led_term:
-                self._guard.resign()
-            self._catch_up.exports.end()
+                self._step.resign()
+            self._catch_up.snapshot_sender.end()
             self._reads.lost()
             self._core.election_deadline = now + self._election.random_timeout()
             self._proposals.give_up_later(now + self._options.unknown_after_s)
@@ -302,34 +325,34 @@ class Group:
         if core.applied_index >= core.commit_index:
             return
         if core.state == LEADER:
-            self._replication.commit_moved(self._host.now)
-        if self._applying.run():
+            self._append_sender.commit_moved(self._host.now)
+        if self._applier.run():
             self._host.mark_dirty(self)
 
     # ---- the host's calls
 
     def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
-        self._guard.receive(sender, message, now)
+        self._step.receive(sender, message, now)
 
     def tick(self, now: float) -> None:
         core = self._core
-        if self._catch_up.rebuild.is_ready:
+        if self._catch_up.snapshot_receiver.is_ready:
             self._install()
         self._election.before_tick(now)
         if core.state == LEADER:
-            self._replication.before_tick(now)
-            self._handover.before_tick(now)
+            self._append_sender.before_tick(now)
+            self._leadership_transfer.before_tick(now)
             if self._reads.is_waiting:
                 core.append_time = 0.0
         core._onTick(0.0)
         self._reads.applied(core.applied_index)
-        request = self._catch_up.rebuild.due(now)
+        request = self._catch_up.snapshot_receiver.due(now)
         if request is not None:
             self._host.fetch(*request)
         if now >= self._proposals.give_up_at:
             self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
-        self._upkeep.run(now)
-        self._journal.flush()
+        self._compaction.run(now)
+        self._log_store.flush()
         self._notify()
 
     def _notify(self) -> None:
@@ -343,30 +366,30 @@ class Group:
     def next_deadline(self) -> float:
         core = self._core
         if core.state != LEADER:
-            return min(core.election_deadline, self._proposals.give_up_at, self._catch_up.rebuild.next_at)
-        return min(core.append_time, self._handover.next_deadline, self._proposals.give_up_at)
+            return min(core.election_deadline, self._proposals.give_up_at, self._catch_up.snapshot_receiver.next_at)
+        return min(core.append_time, self._leadership_transfer.next_deadline, self._proposals.give_up_at)
 
     def after_sync(self, durable_index: int) -> None:
-        journal = self._journal
-        before = journal.durable
-        journal.mark_durable(durable_index)
+        log_store = self._log_store
+        before = log_store.durable
+        log_store.mark_durable(durable_index)
         may_wait_for_own_sync = not self._peers or self._options.eager_appends
-        if may_wait_for_own_sync and self.is_leader and journal.durable > before:
+        if may_wait_for_own_sync and self.is_leader and log_store.durable > before:
             self._host.mark_dirty(self)
 
     @property
-    def journal(self) -> LogStore:
-        return self._journal
+    def log_store(self) -> LogStore:
+        return self._log_store
 
     def peer_up(self, node: NodeId) -> None:
         member = self._peers.get(node)
         if member is None or member in self._core.connected:
             return
-        self._guard._onNodeConnected(member)
-        self._handover.peer_up(node, self._host.now)
+        self._step._onNodeConnected(member)
+        self._leadership_transfer.peer_up(node, self._host.now)
         self._election.peer_joined(self._host.now)
         if self.is_leader:
-            self._replication.restart(member)
+            self._append_sender.restart(member)
             self._core.append_time = 0.0
             self._host.mark_dirty(self)
 
@@ -374,9 +397,9 @@ class Group:
         member = self._peers.get(node)
         if member is None or member not in self._core.connected:
             return
-        self._guard._onNodeDisconnected(member)
+        self._step._onNodeDisconnected(member)
         if self.is_leader:
-            self._replication.restart(member)
+            self._append_sender.restart(member)
         elif self._core.leader == member:
             self._election.leader_gone(self._host.now)
 
@@ -386,7 +409,7 @@ class Group:
         """Ask to forget entries <= index. Done at the end of the tick, as far as it is applied here and (leader)
         held by every member. A checkpoint is in the same batch even if the entries must wait: what the machine
         forgot in that batch must not be missing from an older state."""
-        self._upkeep.ask(index)
+        self._compaction.ask(index)
         self._host.mark_dirty(self)
 
     def transfer(self, node: NodeId) -> None:
@@ -395,16 +418,16 @@ class Group:
         if not self.is_leader:
             raise NotLeader(self.leader)
         if node != self._self_id:
-            self._handover.start(self._peers[node], self._host.now)
+            self._leadership_transfer.start(self._peers[node], self._host.now)
             self._host.mark_dirty(self)
 
     def close(self, *, erase: bool) -> None:
         self.closed = True
         self._reads.close()
-        self._catch_up.rebuild.release_slot()
+        self._catch_up.snapshot_receiver.release_slot()
         self._proposals.give_up(terms_before=self._core.term + 1)
         if erase:
-            self._journal.erase()
+            self._log_store.erase()
         else:
-            self._upkeep.close()
-            self._journal.flush()
+            self._compaction.close()
+            self._log_store.flush()

@@ -122,22 +122,22 @@ class MultiRaft:
         """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
 
         `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
-        not count until the group's leader says that nothing of what it forgot matters (`readmission`). The member's
+        not count until the group's leader says that nothing of what it forgot matters (`vote_recovery`). The member's
         earlier life must be over: nothing sent by it may be *asked for* any more when this one speaks.
 
-        `keep_entries`: the state is all that matters of applied entries; so many of the newest stay (`upkeep`).
+        `keep_entries`: the state is all that matters of applied entries; so many of the newest stay (`compaction`).
         """
         if group_id in self._groups:
             raise ValueError(f"Raft group {group_id} is open already")
         if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        journal = LogStore(
+        log_store = LogStore(
             group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute
         )
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         group = Group(
-            group_id, self.node_id, members, machine, journal, self, self._emit, append_emit, self.options,
+            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, self.options,
             random.Random(self._random.getrandbits(64)), version, preferred,
             self._disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
         )  # fmt: skip
@@ -271,7 +271,7 @@ class MultiRaft:
         self._write()
         early, self._early = self._early, {}
         self._send_all(early)
-        durable = [(group, group.journal.mark_written()) for group in ticked]
+        durable = [(group, group.log_store.mark_written()) for group in ticked]
         self._cache.shrink()
         needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
         self._votes_changed = self._entries_changed = False
@@ -322,7 +322,7 @@ class MultiRaft:
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else inf
 
-    # ---- for groups and journals
+    # ---- for groups and log stores
 
     def _enter(self) -> None:
         """Time stands still within one call."""
@@ -337,7 +337,7 @@ class MultiRaft:
     def _write(self) -> None:
         for group in self._dirty:
             # A callback proposed to it after its tick, or input came since: entries and hard state go together.
-            group.journal.flush()
+            group.log_store.flush()
         if self._batch is not None:
             batch, self._batch = self._batch, None
             try:

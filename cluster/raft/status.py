@@ -35,5 +35,5 @@ def _member(group: Group, node: int) -> dict[str, Any]:
         "match": group.match_index(node),
         "connected": own or group._peers[node] in group._core.connected,
         "votes": group.has_vote(node),
-        "fetches": None if own else group._catch_up.exports.progress(node),
+        "fetches": None if own else group._catch_up.snapshot_sender.progress(node),
     }

@@ -5,8 +5,8 @@ would be a round trip per event.
 Rules never broken:
  - what `flush` or `close` returned without an error for is stored; what failed raises, exactly once;
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
- - events of one key stay in order (see `lane`); delivery is at least once: copies after a failover are counted. With
-   `idempotent=True` there are none (see `publisher`), and every event needs its partition named.
+ - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
+   counted. With `idempotent=True` there are none (see `publisher`), and every event needs its partition named.
 Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
@@ -73,7 +73,7 @@ class ProducerClient:
         options.check()
         self.options = options
         self.stats = ProducerStats()
-        self._intake = Accumulator(Network(servers, options.network), log, options, self.stats)
+        self._accumulator = Accumulator(Network(servers, options.network), log, options, self.stats)
         self._closing = self._closed = False
 
     # ---------------------------------------------------------------- life
@@ -81,7 +81,7 @@ class ProducerClient:
     async def start(self) -> None:
         """Learn the log's partitions; raises `NotFoundError` when there is no such log."""
         self._check_open()
-        await self._intake.learn_partitions()
+        await self._accumulator.learn_partitions()
 
     async def __aenter__(self) -> ProducerClient:
         try:
@@ -112,7 +112,7 @@ class ProducerClient:
         """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
         if not self._closed:
             self._closing = self._closed = True
-            await self._intake.close()
+            await self._accumulator.close()
 
     def _check_open(self) -> None:
         if self._closing:
@@ -121,21 +121,21 @@ class ProducerClient:
     @property
     def partitions(self) -> list[str]:
         """The log's partitions, known after `start`."""
-        return list(self._intake.partitions)
+        return list(self._accumulator.partitions)
 
     @property
     def outstanding(self) -> int:
         """Events that are buffered or on their way, not yet confirmed."""
-        return self._intake.events
+        return self._accumulator.events
 
     @property
     def on_confirmed(self) -> Callable[[str | None, int], None] | None:
         """Called with a partition (None with route_by="node") and the number of its events just confirmed."""
-        return self._intake.on_confirmed
+        return self._accumulator.on_confirmed
 
     @on_confirmed.setter
     def on_confirmed(self, callback: Callable[[str | None, int], None] | None) -> None:
-        self._intake.on_confirmed = callback
+        self._accumulator.on_confirmed = callback
 
     # ---------------------------------------------------------------- single events, buffered
 
@@ -150,11 +150,11 @@ class ProducerClient:
     ) -> Delivery:
         """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
         give `done`: it is called with None (confirmed) or with the error. Where nobody asked, `flush` raises it."""
-        intake = self._intake
-        if not intake.has_room:
-            await intake.wait_for_room()
+        accumulator = self._accumulator
+        if not accumulator.has_room:
+            await accumulator.wait_for_room()
         delivery = self._enqueue(event, key, partition, properties, done)
-        if intake.this_turn >= YIELD_EVENTS or intake.staged_bytes >= YIELD_BYTES:
+        if accumulator.this_turn >= YIELD_EVENTS or accumulator.staged_bytes >= YIELD_BYTES:
             await asyncio.sleep(0)  # let what was produced go out, and answers come in
         return delivery
 
@@ -168,7 +168,7 @@ class ProducerClient:
         done: Done | None = None,
     ) -> Delivery:
         """Buffer one event or raise `BufferFullError`."""
-        self._intake.check_room()
+        self._accumulator.check_room()
         return self._enqueue(event, key, partition, properties, done)
 
     async def send_and_confirm(
@@ -187,8 +187,8 @@ class ProducerClient:
 
         Bounded: each event is confirmed, refused, or given up after the delivery timeout without any progress.
         """
-        await self._intake.finished()
-        self._intake.raise_failures()
+        await self._accumulator.finished()
+        self._accumulator.raise_failures()
 
     # ---------------------------------------------------------------- batches
 
@@ -204,7 +204,7 @@ class ProducerClient:
             raise ConfigurationError("a batch is for a partition or for a key, not for both")
         self._check_place(key, partition)
         if partition is not None:
-            self._intake.check_partition(partition)
+            self._accumulator.check_partition(partition)
         return EventBatch(partition, key, max_bytes=most, numbered=self.options.idempotent)
 
     async def send_batch(
@@ -241,26 +241,26 @@ class ProducerClient:
         return await self._send_together(batch, partition, key)
 
     async def _publish(self, batch: EventBatch | Sequence[Event | bytes | str], partition: str) -> DeliveryResult:
-        line = self._intake.line_for(partition)
+        line = self._accumulator.line_for(partition)
         line.check_usable()
         publication = batch if isinstance(batch, EventBatch) else EventList(batch)
         if not len(publication):
             return DeliveryResult(partition, None, None, 0)
         publication.lock()
-        self._intake.publishing(+1)
+        self._accumulator.publishing(+1)
         try:
             offset = await line.publish(publication)
         finally:
-            self._intake.publishing(-1)
+            self._accumulator.publishing(-1)
         return DeliveryResult(partition, offset, publication.starting_published_sequence_number, len(publication))
 
     async def _send_together(
         self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
     ) -> DeliveryResult:
-        """All events over one lane; they are pipelined with whatever else is sent."""
-        await self._intake.wait_for_room()
+        """All events over one partition sender; they are pipelined with whatever else is sent."""
+        await self._accumulator.wait_for_room()
         self._check_open()
-        lane = self._intake.lane_for(key, partition)
+        partition_sender = self._accumulator.partition_sender_for(key, partition)
         together = Together()
         if isinstance(batch, EventBatch):
             batch.lock()
@@ -269,11 +269,11 @@ class ProducerClient:
             events = [_event(event, key, None) for event in batch]
             contents = [encode_event(event.body, event.key, event.properties) for event in events]
         if not contents:
-            return DeliveryResult(lane.partition, None, None, 0)
-        deliveries = [Delivery(content, lane.partition, together.done) for content in contents]
+            return DeliveryResult(partition_sender.partition, None, None, 0)
+        deliveries = [Delivery(content, partition_sender.partition, together.done) for content in contents]
         first = deliveries[0]
         try:
-            self._intake.take_all(lane, deliveries)
+            self._accumulator.take_all(partition_sender, deliveries)
             await together.wait(len(contents))
         finally:
             if isinstance(batch, EventBatch):
@@ -285,10 +285,10 @@ class ProducerClient:
     async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
         """Who this producer is in a partition, and the number of the last event that it published there."""
         self._check_open()
-        self._intake.check_partition(partition)
+        self._accumulator.check_partition(partition)
         if not self.options.idempotent:
             return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
-        return await self._intake.line_for(partition).properties()
+        return await self._accumulator.line_for(partition).properties()
 
     def _check_place(self, key: str | None, partition: str | None) -> None:
         if not self.options.idempotent:
@@ -321,19 +321,19 @@ class ProducerClient:
         else:
             body = event
         if not self.options.idempotent:
-            lane = self._intake.lane_for(key, partition)
-            delivery = Delivery(encode_event(body, key, properties), lane.partition, done)
-            self._intake.take(lane, delivery)
+            partition_sender = self._accumulator.partition_sender_for(key, partition)
+            delivery = Delivery(encode_event(body, key, properties), partition_sender.partition, done)
+            self._accumulator.take(partition_sender, delivery)
             return delivery
         if key is not None or partition is None:
             self._check_place(key, partition)
         assert partition is not None, "checked before"
-        line = self._intake.line_for(partition)
+        line = self._accumulator.line_for(partition)
         line.check_usable()
         delivery = Delivery(encode_content(body, properties), partition, done, given)
         if given is not None:
             claim([given])
-        self._intake.take(line, delivery)
+        self._accumulator.take(line, delivery)
         return delivery
 
 

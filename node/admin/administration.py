@@ -52,7 +52,7 @@ class Administration:
         view: MetadataView,
         network: PeerNetwork,
         leader_of: Callable[[int], int | None],
-        changes: RoutingEvents,
+        routing_events: RoutingEvents,
         drain: Drain,
         health: Health,
         states: Callable[[Sequence[int]], list[ReplicaState]],
@@ -63,7 +63,7 @@ class Administration:
         self._view = view
         self._network = network
         self._leader_of = leader_of
-        self._changes = changes
+        self._routing_events = routing_events
         self._drain = drain
         self._health = health
         self._states = states
@@ -93,11 +93,13 @@ class Administration:
             raise AdminError(result.code, result.message)
         name = _name(args)
         if operation == "log.delete":
-            await self._changes.until(lambda: self._view.log(name) is None, VISIBLE_WITHIN_S)
+            await self._routing_events.until(lambda: self._view.log(name) is None, VISIBLE_WITHIN_S)
             return {"name": name}
         assert result.log is not None
         wanted = result.log
-        await self._changes.until(lambda: self._serves(name, wanted.id, len(wanted.partitions)), VISIBLE_WITHIN_S)
+        await self._routing_events.until(
+            lambda: self._serves(name, wanted.id, len(wanted.partitions)), VISIBLE_WITHIN_S
+        )
         return self._described(name)
 
     async def current(self) -> None:
@@ -205,7 +207,7 @@ class Administration:
             result = await self._coordinator.execute(command)
             if isinstance(result, Refusal):
                 raise AdminError(result.code, result.message)
-            await self._changes.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
+            await self._routing_events.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
         return {"node": number, "incarnation": f"{incarnation:016x}"}
 
     def _admitting(self, number: int, incarnation: int) -> contextlib.AbstractContextManager[None]:

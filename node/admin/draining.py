@@ -34,15 +34,15 @@ class Targets(Protocol):
 class Drain:
     """`active`: no leadership is wanted here."""
 
-    def __init__(self, node_id: int, host: MultiRaft, peers: Targets, changes: RoutingEvents) -> None:
+    def __init__(self, node_id: int, host: MultiRaft, peers: Targets, routing_events: RoutingEvents) -> None:
         self._node_id = node_id
         self._host = host
         self._peers = peers
-        self._changes = changes
+        self._routing_events = routing_events
         self._tried: dict[int, tuple[int, float]] = {}  # group -> term and time of the last attempt
         self._again: asyncio.TimerHandle | None = None
         self.active = False
-        changes.subscribe(self._changed)
+        routing_events.subscribe(self._changed)
 
     def led(self) -> list[int]:
         """Groups that this node leads, the metadata group (0) included."""
@@ -60,7 +60,7 @@ class Drain:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         self._move()
         while self._under_way() and (left_s := deadline_s - asyncio.get_running_loop().time()) > 0:
-            await self._changes.wait(min(left_s, RETRY_S))
+            await self._routing_events.wait(min(left_s, RETRY_S))
             self._move()
         return self.led()
 
@@ -80,7 +80,7 @@ class Drain:
                 g.leader is None or (g.is_leader and g.term == term and self._candidates(g)) for g, term in leaving
             )
 
-        await self._changes.until(left, timeout_s)
+        await self._routing_events.until(left, timeout_s)
 
     def resume(self) -> None:
         """Leaderships are welcome again; the preferred ones come back by themselves."""

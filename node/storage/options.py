@@ -1,8 +1,9 @@
 """Limits of the store, and the options of the RocksDB in it.
 
-RocksDB holds keys, small values, and where the large values stand in the journal (see write_ahead_log.py, with the
-figures that led there). It has no write-ahead log of its own, so what it holds in memory is what a restart reads from
-the journal again. Compactions move kilobytes for every gigabyte of events; no tuning of them is worth a line here.
+RocksDB holds keys, small values, and where the large values stand in the write-ahead log (see write_ahead_log.py, with
+the figures that led there). It has no write-ahead log of its own, so what it holds in memory is what a restart reads
+from the write-ahead log again. Compactions move kilobytes for every gigabyte of events; no tuning of them is worth a
+line here.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class DiskOptions:
     """The defaults are for a node; tests make them small to see segments change and memtables flushed."""
 
     segment_bytes: int = 64 * MIB
-    """Of the journal. Space comes back in such pieces, and each change of segment costs two syncs and a new file."""
+    """Of the write-ahead log. Space comes back in such pieces; each change of segment costs two syncs and a file."""
     separate_bytes: int = 1 * KIB
-    """Entries from this size on stay in the journal only. Below it, a pointer saves too little."""
+    """Entries from this size on stay in the write-ahead log only. Below it, a pointer saves too little."""
     replay_bytes: int = 128 * MIB
     """Journal written since RocksDB's last flush: what a restart after a kill reads again, in some 0.2 s."""
     memtable_bytes: int = 16 * MIB
@@ -51,8 +52,8 @@ def rocks_options(limits: DiskOptions) -> Options:
     options.create_if_missing(True)
     options.set_compression_type(DBCompressionType.none())
 
-    # RocksDB must never flush by itself: a table could become durable before the journal that its pointers lead to.
-    # The store flushes far below this size, always right after a sync of the journal.
+    # RocksDB must never flush by itself: a table could become durable before the write-ahead log that its pointers
+    # lead to. The store flushes far below this size, always right after a sync of the write-ahead log.
     options.set_write_buffer_size(8 * limits.memtable_bytes + 64 * MIB)
     options.set_max_write_buffer_number(4)
     options.set_arena_block_size(1 * MIB)

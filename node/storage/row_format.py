@@ -1,7 +1,8 @@
 """How RocksDB's rows look: what stands in them, and which are the store's own.
 
 Keys of callers begin with a byte above 0; those of the store with 0, and callers never see them. A row of an entry
-(`b"e"` + group u64 + index u64) begins with a byte that says whether the value follows or a pointer into the journal.
+(`b"e"` + group u64 + index u64) begins with a byte that says whether the value follows or a pointer into the
+write-ahead log.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from node.storage.write_ahead_log import ValueLocation, WalPosition, WriteAheadLog
 
 POSITION_KEY = b"\0p"
-"""Up to where RocksDB holds the journal: written with every batch, so it is always right."""
+"""Up to where RocksDB holds the write-ahead log: written with every batch, so it is always right."""
 ROWS_START = b"\1"
 
 _SUMMARY = b"\0s"
@@ -34,18 +35,18 @@ def row_here(value: bytes) -> bytes:
 
 
 def row_there(segment: int, offset: int, length: int, checksum: int) -> bytes:
-    """The row of an entry that stands in the journal."""
+    """The row of an entry that stands in the write-ahead log."""
     return _POINTER.pack(_THERE, segment, offset, length, checksum)
 
 
 def place_of(row: bytes) -> ValueLocation | None:
-    """Where the entry of this row stands in the journal; None if it stands in the row."""
+    """Where the entry of this row stands in the write-ahead log; None if it stands in the row."""
     return ValueLocation(*_POINTER.unpack(row)[1:]) if row[0] == _THERE else None
 
 
-def value_of(row: bytes, journal: WriteAheadLog) -> bytes:
+def value_of(row: bytes, wal: WriteAheadLog) -> bytes:
     place = place_of(row)
-    return row[1:] if place is None else journal.read(place)
+    return row[1:] if place is None else wal.read(place)
 
 
 def encode_position(position: WalPosition) -> bytes:

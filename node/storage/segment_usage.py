@@ -1,4 +1,4 @@
-"""Which segments of the journal are still needed: for every segment, whose values stand in it.
+"""Which segments of the write-ahead log are still needed: for every segment, whose values stand in it.
 
 The problem: a segment holds entries of many groups, each trimmed at its own time; it can go only when none of them is
 needed, and finding that out must not mean looking at every key of the store.

@@ -2,13 +2,13 @@
 
 The problem: every turn of the node must write what all groups changed, atomically, and make it durable once, without
 stopping the event loop, and without moving the bytes of events more often than they must be. So a batch is appended to
-the journal (write_ahead_log.py) as one record, and goes into RocksDB's memory without a log of its own; an entry of
-some size stands in the journal alone, and RocksDB remembers where.
+the write-ahead log (write_ahead_log.py) as one record, and goes into RocksDB's memory without a log of its own; an
+entry of some size stands in the write-ahead log alone, and RocksDB remembers where.
 
 The rules never broken:
- - RocksDB never makes durable what the journal has not made durable before: it is flushed by this file only, right
-   after a sync, with writers held off. What it lacks after a crash is applied again from the journal, from the position
-   that it holds itself (it changes in the same atomic batch as everything else).
+ - RocksDB never makes durable what the write-ahead log has not made durable before: it is flushed by this file only,
+   right after a sync, with writers held off. What it lacks after a crash is applied again from the write-ahead log,
+   from the position that it holds itself (it changes in the same atomic batch as everything else).
  - `write` runs on the loop, `sync` in a worker thread, where it waits without the GIL.
  - a store that is not whole is not opened, and an error while reading is never "there is nothing": the library's own
    `items()` ends *silently* at a damaged block, so `scan` asks for the status after the last row.
@@ -73,7 +73,7 @@ class Store:
         self.identity = identity  # as stored, once it is open
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
-        self._journal: WriteAheadLog | None = None
+        self._wal: WriteAheadLog | None = None
         self._watermark: Watermark | None = None
         self._failed: StorageError | None = None  # why it takes no more writes
         self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
@@ -108,29 +108,29 @@ class Store:
         if mark is not None:
             check_manifest(mark, self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
-        self._journal = WriteAheadLog(self.path / "journal")
-        self._reclaimer = WalCompactor(self._journal, self._options)
-        self._recover(self._db, self._journal, (mark or NOTHING).journal)
-        self._journal.begin()
+        self._wal = WriteAheadLog(self.path / "journal")
+        self._compactor = WalCompactor(self._wal, self._options)
+        self._recover(self._db, self._wal, (mark or NOTHING).wal)
+        self._wal.begin()
         self._verify()
         self._check_identity(identity, complete)
         self.sync()
         if not complete:
             data_directory.finish(self.path)
 
-    def _recover(self, db: Rdict, journal: WriteAheadLog, durable: WalPosition) -> None:
-        """Apply to RocksDB what it had only in memory; the journal is the truth."""
+    def _recover(self, db: Rdict, wal: WriteAheadLog, durable: WalPosition) -> None:
+        """Apply to RocksDB what it had only in memory; the write-ahead log is the truth."""
         stored = db.get(POSITION_KEY)
         start = decode_position(stored) if stored is not None else WalPosition(0, 0)
         self._switched = start
-        self._reclaimer.load(db, start)
-        for record in journal.scan(start, durable):
+        self._compactor.load(db, start)
+        for record in wal.scan(start, durable):
             if record.start < start:
                 self._note_again(record)
             else:
                 self._apply(record.ops, record.values, record.end)
                 self._since_switch += record.end.offset - record.start.offset
-        self._reclaimer.seal_all()
+        self._compactor.seal_all()
 
     def _verify(self) -> None:
         """Read the store through, up to a bound: checksums of blocks and values are checked on the way."""
@@ -160,24 +160,24 @@ class Store:
         return self._failed
 
     def _parts(self) -> tuple[Rdict, WriteAheadLog]:
-        if self._db is None or self._journal is None:
+        if self._db is None or self._wal is None:
             raise StorageError(f"the store in {self.path} is closed")
-        return self._db, self._journal
+        return self._db, self._wal
 
     # ------------------------------------------------------------ reading
 
     def get(self, key: bytes) -> bytes | None:
-        db, journal = self._parts()
+        db, wal = self._parts()
         try:
             row: bytes | None = db.get(key)
-            return row if row is None or not is_entry(key) else value_of(row, journal)
+            return row if row is None or not is_entry(key) else value_of(row, wal)
         except StorageError:
             raise
         except Exception as error:
             raise translate(error, self.path) from error
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        db, journal = self._parts()
+        db, wal = self._parts()
         start = max(start, ROWS_START)
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(end)
@@ -192,7 +192,7 @@ class Store:
                 key = rows.key()
                 if reverse and key < start:  # the library's lower bound does not bind
                     return
-                yield key, value_of(rows.value(), journal) if is_entry(key) else rows.value()
+                yield key, value_of(rows.value(), wal) if is_entry(key) else rows.value()
                 step()
             rows.status()
         except StorageError:
@@ -208,22 +208,22 @@ class Store:
     def write(self, batch: object) -> None:
         """Consumes a batch of this store. After a DiskFull it takes no more writes until it was opened again."""
         assert isinstance(batch, StoreBatch), "a batch of another store"
-        db, journal = self._parts()
+        db, wal = self._parts()
         with self._lock:
             if self._failed is not None:
                 raise self._failed
             try:
                 ops = batch.ops
-                if self._reclaimer.has_ops():
-                    ops = self._reclaimer.ops_before(db) + ops
+                if self._compactor.has_ops():
+                    ops = self._compactor.ops_before(db) + ops
                 if not ops:
                     return
-                begin = journal.end
+                begin = wal.end
                 if begin.offset >= self._options.segment_bytes:
-                    ops = self._change_segment(journal) + ops
-                    begin = journal.end
-                values = journal.append(ops)
-                end = journal.end
+                    ops = self._change_segment(wal) + ops
+                    begin = wal.end
+                values = wal.append(ops)
+                end = wal.end
                 self._apply(ops, values, end)
                 self._since_switch += end.offset - begin.offset
                 self._keep_bounds(end)
@@ -232,16 +232,16 @@ class Store:
             except Exception as error:
                 raise self._failure(error) from error
 
-    def _change_segment(self, journal: WriteAheadLog) -> list[Op]:
-        sealed = journal.end.segment
-        journal.begin()
-        return self._reclaimer.seal(sealed)
+    def _change_segment(self, wal: WriteAheadLog) -> list[Op]:
+        sealed = wal.end.segment
+        wal.begin()
+        return self._compactor.seal(sealed)
 
     def _apply(self, ops: list[Op], values: Values, end: WalPosition) -> None:
         """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
         rows = WriteBatch(raw_mode=True)
         put = rows.put
-        spans = self._reclaimer.spans(values.segment)
+        spans = self._compactor.spans(values.segment)
         separate = self._options.separate_bytes
         offset, inline = values.offset, 0
         for (kind, key, value), length, checksum in zip(ops, values.lengths, values.checksums, strict=True):
@@ -267,21 +267,21 @@ class Store:
 
     def _note_again(self, record: Record) -> None:
         """Of a record that RocksDB has in its tables already: only where its entries stand must be known."""
-        spans = self._reclaimer.spans(record.values.segment)
+        spans = self._compactor.spans(record.values.segment)
         for (kind, key, _), length in zip(record.ops, record.values.lengths, strict=True):
             if kind == PUT and length >= self._options.separate_bytes and is_entry(key):
                 segment_usage.note(spans, key, length)
 
     def sync(self) -> None:
-        _, journal = self._parts()
+        _, wal = self._parts()
         if self._failed is not None:
             raise self._failed
-        reached = journal.end
+        reached = wal.end
         try:
-            journal.sync()
+            wal.sync()
             self._note_synced(reached)
             if self._flush_is_due(1):
-                self._flush(journal)
+                self._flush(wal)
         except Exception as error:
             raise self._failure(error) from error
 
@@ -298,11 +298,11 @@ class Store:
         limits = self._options
         return self._memory_bytes > factor * limits.memtable_bytes or self._since_switch > factor * limits.replay_bytes
 
-    def _flush(self, journal: WriteAheadLog) -> None:
-        """RocksDB begins to write its memory into a table. Everything in it must be durable in the journal."""
+    def _flush(self, wal: WriteAheadLog) -> None:
+        """RocksDB begins to write its memory into a table. Everything in it must be durable in the write-ahead log."""
         with self._lock:
-            reached = journal.end
-            journal.sync()  # what came since the last one; nearly nothing
+            reached = wal.end
+            wal.sync()  # what came since the last one; nearly nothing
             self._note_synced(reached)
             assert self._db is not None
             self._db.flush(False)
@@ -312,8 +312,8 @@ class Store:
     def _keep_bounds(self, end: WalPosition) -> None:
         """For a node that never asks for a sync: the page cache and RocksDB's memory stay bounded anyway."""
         if self._flush_is_due(4):
-            assert self._journal is not None
-            self._flush(self._journal)
+            assert self._wal is not None
+            self._flush(self._wal)
         elif not self._sync_asked and self._unsynced(end) > self._options.unsynced_bytes:
             self._sync_asked = True
             self._syncing.submit(self._sync_in_background)
@@ -346,19 +346,19 @@ class Store:
         Removes segments that nobody needs. When too much of the rest is dead, it also picks thin segments; their live
         entries then move along with the writes that follow, and the next call removes them.
         """
-        db, journal = self._parts()
+        db, wal = self._parts()
         try:
-            needed = self._reclaimer.first_needed(db)
+            needed = self._compactor.first_needed(db)
             with self._lock:
-                unneeded = self._reclaimer.unneeded(needed)
+                unneeded = self._compactor.unneeded(needed)
             self.sync()  # a trim or move that is not durable must not cost what it made unneeded
             if unneeded and unneeded[-1] >= self._switched.segment:
-                self._flush(journal)
+                self._flush(wal)
             flushed = self._switched
             if self._tables_written(db):
-                self._reclaimer.flushed(flushed)
+                self._compactor.flushed(flushed)
             with self._lock:
-                return self._reclaimer.remove(unneeded)
+                return self._compactor.remove(unneeded)
         except StorageError:
             raise
         except Exception as error:
@@ -376,10 +376,10 @@ class Store:
 
     def stats(self) -> dict[str, int]:
         """Numbers for the node's status."""
-        db, journal = self._parts()
-        segments = journal.segments
+        db, wal = self._parts()
+        segments = wal.segments
         with self._lock:
-            live = self._reclaimer.live_bytes()
+            live = self._compactor.live_bytes()
         return {
             "journal_bytes": sum(segments.values()),
             "journal_segments": len(segments),
@@ -397,18 +397,18 @@ class Store:
         self._syncing.shutdown(wait=True)
         with self._lock:
             db, self._db = self._db, None
-            journal, self._journal = self._journal, None
+            wal, self._wal = self._wal, None
             try:
-                if journal is not None and journal.end.segment and self._failed is None:
-                    journal.sync()  # before RocksDB, which flushes its memory when it closes
+                if wal is not None and wal.end.segment and self._failed is None:
+                    wal.sync()  # before RocksDB, which flushes its memory when it closes
                 if db is not None:
                     db.close()
             except Exception as error:
                 if self._failed is None:
                     raise translate(error, self.path) from error
             finally:
-                if journal is not None:
-                    journal.close()
+                if wal is not None:
+                    wal.close()
                 if self._watermark is not None:
                     self._watermark.close()
                     self._watermark = None

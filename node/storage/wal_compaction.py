@@ -58,8 +58,8 @@ class _Move:
 class WalCompactor:
     """The bookkeeping of space of one store. The store calls everything but `first_needed` with its lock held."""
 
-    def __init__(self, journal: WriteAheadLog, options: DiskOptions) -> None:
-        self._journal = journal
+    def __init__(self, wal: WriteAheadLog, options: DiskOptions) -> None:
+        self._wal = wal
         self._options = options
         self._spans: dict[int, Spans] = {}
         self._sealed: set[int] = set()
@@ -75,19 +75,19 @@ class WalCompactor:
         self._flushed = start
         for key, value in _rows(db, *summary_range()):
             segment = segment_of(key)
-            if segment not in self._journal.segments:
+            if segment not in self._wal.segments:
                 self._pending.append((DELETE, key, b""))
             elif segment < start.segment:
                 self._spans[segment] = segment_usage.decode(value)
                 self._sealed.add(segment)
-        for segment in self._journal.segments:
+        for segment in self._wal.segments:
             if segment < start.segment and segment not in self._spans:
                 self._spans[segment] = {}
                 self._sealed.add(segment)
 
     def seal_all(self) -> None:
         """After recovery: no segment that is there will be written again."""
-        for segment in sorted(self._journal.segments):
+        for segment in sorted(self._wal.segments):
             if segment not in self._sealed:
                 self._pending += self.seal(segment)
 
@@ -116,7 +116,7 @@ class WalCompactor:
                     break
                 place = place_of(row)
                 if place is not None and place.segment == move.segment:
-                    ops.append((PUT, key, self._journal.read(place)))
+                    ops.append((PUT, key, self._wal.read(place)))
                     left -= place.length
             else:
                 self._moves.popleft()
@@ -152,9 +152,9 @@ class WalCompactor:
         freed = removed = 0
         for segment in segments:
             if segment < self._flushed.segment:
-                freed += self._journal.segments.get(segment, 0)
+                freed += self._wal.segments.get(segment, 0)
                 removed += 1
-                self._journal.remove(segment)
+                self._wal.remove(segment)
                 self._sealed.discard(segment)
                 self._spans.pop(segment, None)
                 self._pending.append((DELETE, summary_key(segment), b""))
@@ -163,7 +163,7 @@ class WalCompactor:
         return CompactionResult(removed, freed, sum(move.span.size for move in self._moves))
 
     def _choose_thin(self) -> None:
-        sizes = self._journal.segments
+        sizes = self._wal.segments
         live = {segment: segment_usage.live_bytes(self._spans[segment]) for segment in self._sealed}
         total = sum(sizes.get(segment, 0) for segment in live)
         dead = total - sum(live.values())

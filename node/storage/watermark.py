@@ -1,12 +1,12 @@
 """How far the store was certainly durable: a few numbers beside it that show when a file lost its end.
 
-The problem: a journal that lost its end looks like one whose last write was torn by a kill, and RocksDB opens with a
-MANIFEST that lost its end as if the tables named there had never been. (Measured: cut in half, it opens as an *empty*
-store.) The journal can make up for that only while it still has what the tables held. What is missing may have been
-acknowledged; a replica without it can lose it for the cluster.
+The problem: a write-ahead log that lost its end looks like one whose last write was torn by a kill, and RocksDB opens
+with a MANIFEST that lost its end as if the tables named there had never been. (Measured: cut in half, it opens as an
+*empty* store.) The write-ahead log can make up for that only while it still has what the tables held. What is missing
+may have been acknowledged; a replica without it can lose it for the cluster.
 
-The rule: after every sync, the position in the journal that it covered, and the durable length of the MANIFEST, are
-written here; a store with less is not opened. The numbers are written in place without a sync of their own: after a
+The rule: after every sync, the position in the write-ahead log that it covered, and the durable length of the MANIFEST,
+are written here; a store with less is not opened. The numbers are written in place without a sync of their own: after a
 loss of power they may say too little, never too much, since they are written after the sync that they speak of.
 
 Rejected: comparing with the peers at start (a node alone must know that it is damaged), and a second sync.
@@ -28,7 +28,7 @@ _RECORD = struct.Struct(">QQQQI")
 
 
 class Mark(NamedTuple):
-    journal: WalPosition
+    wal: WalPosition
     manifest: int  # its number; every start of RocksDB makes a new one
     manifest_bytes: int
 
@@ -58,9 +58,9 @@ class Watermark:
             raise StorageDamaged(self._path, "its checksum does not match")
         return Mark(WalPosition(segment, offset), manifest, manifest_bytes)
 
-    def write(self, journal: WalPosition) -> None:
-        """The journal is durable up to there."""
-        data = _RECORD.pack(*journal, *self._look_at_manifest(), 0)[:-4]
+    def write(self, wal: WalPosition) -> None:
+        """The write-ahead log is durable up to there."""
+        data = _RECORD.pack(*wal, *self._look_at_manifest(), 0)[:-4]
         os.pwrite(self._file, data + crc32c(data).to_bytes(4, "big"), 0)
 
     def _look_at_manifest(self) -> tuple[int, int]:

@@ -232,8 +232,8 @@ class WriteAheadLog:
     # ------------------------------------------------------------ recovery
 
     def scan(self, start: WalPosition, durable: WalPosition) -> Iterator[Record]:
-        """All records of the segments from `start.segment` on, those before `start` too; then the journal ends after
-        the last of them. What follows it was torn by a crash and is cut off.
+        """All records of the segments from `start.segment` on, those before `start` too; then the write-ahead log ends
+        after the last of them. What follows it was torn by a crash and is cut off.
 
         Raises:
             StorageDamaged: a record is missing that is not the very end, or that was durable.
@@ -259,7 +259,7 @@ class WriteAheadLog:
                 raise StorageDamaged(self.path(end.segment), found)
             self._sequence = first_sequence - 1
             end = WalPosition(number, SEGMENT_HEAD_BYTES)
-            # What is applied from here must not become durable in RocksDB before it is durable in the journal.
+            # What is applied from here must not become durable in RocksDB before it is durable in the write-ahead log.
             os.fdatasync(self._descriptor(number))
             for record in self._records(number, start):
                 end = record.end

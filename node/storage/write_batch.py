@@ -1,4 +1,4 @@
-"""What one turn of the node writes: operations in order, for one record of the journal."""
+"""What one turn of the node writes: operations in order, for one record of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.storage.write_ahead_log import (
 
 
 class StoreBatch:
-    """Consumed by `RocksDisk.write`."""
+    """Consumed by `Store.write`."""
 
     __slots__ = ("ops",)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import rich
+from tests.simulation import chosen_plans
+from tests.simulation.bare_library import RawLoad, RawNode
 from tests.simulation.checker import Empty, Violation
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
-from tests.simulation.raw import RawLoad, RawNode
 from tests.simulation.schedule import Schedule
 from tests.simulation.workload.load import ClusterLoad
 from tests.simulation.world.nodes import SimNode
@@ -21,7 +21,7 @@ from tests.simulation.world.nodes import SimNode
 
 @dataclass(frozen=True)
 class Kind:
-    plan: Callable[[Plan], Plan] = rich.as_drawn
+    plan: Callable[[Plan], Plan] = chosen_plans.as_drawn
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     node: Callable[..., Any] = SimNode
     load: Callable[..., Any] = ClusterLoad
@@ -29,15 +29,15 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "cluster": Kind(),
-    "contested": Kind(rich.contested),
-    "contested-by-five": Kind(rich.contested_by_five),
-    "crashing": Kind(rich.crashing),
-    "on-files": Kind(rich.on_files),
-    "replacing": Kind(rich.replacing),
-    "replacing-of-two": Kind(rich.replacing_of_two),
-    "impatient": Kind(rich.impatient),
-    "bare-library": Kind(rich.bare, rich.library_random, RawNode, RawLoad),
-    "bare-library-fifo": Kind(rich.bare_fifo, rich.library_random, RawNode, RawLoad),
+    "contested": Kind(chosen_plans.contested),
+    "contested-by-five": Kind(chosen_plans.contested_by_five),
+    "crashing": Kind(chosen_plans.crashing),
+    "on-files": Kind(chosen_plans.on_files),
+    "replacing": Kind(chosen_plans.replacing),
+    "replacing-of-two": Kind(chosen_plans.replacing_of_two),
+    "impatient": Kind(chosen_plans.impatient),
+    "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
+    "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
     **{name: Kind(mutation.plan, mutation.apply) for name, mutation in catalogue.BY_SCHEDULES.items()},
 }
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from cluster.raft import ENTRY_REGULAR, RaftMessage, RaftOptions
 from cluster.raft.replication.messages import Stamp
-from tests.simulation.theatre import GROUP, Pair, Theatre, describe
+from tests.simulation.stage import GROUP, Pair, Theatre, describe
 
 DIRECTORY = Path(__file__).parent / "scenarios"
 RULE = "----"

@@ -23,7 +23,7 @@ from node.storage.row_format import (
     row_there,
 )
 from node.storage.write_ahead_log import ValueLocation, WalPosition
-from tests.simulation.theatre import GROUP, Theatre
+from tests.simulation.stage import GROUP, Theatre
 from tests.simulation.world.disk import SimDisk
 
 ROOT = Path(__file__).resolve().parents[2]

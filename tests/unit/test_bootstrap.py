@@ -16,13 +16,13 @@ class Group:
 
 def test_a_cluster_begins_when_all_have_met() -> None:
     group = Group()
-    founding = Bootstrap(group, {2, 3})
-    founding.heard(2, is_new=True)
+    bootstrap = Bootstrap(group, {2, 3})
+    bootstrap.heard(2, is_new=True)
     assert not group.votes
-    assert founding.waits_for() == [3]
-    founding.heard(3, is_new=True)
+    assert bootstrap.waits_for() == [3]
+    bootstrap.heard(3, is_new=True)
     assert group.votes
-    assert founding.waits_for() == []
+    assert bootstrap.waits_for() == []
 
 
 def test_a_node_alone_begins_at_once() -> None:
@@ -33,18 +33,18 @@ def test_a_node_alone_begins_at_once() -> None:
 
 def test_one_that_remembers_is_enough_to_begin_nothing() -> None:
     group = Group()
-    founding = Bootstrap(group, {2, 3})
-    founding.heard(2, is_new=False)
-    founding.heard(3, is_new=True)
+    bootstrap = Bootstrap(group, {2, 3})
+    bootstrap.heard(2, is_new=False)
+    bootstrap.heard(3, is_new=True)
     assert not group.votes
 
 
 def test_who_was_new_and_has_learned_something_since_is_not_new() -> None:
     group = Group()
-    founding = Bootstrap(group, {2, 3})
-    founding.heard(2, is_new=True)
-    founding.heard(2, is_new=False)
-    founding.heard(3, is_new=True)
+    bootstrap = Bootstrap(group, {2, 3})
+    bootstrap.heard(2, is_new=True)
+    bootstrap.heard(2, is_new=False)
+    bootstrap.heard(3, is_new=True)
     assert not group.votes
 
 

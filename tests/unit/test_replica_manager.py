@@ -38,17 +38,17 @@ async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_othe
     batch = disk.batch()
     batch.put(b"h" + GROUP.to_bytes(8), b"not a hard state")
     disk.write(batch)
-    changes = RoutingEvents()
+    routing_events = RoutingEvents()
     host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
-    replicas = ReplicaManager(1, host, cast(Any, disk), cast(Any, OneLog()), changes, min_free_bytes=0)
+    replicas = ReplicaManager(1, host, cast(Any, disk), cast(Any, OneLog()), routing_events, min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
-    changes.subscribe(replicas.reconcile)
+    routing_events.subscribe(replicas.reconcile)
     told: list[bool] = []
-    changes.subscribe(lambda: told.append(True))
+    routing_events.subscribe(lambda: told.append(True))
 
-    changes.ring()
-    await changes.until(lambda: bool(told), 1.0)
+    routing_events.ring()
+    await routing_events.until(lambda: bool(told), 1.0)
 
     assert told
     assert [type(failure) for failure in failures] == [StateDamaged]

@@ -1,10 +1,10 @@
 """When a member may campaign: pre-vote, loyalty to a living leader, and quick suspicion of a dead one.
 
-The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still
-(L5), raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a
-majority first; nobody grants while it hears a leader, or without a memory (`readmission` has the one exception); a term
-that is over is answered, or a member with a higher term could never come back (L4); only the leader's own order
-(`TimeoutNow`) overrides loyalty.
+The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still (L5),
+raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a majority first;
+nobody grants while it hears a leader, or without a memory (`vote_recovery` has the one exception); a term that is over
+is answered, or a member with a higher term could never come back (L4); only the leader's own order (`TimeoutNow`)
+overrides loyalty.
 
 A broken connection to the leader's node is evidence, not proof: it shortens the wait before asking, and the
 question itself is harmless. Pre-votes change nothing on the disk of anyone.
@@ -37,7 +37,7 @@ class Election:
         self_id: NodeId,
         peers: frozenset[NodeId],
         stamp: Stamp,
-        journal: LogStore,
+        log_store: LogStore,
         options: RaftOptions,
         randomness: random.Random,
         emit: Callable[[NodeId, RaftMessage], None],
@@ -46,7 +46,7 @@ class Election:
         self._peers = peers
         self._majority = (len(peers) + 1) // 2 + 1
         self._stamp = stamp
-        self._journal = journal
+        self._log_store = log_store
         self._options = options
         self._random = randomness
         self._emit = emit
@@ -85,7 +85,7 @@ class Election:
             return
         if not self._peers:
             core.election_deadline = 0.0
-        elif self._journal.mute:
+        elif self._log_store.mute:
             core.forget_transfer()
             core.election_deadline = now + self.random_timeout()
         elif len(core.connected) + 1 < self._majority:
@@ -122,7 +122,7 @@ class Election:
         self._grants = {self._self_id}
         core.forget_leader()
         core.election_deadline = now + self._wait_to_ask_again()
-        last = (self._journal.last, self._journal.last_term)
+        last = (self._log_store.last, self._log_store.last_term)
         for peer in sorted(self._peers):
             self._emit(peer, self._stamp.vote_request(core.term + 1, last, pre=True, round_number=self._round))
 
@@ -143,12 +143,12 @@ class Election:
 
     @property
     def may_grant(self) -> bool:
-        return may_grant(len(self._peers), mute=self._journal.mute)
+        return may_grant(len(self._peers), mute=self._log_store.mute)
 
     def judged_by(self, request: VoteRequest) -> tuple[int, int]:
         """(term, index) of the candidate's last entry. What a mute member has beyond it was never committed."""
-        last, own = (request.last_term, request.last_index), (self._journal.last_term, self._journal.last)
-        return max(last, own) if self._journal.mute else last
+        last, own = (request.last_term, request.last_index), (self._log_store.last_term, self._log_store.last)
+        return max(last, own) if self._log_store.mute else last
 
     def is_loyal(self, now: float) -> bool:
         """This member leads, or heard the leader within the shortest time after which anyone may doubt it."""
@@ -159,13 +159,13 @@ class Election:
         if message.term <= core.term:
             self._emit(sender, self._stamp.stale_term(core.term))
             return
-        own = (self._journal.last_term, self._journal.last)
+        own = (self._log_store.last_term, self._log_store.last)
         just_voted = now - self._voted_at < self._options.suspicion_max_s
         if not self.may_grant or self.is_loyal(now) or just_voted or self.judged_by(request) < own:
             return
         self._emit(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
 
-    # ---- what the guard saw
+    # ---- what `step` saw
 
     def leader_heard(self, now: float) -> None:
         self._heard_at = now

@@ -24,7 +24,7 @@ class LeadershipTransfer:
     def __init__(
         self,
         core: Core,
-        journal: LogStore,
+        log_store: LogStore,
         peers: Mapping[NodeId, GroupMember],
         options: RaftOptions,
         preferred: NodeId | None,
@@ -32,7 +32,7 @@ class LeadershipTransfer:
     ) -> None:
         self._core = core
         self._has_vote = has_vote
-        self._journal = journal
+        self._log_store = log_store
         self._options = options
         self._preferred = None if preferred is None else peers.get(preferred)
         self._target: GroupMember | None = None
@@ -79,7 +79,7 @@ class LeadershipTransfer:
             return
         if not self._has_vote(target.id):
             return  # it would not campaign; the order is given up in time
-        if target in self._core.connected and self._core.match.get(target, 0) == self._journal.last:
+        if target in self._core.connected and self._core.match.get(target, 0) == self._log_store.last:
             self._ordered = True
             self._core.transferLeadership(target)
 

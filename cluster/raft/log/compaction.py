@@ -29,21 +29,21 @@ from cluster.raft.snapshot.sender import SnapshotSender
 class Compaction:
     def __init__(
         self,
-        journal: LogStore,
+        log_store: LogStore,
         core: Core,
         machine: StateMachine,
-        guard: Stepper,
-        exports: SnapshotSender,
+        step: Stepper,
+        snapshot_sender: SnapshotSender,
         peers: Mapping[NodeId, GroupMember],
         options: RaftOptions,
         keep_entries: int | None,
     ) -> None:
         assert keep_entries is None or keep_entries > 0, keep_entries
-        self._journal = journal
+        self._log_store = log_store
         self._core = core
         self._machine = machine
-        self._guard = guard
-        self._exports = exports
+        self._step = step
+        self._snapshot_sender = snapshot_sender
         self._peers = peers
         self._options = options
         self._keep_entries = keep_entries
@@ -55,7 +55,7 @@ class Compaction:
 
     def restore(self) -> None:
         """L1: the library would apply the whole log again; continue behind the checkpoint instead."""
-        index, state = self._journal.load_checkpoint()
+        index, state = self._log_store.load_checkpoint()
         self._machine.restore(index, state)
         self._core.applied_index = index
         self._checkpoint_index = index
@@ -75,40 +75,40 @@ class Compaction:
 
     def safe_trim_index(self, now: float) -> int:
         """Up to where every member that counts on it, as far as this node knows, can do without the log."""
-        core, exports = self._core, self._exports
+        core, snapshot_sender = self._core, self._snapshot_sender
         if core.state != LEADER:
             return core.applied_index
         match = {node: core.match.get(member, 0) for node, member in self._peers.items()}
         for node, index in match.items():
-            exports.joined(node, index)
-        pinned = exports.pinned_index(now)
+            snapshot_sender.joined(node, index)
+        pinned = snapshot_sender.pinned_index(now)
         held = [index for node, index in match.items() if self._waits_for(node, now)]
         return min([core.applied_index, *held] if pinned is None else [core.applied_index, pinned, *held])
 
     def _waits_for(self, node: NodeId, now: float) -> bool:
         """It was heard of not long ago, and takes what it lacks from the log. Others come back by a snapshot."""
         silent_s = now - self._core.last_response[self._peers[node]]
-        return silent_s < self._options.trim_wait_s and not self._guard.progress[node].behind
+        return silent_s < self._options.trim_wait_s and not self._step.progress[node].behind
 
     def run(self, now: float) -> None:
         """In a tick, behind apply."""
-        options, journal = self._options, self._journal
+        options, log_store = self._options, self._log_store
         trim_to = max(self._asked_for(now), self._outlived(now))
-        trims = trim_to > journal.base_index
+        trims = trim_to > log_store.base_index
         due = self._entries >= options.checkpoint_entries or self._bytes >= options.checkpoint_bytes
         if not (trims or due or self._asked):
             return
         self._checkpoint()
         if trims:
-            journal.trim(trim_to, self._core.applied_index)
+            log_store.trim(trim_to, self._core.applied_index)
             self._trim_to = 0
 
     def _asked_for(self, now: float) -> int:
-        return min(self._trim_to, self.safe_trim_index(now)) if self._trim_to > self._journal.base_index else 0
+        return min(self._trim_to, self.safe_trim_index(now)) if self._trim_to > self._log_store.base_index else 0
 
     def _outlived(self, now: float) -> int:
         """Not worth a checkpoint before so many can go as are kept."""
-        keep, base, applied = self._keep_entries, self._journal.base_index, self._core.applied_index
+        keep, base, applied = self._keep_entries, self._log_store.base_index, self._core.applied_index
         if keep is None or applied - base < 2 * keep:
             return 0
         index = min(applied - keep, self.safe_trim_index(now))
@@ -116,7 +116,7 @@ class Compaction:
 
     def _checkpoint(self) -> None:
         applied = self._core.applied_index
-        self._journal.put_checkpoint(applied, self._machine.checkpoint())
+        self._log_store.put_checkpoint(applied, self._machine.checkpoint())
         self.installed(applied)
         self._asked = False
 

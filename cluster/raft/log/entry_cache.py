@@ -25,13 +25,13 @@ class EntryCache:
         self._order: deque[tuple[CachedLog, int, int]] = deque()
         self.held_bytes = 0
 
-    def added(self, journal: CachedLog, index: int, size: int) -> None:
-        self._order.append((journal, index, size))
+    def added(self, log_store: CachedLog, index: int, size: int) -> None:
+        self._order.append((log_store, index, size))
         self.held_bytes += size
 
     def shrink(self) -> None:
         """Called after the write of a turn."""
         while self.held_bytes > self._limit and self._order:
-            journal, index, size = self._order.popleft()
+            log_store, index, size = self._order.popleft()
             self.held_bytes -= size
-            journal.drop_cached(index)
+            log_store.drop_cached(index)

@@ -1,7 +1,7 @@
 """The log of one group on disk: entries, terms, vote and commit index. The log *is* the data; nothing is
 stored twice.
 
-The problem: pysyncobj's journal lives in RAM, forgets its vote when a file is unreadable, and is torn by a
+The problem: pysyncobj's log store lives in RAM, forgets its vote when a file is unreadable, and is torn by a
 crash in the middle of a truncation (exactly-once A6-A8, L10, L15). The rules: entries and hard state change
 in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not
 verify stops the node, because a node that forgot its vote could vote twice; nothing here scans the log,
@@ -52,7 +52,7 @@ BASE_TERM_OF_NEW_GROUP = 0
 
 
 class LogStore:
-    """pysyncobj's journal interface (positions relative to the base) and ours (log indexes)."""
+    """pysyncobj's log store interface (positions relative to the base) and ours (log indexes)."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class LogStore:
         self.durable = min(index, self.last)
 
     def drop_cached(self, index: int) -> None:
-        """TailCache lets go of an entry; only once it can be read from disk."""
+        """`EntryCache` lets go of an entry; only once it can be read from disk."""
         if index <= self.written:
             self._cached.pop(index, None)
 

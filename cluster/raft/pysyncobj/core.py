@@ -7,7 +7,7 @@ L1-L2), sending appends (no window, no way to tell a new entry from a heartbeat,
 (L13).
 
 The rule: an override keeps the contract its callers in the library rely on; anything more belongs into
-`guard` or `group`.
+`step` or `group`.
 
 Rejected: overriding `_onTick` and `__onMessageReceived` too. That would be a new Raft; these two are what was
 audited.
@@ -32,7 +32,7 @@ from cluster.raft.pysyncobj.private_names import FOLLOWER
 from cluster.raft.results import InvariantBroken
 
 NEVER = 10**12
-"""Entries or seconds before the library would compact its log: our journal trims, never it (L13)."""
+"""Entries or seconds before the library would compact its log: our log store trims, never it (L13)."""
 
 
 class CoreOwner(Protocol):
@@ -96,10 +96,10 @@ class _NoPoller:
         del timeout
 
 
-def _configuration(journal: LogStore, options: RaftOptions) -> SyncObjConf:
+def _configuration(log_store: LogStore, options: RaftOptions) -> SyncObjConf:
     return SyncObjConf(
         autoTick=False,
-        journalFile=journal,
+        journalFile=log_store,
         raftMinTimeout=options.election_min_s,
         raftMaxTimeout=options.election_max_s,
         appendEntriesPeriod=options.heartbeat_s,
@@ -122,14 +122,14 @@ class Core(SyncObj):
         self,
         self_member: GroupMember,
         others: Iterable[GroupMember],
-        journal: LogStore,
+        log_store: LogStore,
         transport: Transport,
         owner: CoreOwner,
         options: RaftOptions,
     ) -> None:
-        self._log = journal
+        self._log = log_store
         self._owner = owner
-        super().__init__(self_member, list(others), _configuration(journal, options), transport=transport)
+        super().__init__(self_member, list(others), _configuration(log_store, options), transport=transport)
         self._poller = _NoPoller()
         self._SyncObj__raftMatchIndex = MatchIndex()
         # One thread ever ticks; a lock per group is only memory.
@@ -273,7 +273,7 @@ class Core(SyncObj):
         """L13: nothing here may be pickled."""
 
     def _checkCommandsToApply(self) -> None:
-        """A13: there is no queue. `Group.propose` appends to the journal itself."""
+        """A13: there is no queue. `Group.propose` appends to the log store itself."""
 
     def _applyCommand(self, command: Any, callback: Any, commandType: Any = None) -> None:
         raise InvariantBroken("a command was queued inside pysyncobj; proposals go through Group.propose (A12, A13)")

@@ -23,29 +23,29 @@ class Log(Protocol):
 class LazyEntry:
     """One entry as the library sees it: (command, index, term); the command is read only when asked for."""
 
-    __slots__ = ("_index", "_journal")
+    __slots__ = ("_index", "_log_store")
 
-    def __init__(self, journal: Log, index: int) -> None:
-        self._journal = journal
+    def __init__(self, log_store: Log, index: int) -> None:
+        self._log_store = log_store
         self._index = index
 
     def __getitem__(self, field: int) -> Any:
         if field == 0:
-            return self._journal.data_at(self._index)
+            return self._log_store.data_at(self._index)
         if field == 1:
             return self._index
         if field == 2:
-            return self._journal.term_at(self._index)
+            return self._log_store.term_at(self._index)
         raise IndexError(field)
 
 
 class LazySlice:
     """Entries start <= index < end without reading any (L10)."""
 
-    __slots__ = ("_end", "_journal", "_start")
+    __slots__ = ("_end", "_log_store", "_start")
 
-    def __init__(self, journal: Log, start: int, end: int) -> None:
-        self._journal = journal
+    def __init__(self, log_store: Log, start: int, end: int) -> None:
+        self._log_store = log_store
         self._start = start
         self._end = max(start, end)
 
@@ -53,7 +53,7 @@ class LazySlice:
         return self._end - self._start
 
     def __iter__(self) -> Iterator[LazyEntry]:
-        return (LazyEntry(self._journal, index) for index in range(self._start, self._end))
+        return (LazyEntry(self._log_store, index) for index in range(self._start, self._end))
 
     @overload
     def __getitem__(self, item: int) -> LazyEntry: ...
@@ -62,5 +62,5 @@ class LazySlice:
     def __getitem__(self, item: int | slice) -> LazyEntry | LazySlice:
         chosen = range(self._start, self._end)[item]
         if isinstance(chosen, int):
-            return LazyEntry(self._journal, chosen)
-        return LazySlice(self._journal, chosen.start, chosen.stop)
+            return LazyEntry(self._log_store, chosen)
+        return LazySlice(self._log_store, chosen.start, chosen.stop)

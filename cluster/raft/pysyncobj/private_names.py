@@ -43,9 +43,9 @@ def set_clock(monotonic: Callable[[], float]) -> None:
     library.monotonicTime = monotonic
 
 
-def _journal_as_given(journal: Any) -> Any:
-    """Replaces `createJournal`: the configuration carries the journal itself instead of a file name."""
-    return journal
+def _journal_as_given(log_store: Any) -> Any:
+    """Replaces `createJournal`: the configuration carries the log store itself instead of a file name."""
+    return log_store
 
 
 check_version()

@@ -30,17 +30,17 @@ class AppendSender:
         self,
         peers: Mapping[NodeId, GroupMember],
         stamp: Stamp,
-        journal: LogStore,
+        log_store: LogStore,
         core: Core,
-        guard: Stepper,
+        step: Stepper,
         options: RaftOptions,
         emit: Callable[[NodeId, OutgoingMessage], None],
     ) -> None:
         self._peers = peers
         self._stamp = stamp
-        self._journal = journal
+        self._log_store = log_store
         self._core = core
-        self._guard = guard
+        self._step = step
         self._options = options
         self._emit = emit
         self._heartbeat_at = inf
@@ -52,12 +52,12 @@ class AppendSender:
         self._heartbeat_at = now if self._peers else inf
         self._commit_at = inf
         self._ticked_at = now
-        self._guard.readmission.begin()
-        self._guard.progress = {node: Progress(self._options, self._guard.next_sequence) for node in self._peers}
+        self._step.vote_recovery.begin()
+        self._step.progress = {node: Progress(self._options, self._step.next_sequence) for node in self._peers}
 
     def restart(self, member: GroupMember) -> None:
         """The connection to a follower broke or came back: what was in flight is lost."""
-        self._guard.progress[member.id].restart(self._guard.next_sequence)
+        self._step.progress[member.id].restart(self._step.next_sequence)
         match = self._core.match.get(member, 0)
         if match:
             self._core.next_index[member] = match + 1
@@ -88,10 +88,10 @@ class AppendSender:
         for node, member in self._peers.items():
             if member not in self._core.connected:
                 continue
-            progress = self._guard.progress[node]
+            progress = self._step.progress[node]
             if self._send_entries(node, member, progress, built):
                 progress.commit_told = commit
-                if beats and self._guard.readmission.is_mute(node):
+                if beats and self._step.vote_recovery.is_mute(node):
                     self._send_empty(node, member)  # entries for several cannot carry its release
             elif beats or probes or (tells_commit and progress.commit_told < commit):
                 self._send_empty(node, member)
@@ -107,14 +107,14 @@ class AppendSender:
     def _send_entries(
         self, node: NodeId, member: GroupMember, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
     ) -> bool:
-        next_index, journal = self._core.next_index, self._journal
+        next_index, log_store = self._core.next_index, self._log_store
         sent = False
-        while next_index[member] <= journal.last and progress.has_room():
+        while next_index[member] <= log_store.last and progress.has_room():
             start = next_index[member]
-            if start <= journal.base_index:
+            if start <= log_store.base_index:
                 progress.behind = True
                 progress.warn_once(
-                    f"{self._guard.name}: {member} needs entry {start}, the log begins at {journal.base_index + 1}; "
+                    f"{self._step.name}: {member} needs entry {start}, the log begins at {log_store.base_index + 1}; "
                     "that replica fetches a snapshot"
                 )
                 return sent
@@ -128,26 +128,26 @@ class AppendSender:
         return sent
 
     def _build(self, start: int) -> tuple[EncodedAppend, int, int]:
-        options, journal = self._options, self._journal
-        data, terms = journal.take(start, options.max_append_entries, options.max_append_bytes)
-        core, previous = self._core, (start - 1, journal.term_at(start - 1))
+        options, log_store = self._options, self._log_store
+        data, terms = log_store.take(start, options.max_append_entries, options.max_append_bytes)
+        core, previous = self._core, (start - 1, log_store.term_at(start - 1))
         message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
         return message, len(data), sum(map(len, data))
 
     def _send_empty(self, node: NodeId, member: GroupMember) -> None:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
-        start, journal, core = self._core.next_index[member], self._journal, self._core
+        start, log_store, core = self._core.next_index[member], self._log_store, self._core
         sequence = self._next_sequence()
-        if start <= journal.base_index:
-            retained_from = journal.base_index + 1
+        if start <= log_store.base_index:
+            retained_from = log_store.base_index + 1
             message = self._stamp.append(core.term, sequence, core.commit_index, None, retained_from=retained_from)
         else:
-            previous = (start - 1, journal.term_at(start - 1))
-            release = self._guard.release_for(node)
+            previous = (start - 1, log_store.term_at(start - 1))
+            release = self._step.release_for(node)
             message = self._stamp.append(core.term, sequence, core.commit_index, previous, release=release)
         self._emit(node, message)
 
     def _next_sequence(self) -> int:
-        sequence = self._guard.next_sequence
-        self._guard.next_sequence = sequence + 1
+        sequence = self._step.next_sequence
+        self._step.next_sequence = sequence + 1
         return sequence

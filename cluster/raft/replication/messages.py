@@ -1,4 +1,4 @@
-"""Building the messages of a group. Reading them is the guard's work; the wire types are in
+"""Building the messages of a group. Reading them is `step`'s work; the wire types are in
 proto/cluster/raft/raft.proto.
 
 The problem: entry bodies are the bulk of all traffic, and protobuf copies them three times for each receiver:

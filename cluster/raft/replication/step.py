@@ -15,7 +15,7 @@ handlers within the conditions under which it is right:
   L4, never one alone);
 * commands are never forwarded to another member (A12, A13);
 * a member without a memory grants no vote (but to the only other member), and is not believed to remember
-  (`readmission`).
+  (`vote_recovery`).
 
 Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
 
@@ -54,11 +54,11 @@ class Stepper(Transport):
         members: Mapping[NodeId, GroupMember],
         version: int,
         stamp: Stamp,
-        journal: LogStore,
+        log_store: LogStore,
         election: Election,
         emit: Callable[[NodeId, RaftMessage], None],
         mark: int,
-        rebuild: SnapshotReceiver,
+        snapshot_receiver: SnapshotReceiver,
         reads: ReadIndex,
     ) -> None:
         """`mark`: not 0; tells this life of a mute member from others."""
@@ -67,13 +67,13 @@ class Stepper(Transport):
         self._members = members
         self._version = version
         self._stamp = stamp
-        self._journal = journal
+        self._log_store = log_store
         self._election = election
         self._emit = emit
         self._mark = mark
-        self._rebuild = rebuild
+        self._snapshot_receiver = snapshot_receiver
         self._reads = reads
-        self.readmission = VoteRecovery(members)
+        self.vote_recovery = VoteRecovery(members)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
@@ -110,17 +110,17 @@ class Stepper(Transport):
     def _reply(self, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
         if reset:
             next_index = self._hint(next_index)
-        mute = self._mark if self._journal.mute else 0
+        mute = self._mark if self._log_store.mute else 0
         return self._stamp.append_reply(
             self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute
         )
 
     def _hint(self, next_index: int) -> int:
         """L6: skip our whole run of the conflicting term, but nothing that is committed here."""
-        journal = self._journal
-        if journal.base_index < next_index <= journal.last:
-            next_index = journal.first_of_term_at(next_index)
-        return max(next_index, journal.commit + 1)
+        log_store = self._log_store
+        if log_store.base_index < next_index <= log_store.last:
+            next_index = log_store.first_of_term_at(next_index)
+        return max(next_index, log_store.commit + 1)
 
     # ---- incoming
 
@@ -149,33 +149,33 @@ class Stepper(Transport):
             self._match(member, message.term, body)
         else:
             self._bare(member, message.term, body.commit_index, proven=core.commit_index)
-            if body.retained_from > self._journal.commit + 1:
-                self._rebuild.wanted(member.id, now)
-            self._emit(member.id, self._reply(self._journal.commit + 1, success=False, reset=False))
+            if body.retained_from > self._log_store.commit + 1:
+                self._snapshot_receiver.wanted(member.id, now)
+            self._emit(member.id, self._reply(self._log_store.commit + 1, success=False, reset=False))
 
     def _bare(self, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
     def _match(self, member: GroupMember, term: int, body: AppendEntries) -> None:
-        journal = self._journal
+        log_store = self._log_store
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
         end = index + len(terms)
         if len(body.entries) != len(terms):
             return
         skip = 0
-        if index < journal.base_index:
+        if index < log_store.base_index:
             # Trimmed here, hence committed, hence the same at every leader.
-            skip = min(journal.base_index - index, len(terms))
-        elif index > journal.last or journal.term_at(index) != index_term:
+            skip = min(log_store.base_index - index, len(terms))
+        elif index > log_store.last or log_store.term_at(index) != index_term:
             self._reject(member, term, body)
             return
         while skip < len(terms) and self._has(index + skip + 1, terms[skip]):
             skip += 1
         if skip == len(terms):
             self._bare(member, term, body.commit_index, proven=max(end, self.core.commit_index))
-            self._rebuild.matched()
+            self._snapshot_receiver.matched()
             self._regain_vote(member, body, end)
             self._emit(member.id, self._reply(end + 1, success=True, reset=False))
         else:
@@ -183,28 +183,28 @@ class Stepper(Transport):
 
     def _regain_vote(self, member: GroupMember, body: AppendEntries, end: int) -> None:
         """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
-        journal = self._journal
-        if not journal.mute or not body.release_index or body.release_mark != self._mark:
+        log_store = self._log_store
+        if not log_store.mute or not body.release_index or body.release_mark != self._mark:
             return
         if end >= body.release_index:
-            if journal.vote == 0:
+            if log_store.vote == 0:
                 self.core.vote_for(member)
-            journal.regain_vote()
-            log.info("%s: has everything up to entry %d and votes again after term %d", self.name, end, journal.term)
+            log_store.regain_vote()
+            log.info("%s: has everything up to entry %d and votes again after term %d", self.name, end, log_store.term)
 
     def _has(self, index: int, term: int) -> bool:
-        return index <= self._journal.last and self._journal.term_at(index) == term
+        return index <= self._log_store.last and self._log_store.term_at(index) == term
 
     def _append(self, member: GroupMember, term: int, body: AppendEntries, skip: int) -> None:
         """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
-        journal = self._journal
+        log_store = self._log_store
         index = body.previous_index + skip
-        if index < journal.last and index + 1 <= journal.commit:
+        if index < log_store.last and index + 1 <= log_store.commit:
             raise InvariantBroken(
                 f"{self.name}: {member} leads term {term} with another entry at {index + 1}, "
-                f"which is committed here (commit index {journal.commit})"
+                f"which is committed here (commit index {log_store.commit})"
             )
-        self._rebuild.matched()
+        self._snapshot_receiver.matched()
         terms = body.entry_terms
         first = body.previous_index + 1
         entries = [(data, first + i, terms[i]) for i, data in enumerate(body.entries) if i >= skip]
@@ -215,18 +215,18 @@ class Stepper(Transport):
                 "term": term,
                 "commit_index": body.commit_index,
                 "prevLogIdx": index,
-                "prevLogTerm": journal.term_at(index),
+                "prevLogTerm": log_store.term_at(index),
                 "entries": entries,
             },
         )
 
     def _reject(self, member: GroupMember, term: int, body: AppendEntries) -> None:
         """The library answers "go back"; it needs no entries for that."""
-        if body.previous_index <= self._journal.commit:
+        if body.previous_index <= self._log_store.commit:
             raise InvariantBroken(
                 f"{self.name}: {member} leads term {term} and has term {body.previous_term} at "
                 f"{body.previous_index}, which is committed here with term "
-                f"{self._journal.term_at(body.previous_index)}"
+                f"{self._log_store.term_at(body.previous_index)}"
             )
         self._deliver(
             member,
@@ -246,17 +246,17 @@ class Stepper(Transport):
             return
         reply = message.append_reply
         progress = self.progress[member.id]
-        if self.readmission.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
+        if self.vote_recovery.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
             self._forget(member, progress)
         if progress.is_of_an_earlier_life(reply.sequence):
             return
-        if not self.readmission.is_mute(member.id):
+        if not self.vote_recovery.is_mute(member.id):
             self._reads.answered(member.id, reply.sequence)
         if reply.success:
-            if reply.next_index > self._journal.last + 1:
+            if reply.next_index > self._log_store.last + 1:
                 raise InvariantBroken(
                     f"{self.name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
-                    f"but this leader's last is {self._journal.last}"
+                    f"but this leader's last is {self._log_store.last}"
                 )
             progress.accepts_success(reply.sequence)
         elif reply.reset:
@@ -272,7 +272,7 @@ class Stepper(Transport):
             member,
             {
                 "type": "next_node_idx",
-                "next_node_idx": min(reply.next_index, self._journal.last + 1),
+                "next_node_idx": min(reply.next_index, self._log_store.last + 1),
                 "success": reply.success,
                 "reset": reply.reset,
             },
@@ -280,7 +280,7 @@ class Stepper(Transport):
         if not reply.reset:
             core.next_index[member] = max(sent_next, core.next_index[member])
         self._join_log(member, progress, reply, sent_next)
-        if core.next_index[member] <= self._journal.last:
+        if core.next_index[member] <= self._log_store.last:
             core.append_time = 0.0
 
     def _forget(self, member: GroupMember, progress: Progress) -> None:
@@ -288,11 +288,11 @@ class Stepper(Transport):
         log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
         progress.begin_new_life(self.next_sequence)
         self.core.match[member] = 0
-        self.core.next_index[member] = self._journal.last + 1
+        self.core.next_index[member] = self._log_store.last + 1
 
     def _join_log(self, member: GroupMember, progress: Progress, reply: AppendReply, sent_next: int) -> None:
         """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
-        next_index, base = self.core.next_index, self._journal.base_index
+        next_index, base = self.core.next_index, self._log_store.base_index
         if reply.reset:
             if next_index[member] <= base < sent_next - 1 and not progress.tried_base:
                 progress.tried_base = True
@@ -306,7 +306,7 @@ class Stepper(Transport):
 
     def release_for(self, node: NodeId) -> tuple[int, int] | None:
         core = self.core
-        return self.readmission.release(node, core.commit_index, core.noop_index or 0)
+        return self.vote_recovery.release(node, core.commit_index, core.noop_index or 0)
 
     def _on_vote_request(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
@@ -318,7 +318,7 @@ class Stepper(Transport):
             return
         if not self._election.may_grant or (self._election.is_loyal(now) and not request.transfer):
             return
-        voted_before = (self._journal.term, self._journal.vote)
+        voted_before = (self._log_store.term, self._log_store.vote)
         last_term, last_index = self._election.judged_by(request)
         self._deliver(
             member,
@@ -329,7 +329,7 @@ class Stepper(Transport):
                 "last_log_term": last_term,
             },
         )
-        if (self._journal.term, self._journal.vote) == (message.term, member.id):
+        if (self._log_store.term, self._log_store.vote) == (message.term, member.id):
             self._election.vote_given(now)
             if voted_before == (message.term, member.id):
                 # L7: the library answers once; the answer may have been lost with a connection.

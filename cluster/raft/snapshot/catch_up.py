@@ -1,5 +1,5 @@
-"""Both sides of catching up by a snapshot, for one group: what this node hands out (`exports`), and what it fetches for
-itself (`rebuild`), up to the moment at which that takes the place of its log.
+"""Both sides of catching up by a snapshot, for one group: what this node hands out (`snapshot.sender`), and what it
+fetches for itself (`snapshot.receiver`), up to the moment at which that takes the place of its log.
 
 The rule: whoever is fetched from gives only what it has applied, and only while it leads; whoever fetches changes
 nothing but the staging until everything is there; and what a log holds beyond the snapshot, if the two agree, stays: it
@@ -33,7 +33,7 @@ class CatchUp:
         group: GroupId,
         name: str,
         version: int,
-        journal: LogStore,
+        log_store: LogStore,
         machine: StateMachine,
         options: RaftOptions,
         disk: Disk,
@@ -43,52 +43,52 @@ class CatchUp:
     ) -> None:
         self._name = name
         self._version = version
-        self._journal = journal
+        self._log_store = log_store
         self._machine = machine
         self._batch = batch
-        self._staging = Staging(group, disk, journal, batch)
-        self.exports = SnapshotSender(disk, journal, machine, options, draws)
-        self.rebuild = SnapshotReceiver(
-            group, name, version, journal, machine, self._staging, options, budget, batch,
+        self._staging = Staging(group, disk, log_store, batch)
+        self.snapshot_sender = SnapshotSender(disk, log_store, machine, options, draws)
+        self.snapshot_receiver = SnapshotReceiver(
+            group, name, version, log_store, machine, self._staging, options, budget, batch,
             first_number=draws.getrandbits(48),
         )  # fmt: skip
 
     def progress(self) -> dict[str, Any] | None:
-        return self.rebuild.progress()
+        return self.snapshot_receiver.progress()
 
     def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float, *, leads: bool) -> FetchReply:
         if request.version != self._version:
             return SnapshotSender.refuse(request, "the members are of another configuration")
         if not leads:
             return SnapshotSender.refuse(request, "this node does not lead the group")
-        return self.exports.serve(node, request, applied_index, now)
+        return self.snapshot_sender.serve(node, request, applied_index, now)
 
     def install(self, core: Core) -> int | None:
         """What was fetched takes the place of the log and the state, in the batch of this turn. Returns up to where;
         None: the log has come as far by itself."""
-        rebuild, staging, journal = self.rebuild, self._staging, self._journal
-        index, state = rebuild.manifest.index, bytes(rebuild.state)
-        if core.state == LEADER or index <= journal.commit:
-            rebuild.stop()
+        snapshot_receiver, staging, log_store = self.snapshot_receiver, self._staging, self._log_store
+        index, state = snapshot_receiver.manifest.index, bytes(snapshot_receiver.state)
+        if core.state == LEADER or index <= log_store.commit:
+            snapshot_receiver.stop()
             return None
-        if index <= journal.last and journal.term_at(index) == staging.term_at(index):
+        if index <= log_store.last and log_store.term_at(index) == staging.term_at(index):
             # The log agrees up to here, and what follows may have been acknowledged: it must not be forgotten.
             core.commit_to(index)
-            rebuild.stop()
+            snapshot_receiver.stop()
             return None
         if staging.last_term > core.term:
             # The path of snapshots was open while that of messages was not: the term was never heard of here.
             core.follow_term(staging.last_term)
-        journal.replace(staging.base, staging.last_index, staging.starts, index)
-        journal.put_checkpoint(index, state)
+        log_store.replace(staging.base, staging.last_index, staging.starts, index)
+        log_store.put_checkpoint(index, state)
         self._machine.restore(index, state)
         forget_old_rows = getattr(self._machine, "rows_copied", None)
         if forget_old_rows is not None:
             forget_old_rows(self._batch())
         core.jump_to(index)
-        rebuild.installed()
+        snapshot_receiver.installed()
         log.info(
             "%s: installed a snapshot up to entry %d, with entries from %d on", self._name, index,
-            journal.base_index + 1,
+            log_store.base_index + 1,
         )  # fmt: skip
         return index

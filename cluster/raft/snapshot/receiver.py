@@ -71,7 +71,7 @@ class SnapshotReceiver:
         group: GroupId,
         name: str,
         version: int,
-        journal: LogStore,
+        log_store: LogStore,
         machine: StateMachine,
         staging: Staging,
         options: RaftOptions,
@@ -83,7 +83,7 @@ class SnapshotReceiver:
         self._group = group
         self._name = name
         self._version = version
-        self._journal = journal
+        self._log_store = log_store
         self._machine = machine
         self._staging = staging
         self._options = options
@@ -127,7 +127,7 @@ class SnapshotReceiver:
             "refused_pieces": self.refused_pieces,
         }
 
-    # ---- what the guard sees
+    # ---- what `step` sees
 
     def wanted(self, leader: NodeId, now: float) -> None:
         """The leader no longer has what comes behind our commit index."""
@@ -227,7 +227,7 @@ class SnapshotReceiver:
         manifest, staging = body.manifest, self._staging
         if not body.HasField("manifest") or not 0 < manifest.base_index <= manifest.index:
             return False
-        if manifest.index <= self._journal.commit:
+        if manifest.index <= self._log_store.commit:
             self.stop()  # the log has come as far by itself
             return True
         self.manifest = manifest

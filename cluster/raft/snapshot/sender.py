@@ -38,38 +38,38 @@ class _Snapshot:
 
 class SnapshotSender:
     def __init__(
-        self, disk: Disk, journal: LogStore, machine: StateMachine, options: RaftOptions, randomness: random.Random
+        self, disk: Disk, log_store: LogStore, machine: StateMachine, options: RaftOptions, randomness: random.Random
     ) -> None:
         self._disk = disk
-        self._journal = journal
+        self._log_store = log_store
         self._machine = machine
         self._options = options
         self._random = randomness
-        self._exports: dict[NodeId, _Snapshot] = {}
+        self._snapshot_sender: dict[NodeId, _Snapshot] = {}
 
     def end(self) -> None:
         """This node leads no more."""
-        self._exports.clear()
+        self._snapshot_sender.clear()
 
     def joined(self, node: NodeId, match_index: int) -> None:
         """The member has the snapshot, and takes the rest from the log."""
-        export = self._exports.get(node)
-        if export is not None and match_index >= export.index:
-            del self._exports[node]
+        snapshot = self._snapshot_sender.get(node)
+        if snapshot is not None and match_index >= snapshot.index:
+            del self._snapshot_sender[node]
 
     def pinned_index(self, now: float) -> int | None:
         """Up to here entries may go; None: nobody fetches."""
-        for node, export in list(self._exports.items()):
-            if now - export.asked_at > self._options.fetch_lease_s:
-                del self._exports[node]
-        return min((export.pinned for export in self._exports.values()), default=None)
+        for node, snapshot in list(self._snapshot_sender.items()):
+            if now - snapshot.asked_at > self._options.fetch_lease_s:
+                del self._snapshot_sender[node]
+        return min((snapshot.pinned for snapshot in self._snapshot_sender.values()), default=None)
 
     def progress(self, node: NodeId) -> dict[str, int] | None:
         """For people."""
-        export = self._exports.get(node)
-        if export is None:
+        snapshot = self._snapshot_sender.get(node)
+        if snapshot is None:
             return None
-        return {"first": export.base[0] + 1, "next": export.pinned + 1, "last": export.index}
+        return {"first": snapshot.base[0] + 1, "next": snapshot.pinned + 1, "last": snapshot.index}
 
     # ---- serving
 
@@ -98,23 +98,23 @@ class SnapshotSender:
         wanted = request.WhichOneof("wanted")
         if request.snapshot == 0:
             return self._begin(node, request.entries_from, applied_index, now)
-        export = self._exports.get(node)
-        if export is None or export.snapshot != request.snapshot:
+        snapshot = self._snapshot_sender.get(node)
+        if snapshot is None or snapshot.snapshot != request.snapshot:
             return FetchBody(refusal="the snapshot is gone: begin anew")
-        export.asked_at = now
+        snapshot.asked_at = now
         limit = max(1, min(request.max_bytes, MAX_PIECE_BYTES))
         if wanted == "entries_from":
-            return self._entries(export, request.entries_from, limit)
+            return self._entries(snapshot, request.entries_from, limit)
         if wanted == "rows_after":
             return self._rows(request.rows_after, limit)
-        return self._state(export, request.state_from, limit)
+        return self._state(snapshot, request.state_from, limit)
 
     def _begin(self, node: NodeId, have_from: int, applied_index: int, now: float) -> FetchBody:
         """`have_from`: the requester staged what comes before it, and can go on if that joins what is left here."""
-        journal = self._journal
-        base = (journal.base_index, journal.base_term)
+        log_store = self._log_store
+        base = (log_store.base_index, log_store.base_term)
         goes_on = base[0] < have_from <= applied_index
-        export = _Snapshot(
+        snapshot = _Snapshot(
             snapshot=self._random.getrandbits(63) + 1,
             index=applied_index,
             base=base,
@@ -122,25 +122,25 @@ class SnapshotSender:
             pinned=have_from - 1 if goes_on else base[0],
             asked_at=now,
         )
-        self._exports[node] = export
+        self._snapshot_sender[node] = snapshot
         body = FetchBody()
         manifest = body.manifest
-        manifest.snapshot, manifest.index = export.snapshot, export.index
+        manifest.snapshot, manifest.index = snapshot.snapshot, snapshot.index
         manifest.base_index, manifest.base_term = base
-        manifest.state_bytes = len(export.state)
+        manifest.state_bytes = len(snapshot.state)
         return body
 
-    def _entries(self, export: _Snapshot, start: int, limit: int) -> FetchBody:
-        if start <= self._journal.base_index:
+    def _entries(self, snapshot: _Snapshot, start: int, limit: int) -> FetchBody:
+        if start <= self._log_store.base_index:
             return FetchBody(refusal=f"entry {start} was trimmed: begin anew")
-        count = export.index - start + 1
+        count = snapshot.index - start + 1
         body = FetchBody(last=count <= 0)
         if count > 0:
-            entries, terms = self._journal.take(start, min(count, self._options.max_append_entries), limit)
+            entries, terms = self._log_store.take(start, min(count, self._options.max_append_entries), limit)
             body.entries.extend(entries)
             body.entry_terms.extend(terms)
-            body.last = start + len(entries) > export.index
-        export.pinned = max(export.pinned, min(start - 1, export.index))
+            body.last = start + len(entries) > snapshot.index
+        snapshot.pinned = max(snapshot.pinned, min(start - 1, snapshot.index))
         return body
 
     def _rows(self, after: bytes, limit: int) -> FetchBody:
@@ -156,9 +156,9 @@ class SnapshotSender:
         return body
 
     @staticmethod
-    def _state(export: _Snapshot, start: int, limit: int) -> FetchBody:
-        end = min(len(export.state), start + limit)
-        return FetchBody(state=export.state[start:end], last=end == len(export.state))
+    def _state(snapshot: _Snapshot, start: int, limit: int) -> FetchBody:
+        end = min(len(snapshot.state), start + limit)
+        return FetchBody(state=snapshot.state[start:end], last=end == len(snapshot.state))
 
 
 def row_ranges(machine: StateMachine) -> list[tuple[bytes, bytes]]:

@@ -1,9 +1,9 @@
 """What a replica that is being rebuilt has received so far, on disk.
 
 The problem: a snapshot may be gigabytes, and a replica that is interrupted must not begin again. The rules: entries go
-into the space of the group that is not its log (`journal`), where nobody reads them; the note of how far they go is in
-the same batch as the entries; committed entries never change, so what one leader sent is good for the next; and nothing
-here changes the log itself.
+into the space of the group that is not its log (`log_store`), where nobody reads them; the note of how far they go is
+in the same batch as the entries; committed entries never change, so what one leader sent is good for the next; and
+nothing here changes the log itself.
 
 Rows of the state machine are not staged but written in place: they are a function of the log, and a machine bears rows
 of entries that it has not applied yet, since a crash leaves them behind too.
@@ -30,9 +30,9 @@ _LAYOUT = 1
 
 
 class Staging:
-    def __init__(self, group: GroupId, disk: Disk, journal: LogStore, batch: Callable[[], DiskBatch]) -> None:
+    def __init__(self, group: GroupId, disk: Disk, log_store: LogStore, batch: Callable[[], DiskBatch]) -> None:
         self._key = group_prefix(b"s", group)
-        self._journal = journal
+        self._log_store = log_store
         self._batch = batch
         self.base = (0, 0)
         self.next_index = 0  # 0: nothing is staged
@@ -66,12 +66,12 @@ class Staging:
 
     def begin(self, base_index: int, base_term: int) -> None:
         """Forget what was staged; entries behind the base come next."""
-        self._batch().delete_range(*group_range(b"e", self._journal.other_space))
+        self._batch().delete_range(*group_range(b"e", self._log_store.other_space))
         self.base, self.next_index, self.starts = (base_index, base_term), base_index + 1, []
         self._note()
 
     def add(self, entries: Sequence[bytes], terms: Sequence[int]) -> None:
-        batch, prefix = self._batch(), group_prefix(b"e", self._journal.other_space)
+        batch, prefix = self._batch(), group_prefix(b"e", self._log_store.other_space)
         for data, term in zip(entries, terms, strict=True):
             if not self.starts or term != self.last_term:
                 self.starts.append((self.next_index, term))
@@ -87,7 +87,7 @@ class Staging:
         """The log went on without it."""
         if self.next_index:
             batch = self._batch()
-            batch.delete_range(*group_range(b"e", self._journal.other_space))
+            batch.delete_range(*group_range(b"e", self._log_store.other_space))
             batch.delete(self._key)
             self.forget()
 

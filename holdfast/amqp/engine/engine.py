@@ -103,13 +103,13 @@ class Engine(EventPump):
         self._link_number = 0
         self._handshake_deadline_s: float | None = None
         self._header = b""
-        self._prelude: ServerHandshake | ClientHandshake | None = None
+        self._handshake: ServerHandshake | ClientHandshake | None = None
         if role == "server":
             lib.pn_transport_set_server(self._transport)
-            self._tap.watching = True
-            self._prelude = ServerHandshake(mechanisms or {"ANONYMOUS": anonymous}, sasl_required)
+            self._scanner.watching = True
+            self._handshake = ServerHandshake(mechanisms or {"ANONYMOUS": anonymous}, sasl_required)
         elif sasl is not None:
-            self._prelude = ClientHandshake(sasl, sasl_response, hostname)
+            self._handshake = ClientHandshake(sasl, sasl_response, hostname)
         lib.pn_transport_set_max_frame(self._transport, max_frame_size)
         lib.pn_transport_set_channel_max(self._transport, channel_max)
         if idle_timeout_s is not None:
@@ -155,7 +155,7 @@ class Engine(EventPump):
         owner bounds that wait, then closes the socket)."""
         if self._connection is None or self.closed:
             return
-        if self._prelude is not None:
+        if self._handshake is not None:
             self._die(error, b"")
             return
         lib.pn_connection_open(self._connection)
@@ -166,8 +166,8 @@ class Engine(EventPump):
     def watch_for_batches(self, watching: bool) -> None:
         """Whether Transfers are to tell which payloads came as Event Hubs' batches: it costs half a microsecond for
         each KiB that comes. A server does until it is told not to."""
-        self._tap.watching = watching
-        self._tap.batches.clear()
+        self._scanner.watching = watching
+        self._scanner.batches.clear()
 
     # ------------------------------------------------------------------------------------------------ sessions, links
 
@@ -238,29 +238,29 @@ class Engine(EventPump):
         """Takes bytes from the peer, any number of them, cut anywhere."""
         if self.closed or not data:
             return
-        if self._prelude is not None:
+        if self._handshake is not None:
             data = self._receive_prelude(data)
         if len(self._header) < 8 and not self.closed:
             data = self._receive_header(data)
         if data and not self.closed:
-            self._tap.push(data if isinstance(data, bytes) else bytes(data))
+            self._scanner.push(data if isinstance(data, bytes) else bytes(data))
             self._pump()
-            if not self.closed and self._tap.skipped():
+            if not self.closed and self._scanner.skipped():
                 self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
 
     def _receive_prelude(self, data: bytes) -> bytes:
-        prelude = self._prelude
-        assert prelude is not None
+        handshake = self._handshake
+        assert handshake is not None
         try:
-            rest = prelude.receive(data)
+            rest = handshake.receive(data)
         except HandshakeError as problem:
-            self._prelude = None
-            self._die(problem.error, bytes(prelude.output))
+            self._handshake = None
+            self._die(problem.error, bytes(handshake.output))
             return b""
-        if prelude.done:
-            self.identity = prelude.identity
-            self._last_words = bytes(prelude.output)
-            self._prelude = None
+        if handshake.done:
+            self.identity = handshake.identity
+            self._last_words = bytes(handshake.output)
+            self._handshake = None
         return rest
 
     def _receive_header(self, data: bytes) -> bytes:
@@ -278,7 +278,7 @@ class Engine(EventPump):
         if self.closed:
             return
         if not self.opened:
-            self._prelude = None
+            self._handshake = None
             self._die(Error(FRAMING_ERROR, "the peer went away before it opened the connection"), b"")
             return
         self._at_eof = True
@@ -307,9 +307,9 @@ class Engine(EventPump):
         if self._last_words:
             words, self._last_words = self._last_words, b""
             return words
-        if self._prelude is not None:
-            words = bytes(self._prelude.output)
-            self._prelude.output.clear()
+        if self._handshake is not None:
+            words = bytes(self._handshake.output)
+            self._handshake.output.clear()
             return words
         if self._said:
             words, self._said = self._said, b""
@@ -362,7 +362,7 @@ class Engine(EventPump):
             self._handshake_deadline_s = now_s + HANDSHAKE_TIMEOUT_S
         if now_s < self._handshake_deadline_s:
             return self._handshake_deadline_s
-        self._prelude = None
+        self._handshake = None
         self._die(Error(RESOURCE_LIMIT_EXCEEDED, f"no open within {HANDSHAKE_TIMEOUT_S:g} seconds"), b"")
         return None
 

@@ -119,7 +119,7 @@ class EventPump(TransferPump):
         self._collector = lib.pn_collector()
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_set_tracer(self._transport, _on_log_line)
-        self._tap = FrameScanner(self._transport)
+        self._scanner = FrameScanner(self._transport)
 
     def _pump(self) -> None:
         """Turns proton's queued events into ours until the queue is empty."""
@@ -145,7 +145,7 @@ class EventPump(TransferPump):
         if self.opened:
             self._fail(Error(ILLEGAL_STATE, "the connection was opened twice"))
             return
-        said = self._tap.next(OPEN_FRAME)
+        said = self._scanner.next(OPEN_FRAME)
         try:
             self.remote_container = _text(said.field(0))
             self.remote_hostname = _text(said.field(1))
@@ -183,7 +183,7 @@ class EventPump(TransferPump):
             self._fail(Error(DECODE_ERROR, "a frame is not an AMQP 1.0 performative"))
 
     def _on_session_open(self, event: Any) -> None:
-        begin = self._tap.next(BEGIN_FRAME)
+        begin = self._scanner.next(BEGIN_FRAME)
         impl = lib.pn_event_session(event)
         session = self._sessions.get(impl)
         if begin.fields is None or not self.opened:
@@ -219,7 +219,7 @@ class EventPump(TransferPump):
 
     def _on_link_open(self, event: Any) -> None:
         impl = _event_link(event)
-        attach = self._tap.next(ATTACH_FRAME)
+        attach = self._scanner.next(ATTACH_FRAME)
         session = self._sessions.get(lib.pn_link_session(impl))
         if session is None:
             return

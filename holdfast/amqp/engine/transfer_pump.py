@@ -71,7 +71,7 @@ class TransferPump:
     _links: dict[Any, Link]
     _pump_number: int
     _frames_seen: int
-    _tap: FrameScanner
+    _scanner: FrameScanner
 
     def _on_deliveries(self, event: Any) -> None:
         """Called with a delivery event at the head of the queue; takes it and all that belongs to it off the queue."""
@@ -120,7 +120,7 @@ class TransferPump:
         presettled = link.remote_snd_settle_mode == SETTLED
         deliveries: list[Any] = []
         payloads: list[bytes] = []
-        tags = self._tap.batches.pop((link.session._channel, link._handle), None) if self._tap.batches else None
+        tags = self._scanner.batches.pop((link.session._channel, link._handle), None) if self._scanner.batches else None
         batches: list[int] = []
         taken = 0
         error: Error | None = None
@@ -158,7 +158,7 @@ class TransferPump:
             link._unsettled += len(deliveries)
             self._events.append(Transfers(link, deliveries, payloads, tuple(batches)))
         if tags and link._parts and _tag(delivery) in tags:  # the rest of it comes later, and does not say it again
-            self._tap.batches[link.session._channel, link._handle] = {_tag(delivery)}
+            self._scanner.batches[link.session._channel, link._handle] = {_tag(delivery)}
         return taken, error
 
     def _collect(self, link: ReceiverLink, size: int, limit: int) -> Error | None:
@@ -181,7 +181,7 @@ class TransferPump:
     def _discard(self, link: ReceiverLink, count: int) -> int:
         """Messages of a link that we have closed or never accepted: released, so the sender knows they were not
         kept."""
-        self._tap.batches.pop((link.session._channel, link._handle), None)
+        self._scanner.batches.pop((link.session._channel, link._handle), None)
         link._parts = []
         link._parts_bytes = 0
         discarded = 0

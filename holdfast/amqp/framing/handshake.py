@@ -52,7 +52,7 @@ def performative(code: int, fields: list[Any]) -> bytes:
 
 
 class HandshakeError(Exception):
-    """The peer cannot be talked to. `error` says why; what is left to be sent is in the prelude's `output`."""
+    """The peer cannot be talked to. `error` says why; what is left to be sent is in the handshake's `output`."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(str(error))
@@ -60,7 +60,7 @@ class HandshakeError(Exception):
 
 
 class _Handshake:
-    """Collects bytes; `receive` returns the AMQP bytes behind the prelude once `done`."""
+    """Collects bytes; `receive` returns the AMQP bytes behind the handshake once `done`."""
 
     def __init__(self) -> None:
         self.done = False

@@ -1,4 +1,5 @@
-"""What a producer has taken in and not finished: the lanes it travels on, the room that is left, what failed.
+"""What a producer has taken in and not finished: the partition senders it travels on, the room that is left, what
+failed.
 
 Rules never broken:
  - every event that is taken in is counted until its outcome is known, and then exactly once not any more;
@@ -41,7 +42,7 @@ class Accumulator:
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
         self._network, self._log, self._options, self._stats = network, log, options, stats
-        self._lanes: dict[str | None, PartitionSender | PartitionQueue] = {}
+        self._partition_senders: dict[str | None, PartitionSender | PartitionQueue] = {}
         self._staged: dict[PartitionSender | PartitionQueue, list[Delivery]] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
@@ -68,18 +69,18 @@ class Accumulator:
         while not self._room.is_set():
             await self._room.wait()
 
-    def take(self, lane: PartitionSender | PartitionQueue, delivery: Delivery) -> None:
+    def take(self, partition_sender: PartitionSender | PartitionQueue, delivery: Delivery) -> None:
         """One event."""
-        staged = self._staged.get(lane)
+        staged = self._staged.get(partition_sender)
         if staged is None:
-            self._staged[lane] = [delivery]
+            self._staged[partition_sender] = [delivery]
         else:
             staged.append(delivery)
         self._count(1, len(delivery.content))
 
-    def take_all(self, lane: PartitionSender | PartitionQueue, deliveries: list[Delivery]) -> None:
+    def take_all(self, partition_sender: PartitionSender | PartitionQueue, deliveries: list[Delivery]) -> None:
         """Several, in this order."""
-        self._staged.setdefault(lane, []).extend(deliveries)
+        self._staged.setdefault(partition_sender, []).extend(deliveries)
         self._count(len(deliveries), sum(len(delivery.content) for delivery in deliveries))
 
     def _count(self, events: int, size: int) -> None:
@@ -105,9 +106,9 @@ class Accumulator:
             self._pumping = None
         self.this_turn = self.staged_bytes = 0
         staged, self._staged = self._staged, {}
-        for lane, deliveries in staged.items():
-            lane.put(deliveries)
-            lane.pump()
+        for partition_sender, deliveries in staged.items():
+            partition_sender.put(deliveries)
+            partition_sender.pump()
 
     def publishing(self, more: int) -> None:
         """So many batches more (or fewer) are on their way."""
@@ -139,10 +140,16 @@ class Accumulator:
         nobody waits for an answer."""
         self._room.set()
         self.pump()
-        lanes = list(self._lanes.values())
-        await asyncio.gather(*(lane.close() for lane in lanes))
+        partition_senders = list(self._partition_senders.values())
+        await asyncio.gather(*(partition_sender.close() for partition_sender in partition_senders))
         await self._network.close()
-        await asyncio.gather(*(lane.ended() for lane in lanes if isinstance(lane, PartitionQueue)))
+        await asyncio.gather(
+            *(
+                partition_sender.ended()
+                for partition_sender in partition_senders
+                if isinstance(partition_sender, PartitionQueue)
+            )
+        )
 
     def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
         self.events -= events
@@ -170,7 +177,7 @@ class Accumulator:
         if len(self._failures) < MAX_FAILURES_KEPT:
             self._failures.append(delivery)
 
-    # ---------------------------------------------------------------- lanes
+    # ---------------------------------------------------------------- partition senders
 
     async def learn_partitions(self) -> None:
         info = await read_info(self._network, self._log, timeout_s=self._options.delivery_timeout_s)
@@ -188,8 +195,8 @@ class Accumulator:
         known = ", ".join(self.partitions[:20])
         raise NotFoundError(f"log {self._log!r} has no partition {partition!r} (it has {known})")
 
-    def lane_for(self, key: str | None, partition: str | None) -> PartitionSender | PartitionQueue:
-        """The lane to a partition, to that of a key, or to the one whose turn it is."""
+    def partition_sender_for(self, key: str | None, partition: str | None) -> PartitionSender | PartitionQueue:
+        """The partition sender to a partition, to that of a key, or to the one whose turn it is."""
         if partition is not None:
             name: str | None = partition
         elif self._options.route_by == "node":
@@ -202,22 +209,22 @@ class Accumulator:
         else:
             name = self.partitions[(self._turn // ROUND_ROBIN_RUN) % len(self.partitions)]
             self._turn += 1
-        lane = self._lanes.get(name)
-        return lane if lane is not None else self._new_lane(name)
+        partition_sender = self._partition_senders.get(name)
+        return partition_sender if partition_sender is not None else self._new_way(name)
 
     def line_for(self, partition: str) -> PartitionQueue:
         """Of an idempotent producer."""
-        line = self._lanes.get(partition)
+        line = self._partition_senders.get(partition)
         if line is None:
-            line = self._new_lane(partition)
+            line = self._new_way(partition)
         assert isinstance(line, PartitionQueue)
         return line
 
-    def _new_lane(self, partition: str | None) -> PartitionSender | PartitionQueue:
+    def _new_way(self, partition: str | None) -> PartitionSender | PartitionQueue:
         if partition is not None:
             self.check_partition(partition)
         options = self._options
-        lane: PartitionSender | PartitionQueue
+        partition_sender: PartitionSender | PartitionQueue
         if options.idempotent:
             assert partition is not None, "an idempotent producer is told the partition"
             publisher = PartitionPublisher(
@@ -229,15 +236,15 @@ class Accumulator:
                 delivery_timeout_s=options.delivery_timeout_s,
                 stats=self._stats,
             )
-            lane = self._lanes[partition] = PartitionQueue(
+            partition_sender = self._partition_senders[partition] = PartitionQueue(
                 publisher,
                 stats=self._stats,
                 settled=self._on_settled,
                 confirmed=self._on_confirmed,
                 unclaimed=self._on_failure,
             )
-            return lane
-        lane = self._lanes[partition] = PartitionSender(
+            return partition_sender
+        partition_sender = self._partition_senders[partition] = PartitionSender(
             self._network,
             self._log,
             partition,
@@ -247,4 +254,4 @@ class Accumulator:
             settled=self._on_settled,
             unclaimed=self._on_failure,
         )
-        return lane
+        return partition_sender

@@ -8,9 +8,9 @@ Rules never broken:
    that drops what it has seen sees every event once and in order; copies are counted (`resent`), not hidden.
 Rejected: resending single events as their answers come back: a released event would then overtake its successors.
 
-The life of a lane stands in `_run`: attach, pump until the link fails or an answer asks for a repeat, settle what
-that means, again. `pump` is synchronous and is called when there is something to do: events came, credit came, room
-came.
+The life of a partition sender stands in `_run`: attach, pump until the link fails or an answer asks for a repeat,
+settle what that means, again. `pump` is synchronous and is called when there is something to do: events came, credit
+came, room came.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from holdfast.client.produce.receipts import receipt_of, tell
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
-# Events handed to the engine in one go: enough to amortise the call, few enough that other lanes get their turn.
+# Events handed to the engine in one go: enough to amortise the call, few enough that other partition senders get their
+# turn.
 PUMP_EVENTS = 512
 # The same in bytes: the connection is asked for room again after so much.
 PUMP_BYTES = 256 * 1024
@@ -81,7 +82,7 @@ class PartitionSender:
         settled: Callable[[str | None, int, int, bool], None],
         unclaimed: Callable[[Delivery], None],
     ) -> None:
-        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the lane;
+        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the partition sender;
         `unclaimed(delivery)` for each that failed with nobody to tell."""
         self.partition = partition
         self._network, self._address = network, address
@@ -116,7 +117,7 @@ class PartitionSender:
         if not self._waiting:
             return
         if self._task is None:
-            self._task = self._loop.create_task(self._run(), name=f"lane {self._address}/{self.partition}")
+            self._task = self._loop.create_task(self._run(), name=f"partition sender {self._address}/{self.partition}")
         sender = self._sender
         if sender is None or self._trouble.is_set():
             self._work.set()
@@ -209,7 +210,7 @@ class PartitionSender:
 
     _closed_by: HoldfastError | None = None
 
-    # ---------------------------------------------------------------- the life of a lane
+    # ---------------------------------------------------------------- the life of a partition sender
 
     async def _run(self) -> None:
         backoff = Backoff()

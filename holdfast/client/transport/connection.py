@@ -155,9 +155,7 @@ class Connection(asyncio.Protocol):
         if identity is not None:
             properties, desired = {**properties, **identity, wire.IMPLIED_NUMBERS: True}, (wire.IDEMPOTENT_CAPABILITY,)
         source = Source(outcomes=wire.OUTCOMES)
-        link = self._engine.open_sender(
-            address, source=source, properties=properties, desired_capabilities=desired
-        )
+        link = self._engine.open_sender(address, source=source, properties=properties, desired_capabilities=desired)
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
         return sender

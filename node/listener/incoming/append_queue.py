@@ -5,9 +5,9 @@ nobody knows; meanwhile more arrive. A producer without sequence numbers can onl
 
 Rules never broken:
  - each delivery is answered exactly once;
- - what a lane submits reaches the log in the order in which the link received it. So a batch is submitted to another
-   leader, or a second time, only when no batch of this lane is still unanswered, and then everything that waits goes in
-   the old order, behind it what came later;
+ - what an append queue submits reaches the log in the order in which the link received it. So a batch is submitted to
+   another leader, or a second time, only when no batch of this append queue is still unanswered, and then everything
+   that waits goes in the old order, behind it what came later;
  - only what *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
 
 Rejected: answering `released` at the first `not_leader` and leaving the rest to the client. Stock clients treat it as
@@ -48,12 +48,12 @@ class QueuedBatch:
         self.count = count
         self.size = size
         self.numbers = numbers
-        self.place = 0  # in the order of the lane, once it was submitted
+        self.place = 0  # in the order of the append queue, once it was submitted
         self.in_doubt = False  # an attempt ended with nobody knowing whether it was appended
 
 
 class QueueOwner(Protocol):
-    """The link endpoint that a lane works for."""
+    """The link endpoint that an append queue works for."""
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None: ...
     def uncertain(self, batch: QueuedBatch, why: Failed) -> None: ...
@@ -179,7 +179,7 @@ class AppendQueue:
     def _current_leader(self) -> int | None:
         try:
             return self._broker.leader(self.log, self.partition)
-        except KeyError:  # the log is gone: the link endpoint sees that too, and closes the lane
+        except KeyError:  # the log is gone: the link endpoint sees that too, and closes the append queue
             return None
 
     def _out_of_patience(self) -> None:

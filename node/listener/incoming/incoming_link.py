@@ -77,7 +77,7 @@ class IncomingLink(Endpoint):
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
-        self._lanes: dict[str, AppendQueue] = {}
+        self._queues: dict[str, AppendQueue] = {}
         self._unanswered = 0
         self._mean_size = 0.0
         self._turn = 0  # of the round robin
@@ -112,11 +112,11 @@ class IncomingLink(Endpoint):
         if not PLAIN.issuperset([payload[:3] for payload in payloads]):
             self._sort(deliveries, payloads)
         elif partition is not None:
-            self._lane(partition).submit(QueuedBatch(deliveries, payloads, count, size))
+            self._queue(partition).submit(QueuedBatch(deliveries, payloads, count, size))
         else:
             partitions = self._partitions()
             if partitions:
-                self._lane(self._next(partitions)).submit(QueuedBatch(deliveries, payloads, count, size))
+                self._queue(self._next(partitions)).submit(QueuedBatch(deliveries, payloads, count, size))
             else:
                 self._answer(deliveries, count, size, Rejected(errors.log_deleted(self.plan.log)))
 
@@ -141,7 +141,7 @@ class IncomingLink(Endpoint):
         except Refused as refusal:
             self._envelope_refused(own, size, refusal.error)
         else:
-            self._lane(partition).submit(QueuedBatch(own, records, count, size, numbers))
+            self._queue(partition).submit(QueuedBatch(own, records, count, size, numbers))
 
     def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
         """Where it goes, and what is to be stored of it."""
@@ -192,7 +192,7 @@ class IncomingLink(Endpoint):
             batch.size += len(payload)
         for partition, batch in groups.items():
             batch.in_row = batch.count == len(payloads)
-            self._lane(partition).submit(batch)
+            self._queue(partition).submit(batch)
 
     def _choose(self, target: str | None, key: str | None, partitions: Sequence[str]) -> str | None:
         """What the message's annotations say (ES-20 to 23, 43); None: nothing."""
@@ -223,10 +223,10 @@ class IncomingLink(Endpoint):
         self._turn += 1
         return partitions[self._turn % len(partitions)]
 
-    def _lane(self, partition: str) -> AppendQueue:
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = self.LANE(
+    def _queue(self, partition: str) -> AppendQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = self.LANE(
                 self,
                 self.host.broker,
                 self.plan.log,
@@ -235,8 +235,8 @@ class IncomingLink(Endpoint):
                 follow=not self._redirects,
             )
             if self.leaving:
-                lane.close()
-        return lane
+                queue.close()
+        return queue
 
     # -------------------------------------------------------------------------------------------- answers go out
 
@@ -319,12 +319,12 @@ class IncomingLink(Endpoint):
         elif self.belongs_elsewhere():
             self.move()
         else:
-            for lane in self._lanes.values():
-                lane.attempt()
+            for queue in self._queues.values():
+                queue.attempt()
 
     def quiesce(self) -> None:
-        for lane in self._lanes.values():
-            lane.close()
+        for queue in self._queues.values():
+            queue.close()
 
     @property
     def idle(self) -> bool:

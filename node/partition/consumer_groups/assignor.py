@@ -98,52 +98,60 @@ class Assignment:
 
 
 def decide(
-    seats: Sequence[PartitionOwnership],
-    tickets: Sequence[WaitingLink],
+    ownerships: Sequence[PartitionOwnership],
+    waiting_links: Sequence[WaitingLink],
     reserved: Mapping[str, str],
     revoked: frozenset[Held],
 ) -> Assignment:
-    """`tickets`: without those that something is reserved for. `reserved`: partition -> member. `revoked`: claims whose
-    owners were asked to let go."""
-    counts: Counter[str] = Counter({ticket.member: 0 for ticket in tickets})
-    counts.update(seat.member for seat in seats if seat.active and seat.held not in revoked)
-    counts.update(reserved[seat.partition] for seat in seats if not seat.active and seat.partition in reserved)
-    waiting = list(tickets)
+    """`waiting_links`: without those that something is reserved for. `reserved`: partition -> member. `revoked`: claims
+    whose owners were asked to let go."""
+    counts: Counter[str] = Counter({waiting_link.member: 0 for waiting_link in waiting_links})
+    counts.update(ownership.member for ownership in ownerships if ownership.active and ownership.held not in revoked)
+    counts.update(
+        reserved[ownership.partition]
+        for ownership in ownerships
+        if not ownership.active and ownership.partition in reserved
+    )
+    waiting = list(waiting_links)
     assigned: dict[str, str] = {}
-    for ticket in tickets:
-        for seat in seats:
-            if seat.active and not seat.present and seat.identity == ticket.identity:
-                assigned[ticket.identity] = seat.partition
-                waiting.remove(ticket)
+    for waiting_link in waiting_links:
+        for ownership in ownerships:
+            if ownership.active and not ownership.present and ownership.identity == waiting_link.identity:
+                assigned[waiting_link.identity] = ownership.partition
+                waiting.remove(waiting_link)
                 break
 
     def take() -> WaitingLink:
         """Whose turn it is."""
-        chosen = min(waiting, key=lambda ticket: (counts[ticket.member], ticket.since_s))
+        chosen = min(waiting, key=lambda waiting_link: (counts[waiting_link.member], waiting_link.since_s))
         counts[chosen.member] += 1
         waiting.remove(chosen)
         return chosen
 
-    free = [seat for seat in seats if not seat.active and seat.partition not in reserved]
+    free = [ownership for ownership in ownerships if not ownership.active and ownership.partition not in reserved]
     while free and waiting:
-        ticket = take()
-        seat = next((seat for seat in free if seat.leader == ticket.node), free[0])
-        free.remove(seat)
-        assigned[ticket.identity] = seat.partition
+        waiting_link = take()
+        ownership = next((ownership for ownership in free if ownership.leader == waiting_link.node), free[0])
+        free.remove(ownership)
+        assigned[waiting_link.identity] = ownership.partition
     entitled: set[str] = set()
-    coming = sum(seat.active and seat.held in revoked for seat in seats)
+    coming = sum(ownership.active and ownership.held in revoked for ownership in ownerships)
     while coming and waiting:
         coming -= 1
         entitled.add(take().identity)
-    movable = [seat for seat in seats if seat.present and seat.held not in revoked and seat.epoch == 0]
+    movable = [
+        ownership
+        for ownership in ownerships
+        if ownership.present and ownership.held not in revoked and ownership.epoch == 0
+    ]
     revoke: list[PartitionOwnership] = []
     while movable and waiting:
-        seat = max(movable, key=lambda seat: (counts[seat.member], seat.claim))
-        if counts[seat.member] < min(counts[ticket.member] for ticket in waiting) + 2:
+        ownership = max(movable, key=lambda ownership: (counts[ownership.member], ownership.claim))
+        if counts[ownership.member] < min(counts[waiting_link.member] for waiting_link in waiting) + 2:
             break
-        movable.remove(seat)
-        revoke.append(seat)
-        counts[seat.member] -= 1
+        movable.remove(ownership)
+        revoke.append(ownership)
+        counts[ownership.member] -= 1
         entitled.add(take().identity)
     return Assignment(assigned, revoke, frozenset(entitled))
 
@@ -159,16 +167,18 @@ class AssignorView(Protocol):
 @dataclass
 class _Group:
     born_s: float
-    tickets: dict[str, WaitingLink] = field(default_factory=dict)  # by identity
+    waiting_links: dict[str, WaitingLink] = field(default_factory=dict)  # by identity
     reserved: dict[str, tuple[WaitingLink, float]] = field(default_factory=dict)  # partition -> for whom, until when
     revoked: dict[Held, float] = field(default_factory=dict)  # until when
-    seats: list[PartitionOwnership] | None = None
+    ownerships: list[PartitionOwnership] | None = None
     looked_s: float = -1.0
     entitled: frozenset[str] = frozenset()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def reserved_for(self, identity: str) -> str | None:
-        found = (partition for partition, (ticket, _) in self.reserved.items() if ticket.identity == identity)
+        found = (
+            partition for partition, (waiting_link, _) in self.reserved.items() if waiting_link.identity == identity
+        )
         return next(found, None)
 
 
@@ -186,26 +196,26 @@ class Assignor:
         if question.leaving:
             self._leave(group, question.identity)
             return Assigned()
-        ticket = group.tickets.get(question.identity)
-        if ticket is None:
-            if len(group.tickets) >= MAX_WAITING:
+        waiting_link = group.waiting_links.get(question.identity)
+        if waiting_link is None:
+            if len(group.waiting_links) >= MAX_WAITING:
                 detail = f"{MAX_WAITING} receivers wait for partitions of group {question.key!r} already"
                 return Failed("overloaded", False, detail)
-            ticket = WaitingLink(question.member, question.identity, question.node, now_s, now_s)
-            group.tickets[question.identity] = ticket
+            waiting_link = WaitingLink(question.member, question.identity, question.node, now_s, now_s)
+            group.waiting_links[question.identity] = waiting_link
             group.looked_s = -1.0  # look now
         deadline_s = now_s + ANSWER_S
         while True:
-            ticket.seen_s = now_s = self._now_s()
+            waiting_link.seen_s = now_s = self._now_s()
             problem = await self._advance(question, group)
             if problem is not None:
                 return problem
             partition = group.reserved_for(question.identity)
             if partition is not None:
-                group.tickets.pop(question.identity, None)
+                group.waiting_links.pop(question.identity, None)
                 return Assigned(partition)
             if now_s >= deadline_s:
-                return Assigned(None, question.identity in group.entitled or group.seats is None)
+                return Assigned(None, question.identity in group.entitled or group.ownerships is None)
             await asyncio.sleep(BUSY_S)
 
     async def _advance(self, question: Assign, group: _Group) -> Failed | None:
@@ -218,20 +228,26 @@ class Assignor:
             view = self._view.describe(question.log)
             if view is None:
                 return Failed("deleted", False, f"log {question.log!r} was deleted")
-            seats = await self._look(view, question.key)
-            group.seats, group.looked_s = seats, now_s
+            ownerships = await self._look(view, question.key)
+            group.ownerships, group.looked_s = ownerships, now_s
             self._expire(group, now_s)
-            waiting = [ticket for ticket in group.tickets.values() if group.reserved_for(ticket.identity) is None]
-            reserved = {partition: ticket.member for partition, (ticket, _) in group.reserved.items()}
-            decision = decide(seats, waiting, reserved, frozenset(group.revoked))
+            waiting = [
+                waiting_link
+                for waiting_link in group.waiting_links.values()
+                if group.reserved_for(waiting_link.identity) is None
+            ]
+            reserved = {partition: waiting_link.member for partition, (waiting_link, _) in group.reserved.items()}
+            decision = decide(ownerships, waiting, reserved, frozenset(group.revoked))
             group.entitled = decision.entitled
             for identity, partition in decision.assigned.items():
-                group.reserved[partition] = (group.tickets[identity], now_s + RESERVED_S)
-            if len(seats) < len(view.partitions):
+                group.reserved[partition] = (group.waiting_links[identity], now_s + RESERVED_S)
+            if len(ownerships) < len(view.partitions):
                 return None  # some have no leader now: what is free can be given, who has too much is not known
-            for seat in decision.revoke:
-                group.revoked[seat.held] = now_s + REVOKED_S
-                await self._view.handle(question.log, seat.partition).ask_group(Revoke(question.key, seat.claim))
+            for ownership in decision.revoke:
+                group.revoked[ownership.held] = now_s + REVOKED_S
+                await self._view.handle(question.log, ownership.partition).ask_group(
+                    Revoke(question.key, ownership.claim)
+                )
         return None
 
     async def _look(self, view: LogView, key: str) -> list[PartitionOwnership]:
@@ -245,31 +261,37 @@ class Assignor:
                 return None
 
         answers = await asyncio.gather(*map(ask, view.partitions))
-        seats: list[PartitionOwnership] = []
+        ownerships: list[PartitionOwnership] = []
         for partition, answer in zip(view.partitions, answers, strict=True):
             if not isinstance(answer, GroupList):
                 continue
             leader = self._view.leader(view.name, partition)
             row = answer.groups[0] if answer.groups else None
             if row is None or not row.active:
-                seats.append(PartitionOwnership(partition, leader))
+                ownerships.append(PartitionOwnership(partition, leader))
             else:
-                seats.append(
+                ownerships.append(
                     PartitionOwnership(
                         partition, leader, True, row.present, row.member, row.identity, row.claim, row.epoch
                     )
                 )
-        return seats
+        return ownerships
 
     @staticmethod
     def _expire(group: _Group, now_s: float) -> None:
-        seats = {seat.partition: seat for seat in group.seats or ()}
-        held = {seat.held for seat in seats.values() if seat.active}
-        for identity in [one for one, ticket in group.tickets.items() if ticket.seen_s + TICKET_S < now_s]:
-            del group.tickets[identity]
-        for partition, (ticket, until_s) in list(group.reserved.items()):
-            seat = seats.get(partition)
-            taken = seat is not None and seat.active and (seat.present or seat.identity != ticket.identity)
+        ownerships = {ownership.partition: ownership for ownership in group.ownerships or ()}
+        held = {ownership.held for ownership in ownerships.values() if ownership.active}
+        for identity in [
+            one for one, waiting_link in group.waiting_links.items() if waiting_link.seen_s + TICKET_S < now_s
+        ]:
+            del group.waiting_links[identity]
+        for partition, (waiting_link, until_s) in list(group.reserved.items()):
+            ownership = ownerships.get(partition)
+            taken = (
+                ownership is not None
+                and ownership.active
+                and (ownership.present or ownership.identity != waiting_link.identity)
+            )
             if taken or until_s < now_s:
                 del group.reserved[partition]
         for claim, until_s in list(group.revoked.items()):
@@ -278,7 +300,7 @@ class Assignor:
 
     @staticmethod
     def _leave(group: _Group, identity: str) -> None:
-        group.tickets.pop(identity, None)
+        group.waiting_links.pop(identity, None)
         partition = group.reserved_for(identity)
         if partition is not None:
             del group.reserved[partition]
@@ -286,5 +308,7 @@ class Assignor:
     def _forget_old(self, now_s: float) -> None:
         for key, group in list(self._groups.items()):
             fresh = group.born_s + TICKET_S >= now_s or group.reserved or group.lock.locked()
-            if not fresh and all(ticket.seen_s + TICKET_S < now_s for ticket in group.tickets.values()):
+            if not fresh and all(
+                waiting_link.seen_s + TICKET_S < now_s for waiting_link in group.waiting_links.values()
+            ):
                 del self._groups[key]

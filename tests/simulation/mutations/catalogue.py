@@ -1,6 +1,6 @@
 """Known holes, reopened one at a time: a net that does not notice them proves nothing.
 
-Each mutation undoes one rule of the guard, the journal, the barrier or a state machine for the duration of a schedule
+Each mutation undoes one rule of `step`, the log store, the barrier or a state machine for the duration of a schedule
 or a script. `BY_SCHEDULES` are noticed by random schedules; whatever stops one counts: a violation seen from outside,
 or an assertion of the code itself. `BY_SCRIPTS` are noticed by a scenario script, whose trace comes out otherwise:
 those cost time and not safety, or need a sequence that random search hits too seldom.
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.simulation import rich
+from tests.simulation import chosen_plans
 from tests.simulation.mutations import holes_raft, holes_state, holes_store
 from tests.simulation.plan import Plan
 
@@ -28,37 +28,37 @@ class Mutation:
 
 
 BY_SCHEDULES: dict[str, Mutation] = {
-    "no-append-rewrite": Mutation(holes_raft.no_append_rewrite, rich.as_drawn),
-    "no-vote-dedup": Mutation(holes_raft.no_vote_dedup, rich.contested_by_five),
-    "no-commit-clamp": Mutation(holes_raft.no_commit_clamp, rich.replaying),
-    "no-sync": Mutation(holes_store.no_sync, rich.crashing),
-    "messages-before-sync": Mutation(holes_store.messages_before_sync, rich.crashing),
-    "votes-not-synced": Mutation(holes_store.votes_not_synced, rich.contested),
-    "forgotten-vote": Mutation(holes_store.forgotten_vote, rich.contested),
-    "forgotten-term": Mutation(holes_store.forgotten_term, rich.contested),
-    "commit-before-own-sync": Mutation(holes_store.commit_before_own_sync, rich.alone),
-    "hard-state-apart": Mutation(holes_store.hard_state_apart, rich.impatient),
-    "checkpoint-too-new": Mutation(holes_store.checkpoint_too_new, rich.crashing),
-    "no-checksums": Mutation(holes_store.no_checksums, rich.on_files),
-    "no-watermark": Mutation(holes_store.no_watermark, rich.on_files),
-    "outcome-without-term": Mutation(holes_raft.outcome_without_term, rich.as_drawn),
-    "unknown-is-discarded": Mutation(holes_raft.unknown_is_discarded, rich.as_drawn),
-    "reads-not-confirmed": Mutation(holes_raft.reads_not_confirmed, rich.as_drawn),
-    "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, rich.crashing),
-    "restored-without-digests": Mutation(holes_state.restored_without_digests, rich.crashing),
-    "no-dedup": Mutation(holes_state.no_dedup, rich.as_drawn),
-    "gaps-allowed": Mutation(holes_state.gaps_allowed, rich.as_drawn),
-    "no-fencing": Mutation(holes_state.no_fencing, rich.as_drawn),
-    "any-claim-commits": Mutation(holes_state.any_claim_commits, rich.as_drawn),
-    "requests-not-remembered": Mutation(holes_state.requests_not_remembered, rich.as_drawn),
-    "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, rich.as_drawn),
-    "replaced-member-votes": Mutation(holes_state.replaced_member_votes, rich.replacing),
-    "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, rich.replacing),
-    "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, rich.replacing_of_two),
-    "metadata-snapshot-without-state": Mutation(holes_state.metadata_snapshot_without_state, rich.forgetting_metadata),
-    "pieces-not-verified": Mutation(holes_state.pieces_not_verified, rich.replacing),
-    "snapshot-without-state": Mutation(holes_state.snapshot_without_state, rich.replacing),
-    "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, rich.replacing),
+    "no-append-rewrite": Mutation(holes_raft.no_append_rewrite, chosen_plans.as_drawn),
+    "no-vote-dedup": Mutation(holes_raft.no_vote_dedup, chosen_plans.contested_by_five),
+    "no-commit-clamp": Mutation(holes_raft.no_commit_clamp, chosen_plans.replaying),
+    "no-sync": Mutation(holes_store.no_sync, chosen_plans.crashing),
+    "messages-before-sync": Mutation(holes_store.messages_before_sync, chosen_plans.crashing),
+    "votes-not-synced": Mutation(holes_store.votes_not_synced, chosen_plans.contested),
+    "forgotten-vote": Mutation(holes_store.forgotten_vote, chosen_plans.contested),
+    "forgotten-term": Mutation(holes_store.forgotten_term, chosen_plans.contested),
+    "commit-before-own-sync": Mutation(holes_store.commit_before_own_sync, chosen_plans.alone),
+    "hard-state-apart": Mutation(holes_store.hard_state_apart, chosen_plans.impatient),
+    "checkpoint-too-new": Mutation(holes_store.checkpoint_too_new, chosen_plans.crashing),
+    "no-checksums": Mutation(holes_store.no_checksums, chosen_plans.on_files),
+    "no-watermark": Mutation(holes_store.no_watermark, chosen_plans.on_files),
+    "outcome-without-term": Mutation(holes_raft.outcome_without_term, chosen_plans.as_drawn),
+    "unknown-is-discarded": Mutation(holes_raft.unknown_is_discarded, chosen_plans.as_drawn),
+    "reads-not-confirmed": Mutation(holes_raft.reads_not_confirmed, chosen_plans.as_drawn),
+    "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, chosen_plans.crashing),
+    "restored-without-digests": Mutation(holes_state.restored_without_digests, chosen_plans.crashing),
+    "no-dedup": Mutation(holes_state.no_dedup, chosen_plans.as_drawn),
+    "gaps-allowed": Mutation(holes_state.gaps_allowed, chosen_plans.as_drawn),
+    "no-fencing": Mutation(holes_state.no_fencing, chosen_plans.as_drawn),
+    "any-claim-commits": Mutation(holes_state.any_claim_commits, chosen_plans.as_drawn),
+    "requests-not-remembered": Mutation(holes_state.requests_not_remembered, chosen_plans.as_drawn),
+    "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, chosen_plans.as_drawn),
+    "replaced-member-votes": Mutation(holes_state.replaced_member_votes, chosen_plans.replacing),
+    "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, chosen_plans.replacing),
+    "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, chosen_plans.replacing_of_two),
+    "metadata-snapshot-without-state": Mutation(holes_state.metadata_snapshot_without_state, chosen_plans.forgetting_metadata),
+    "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
+    "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),
+    "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, chosen_plans.replacing),
 }
 
 

@@ -1,4 +1,4 @@
-"""Mutations of the guard, of elections, proposals and reads. What they are for: catalogue.py."""
+"""Mutations of `step`, of elections, proposals and reads. What they are for: catalogue.py."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from cluster.raft.read_index import ReadDone
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 
-# ---------------------------------------------------------------- the guard
+# ---------------------------------------------------------------- `step`
 
 
 @contextlib.contextmanager
 def no_append_rewrite() -> Iterator[None]:
     """A2: appends reach the library as they came."""
 
-    def deliver_as_it_came(guard: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def deliver_as_it_came(step: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
         first = body.previous_index + 1
         entries = [(data, first + i, body.entry_terms[i]) for i, data in enumerate(body.entries)]
-        guard._deliver(
+        step._deliver(
             member,
             {
                 "type": "append_entries",
@@ -66,8 +66,8 @@ def no_commit_clamp() -> Iterator[None]:
     """A3: a commit index is believed without a match of logs."""
     bare_handler = Stepper._bare
 
-    def believe(guard: Stepper, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
-        bare_handler(guard, member, term, commit_index, proven=commit_index)
+    def believe(step: Stepper, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
+        bare_handler(step, member, term, commit_index, proven=commit_index)
 
     with mock.patch.object(Stepper, "_bare", believe):
         yield
@@ -134,9 +134,9 @@ def replies_of_any_term() -> Iterator[None]:
     """A1: an acknowledgement counts whatever term it was given in."""
     handle = Stepper._on_append_reply
 
-    def take(guard: Stepper, member: GroupMember, message: RaftMessage, now: float) -> None:
-        message.term = guard.core.term
-        handle(guard, member, message, now)
+    def take(step: Stepper, member: GroupMember, message: RaftMessage, now: float) -> None:
+        message.term = step.core.term
+        handle(step, member, message, now)
 
     with mock.patch.object(Stepper, "_on_append_reply", take):
         yield
@@ -189,7 +189,7 @@ def stalls_not_noticed() -> Iterator[None]:
 @contextlib.contextmanager
 def no_hint() -> Iterator[None]:
     """L6: a rejection goes back one entry."""
-    with mock.patch.object(Stepper, "_hint", lambda guard, next_index: next_index):
+    with mock.patch.object(Stepper, "_hint", lambda step, next_index: next_index):
         yield
 
 
@@ -212,9 +212,9 @@ def other_versions_are_heard() -> Iterator[None]:
     """Members of another configuration count."""
     receive = Stepper.receive
 
-    def any_version(guard: Stepper, sender: NodeId, message: RaftMessage, now: float) -> None:
-        message.version = guard._version
-        receive(guard, sender, message, now)
+    def any_version(step: Stepper, sender: NodeId, message: RaftMessage, now: float) -> None:
+        message.version = step._version
+        receive(step, sender, message, now)
 
     with mock.patch.object(Stepper, "receive", any_version):
         yield
@@ -285,8 +285,8 @@ def of_two_released_too_soon() -> Iterator[None]:
     """Of two, the vote comes back with what the leader *knows* to be committed, before its own term has begun."""
     release = VoteRecovery.release
 
-    def too_soon(readmission: VoteRecovery, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
-        return release(readmission, node, commit_index, min(commit_index, own_from))
+    def too_soon(vote_recovery: VoteRecovery, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
+        return release(vote_recovery, node, commit_index, min(commit_index, own_from))
 
     with mock.patch.object(VoteRecovery, "release", too_soon):
         yield

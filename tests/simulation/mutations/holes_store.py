@@ -1,4 +1,5 @@
-"""Mutations of the journals and of the barrier between writes and messages. What they are for: catalogue.py."""
+"""Mutations of the log store, the write-ahead log and of the barrier between writes and messages. What they are for:
+catalogue.py."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.log_view import LazySlice
-from node.storage import write_ahead_log as store_journal
+from node.storage import write_ahead_log as store_wal
 from node.storage.write_ahead_log import Record, WalPosition
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.nodes import SimNode
 
-# ---------------------------------------------------------------- the journal and the barrier
+# ---------------------------------------------------------------- the logs and the barrier
 
 
 @contextlib.contextmanager
@@ -114,19 +115,17 @@ def checkpoint_too_new() -> Iterator[None]:
 @contextlib.contextmanager
 def no_checksums() -> Iterator[None]:
     """Damage in the files of the store looks like data."""
-    with mock.patch.object(store_journal, "crc32c", return_value=0):
+    with mock.patch.object(store_wal, "crc32c", return_value=0):
         yield
 
 
 @contextlib.contextmanager
 def no_watermark() -> Iterator[None]:
-    """A journal that lost its durable end is taken for one with a torn tail."""
-    scan = store_journal.WriteAheadLog.scan
+    """A write-ahead log that lost its durable end is taken for one with a torn tail."""
+    scan = store_wal.WriteAheadLog.scan
 
-    def scan_anything(
-        journal: store_journal.WriteAheadLog, start: WalPosition, durable: WalPosition
-    ) -> Iterator[Record]:
+    def scan_anything(journal: store_wal.WriteAheadLog, start: WalPosition, durable: WalPosition) -> Iterator[Record]:
         return scan(journal, start, WalPosition(0, 0))
 
-    with mock.patch.object(store_journal.WriteAheadLog, "scan", scan_anything):
+    with mock.patch.object(store_wal.WriteAheadLog, "scan", scan_anything):
         yield

@@ -36,7 +36,7 @@ class ClusterLoad:
         self.admin.start()
         schedule.every(plan.send_every_s, self._send)
         schedule.every(plan.read_every_s, self._read)
-        schedule.every(plan.upkeep_every_s, self._upkeep)
+        schedule.every(plan.upkeep_every_s, self._compaction)
         schedule.every(plan.admin_every_s, self.admin.wish)
 
     def _log_created(self, log: LogRecord) -> None:
@@ -69,10 +69,10 @@ class ClusterLoad:
             if node.leads(judge.group_id):
                 node.read_confirmed(judge)
 
-    def _upkeep(self) -> None:
+    def _compaction(self) -> None:
         for node in self._schedule.nodes.values():
             if node.is_running:
-                node.upkeep()
+                node.compaction()
 
     # ---- nodes that lose their disks
 

@@ -28,7 +28,7 @@ from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged
 from tests.simulation.checker import GroupJudge, Violation
-from tests.simulation.watched import WatchedHost, describe, term_at
+from tests.simulation.watched_groups import WatchedHost, describe, term_at
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.files import JournalDisk
 
@@ -306,7 +306,7 @@ class SimNode:
         self.host.release(turn)
         self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
 
-    def upkeep(self) -> None:
+    def compaction(self) -> None:
         """What the node does every few seconds."""
         self.replicas._enforce_retention()
         self.replicas.erase_leftovers()
@@ -369,7 +369,7 @@ class SimNode:
             commit, led = self._seen[group_id]
             if group.commit_index > max(commit, group.first_index - 1):
                 commit = group.commit_index
-                judge.commits(self.id, commit, group.journal.term_at(commit), group.term)
+                judge.commits(self.id, commit, group.log_store.term_at(commit), group.term)
             if group.is_leader and led != group.term:
                 led = group.term
                 self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")

@@ -29,7 +29,7 @@ def test_a_transfer_that_states_the_format_is_told_apart() -> None:
         )
     )
     assert seen(each(heard, Transfers)) == sent
-    assert not peer.engine._tap.batches
+    assert not peer.engine._scanner.batches
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -54,7 +54,7 @@ def test_it_is_recognised_however_the_bytes_are_cut(seed: int) -> None:
         heard += each(peer.say(stream[:size]), Transfers)
         stream = stream[size:]
     assert seen(heard) == sent
-    assert not peer.engine._tap.batches, "nothing is left of what was taken"
+    assert not peer.engine._scanner.batches, "nothing is left of what was taken"
 
 
 def test_links_are_kept_apart_though_their_tags_are_the_same() -> None:
@@ -93,7 +93,7 @@ def test_a_batch_that_is_taken_back_leaves_nothing_behind() -> None:
     peer.say(peer.transfer(0, b"", aborted=True, stated=None))
     heard = peer.say(peer.transfer(1, message(b"whole")))
     assert seen(each(heard, Transfers)) == [(message(b"whole"), False)]
-    assert not peer.engine._tap.batches
+    assert not peer.engine._scanner.batches
     link.close()
     peer.say(peer.transfer(2, message(b"late"), stated=BATCH_FORMAT))
-    assert not peer.engine._tap.batches, "what comes on a closed link is not remembered"
+    assert not peer.engine._scanner.batches, "what comes on a closed link is not remembered"

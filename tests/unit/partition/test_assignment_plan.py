@@ -20,7 +20,7 @@ from node.partition.consumer_groups.assignor import (
 NOBODY: frozenset[Held] = frozenset()
 
 
-def seats(owners: str, **more: object) -> list[PartitionOwnership]:
+def ownerships(owners: str, **more: object) -> list[PartitionOwnership]:
     """One partition for each letter, owned by the member of that name; `.`: free."""
     return [
         PartitionOwnership(str(place)) if owner == "." else PartitionOwnership(
@@ -30,7 +30,7 @@ def seats(owners: str, **more: object) -> list[PartitionOwnership]:
     ]  # fmt: skip
 
 
-def tickets(members: str) -> list[WaitingLink]:
+def waiting_links(members: str) -> list[WaitingLink]:
     """One waiting link each, in this order."""
     return [WaitingLink(member, f"{member}/new{place}", 1, float(place), 0.0) for place, member in enumerate(members)]
 
@@ -53,7 +53,7 @@ def who(decision: Assignment) -> dict[str, str]:
 def test_a_free_partition_goes_to_the_waiting_member_with_the_least(
     owners: str, waiting: str, given: dict[str, str]
 ) -> None:
-    assert who(decide(seats(owners), tickets(waiting), {}, NOBODY)) == given
+    assert who(decide(ownerships(owners), waiting_links(waiting), {}, NOBODY)) == given
 
 
 @pytest.mark.parametrize(
@@ -72,36 +72,39 @@ def test_a_free_partition_goes_to_the_waiting_member_with_the_least(
     ],
 )
 def test_who_has_more_than_its_share_loses_only_the_excess(owners: str, waiting: str, loses: list[str]) -> None:
-    decision = decide(seats(owners), tickets(waiting), {}, NOBODY)
-    assert sorted(seat.member for seat in decision.revoke)[: len(loses)] == loses or Counter(
-        seat.member for seat in decision.revoke
+    decision = decide(ownerships(owners), waiting_links(waiting), {}, NOBODY)
+    assert sorted(ownership.member for ownership in decision.revoke)[: len(loses)] == loses or Counter(
+        ownership.member for ownership in decision.revoke
     ).total() == len(loses)
     assert len(decision.revoke) == len(loses)
     assert len(decision.entitled) == len(loses)
 
 
 def test_what_is_being_let_go_or_kept_for_somebody_is_not_asked_for_twice() -> None:
-    owned = seats("aaaa")
-    first = decide(owned, tickets("b"), {}, NOBODY)
+    owned = ownerships("aaaa")
+    first = decide(owned, waiting_links("b"), {}, NOBODY)
     (victim,) = first.revoke
-    second = decide(owned, tickets("b"), {}, frozenset({victim.held}))
+    second = decide(owned, waiting_links("b"), {}, frozenset({victim.held}))
     assert (second.revoke, second.entitled) == ([], frozenset({"b/new0"}))
-    freed = [PartitionOwnership(seat.partition) if seat is victim else seat for seat in owned]
-    kept = decide(freed, tickets("b"), {victim.partition: "b"}, NOBODY)
+    freed = [PartitionOwnership(ownership.partition) if ownership is victim else ownership for ownership in owned]
+    kept = decide(freed, waiting_links("b"), {victim.partition: "b"}, NOBODY)
     assert len(kept.revoke) == 1  # b waits for its second one
     assert kept.assigned == {}
 
 
 def test_a_link_gets_its_own_partition_back_while_its_claim_stands() -> None:
-    owned = [replace(seat, present=False) if seat.partition == "2" else seat for seat in seats("aab.")]
-    decision = decide(owned, [WaitingLink("b", "b/2", 1, 5.0, 0.0), *tickets("a")], {}, NOBODY)
+    owned = [
+        replace(ownership, present=False) if ownership.partition == "2" else ownership
+        for ownership in ownerships("aab.")
+    ]
+    decision = decide(owned, [WaitingLink("b", "b/2", 1, 5.0, 0.0), *waiting_links("a")], {}, NOBODY)
     assert decision.assigned == {"b/2": "2", "a/new0": "3"}
 
 
 def test_an_owner_that_is_silent_or_chose_its_partition_by_an_epoch_is_not_moved() -> None:
-    silent = [replace(seat, present=False) for seat in seats("aaaa")]
-    assert decide(silent, tickets("b"), {}, NOBODY).revoke == []
-    assert decide(seats("aaaa", epoch=1), tickets("b"), {}, NOBODY).revoke == []
+    silent = [replace(ownership, present=False) for ownership in ownerships("aaaa")]
+    assert decide(silent, waiting_links("b"), {}, NOBODY).revoke == []
+    assert decide(ownerships("aaaa", epoch=1), waiting_links("b"), {}, NOBODY).revoke == []
 
 
 def test_a_partition_led_by_the_waiting_links_node_is_preferred() -> None:
@@ -139,9 +142,9 @@ def test_members_that_come_and_go_end_in_fair_shares_by_as_few_moves_as_possible
             for identity, partition in decision.assigned.items():
                 assert partition not in owner
                 owner[partition], claim[partition] = identity.removesuffix("/new"), next(claims)
-            for seat in decision.revoke:
+            for ownership in decision.revoke:
                 moves += 1
-                del owner[seat.partition]
+                del owner[ownership.partition]
             if not decision.assigned and not decision.revoke:
                 return moves
         raise AssertionError("it never settles")

@@ -426,5 +426,5 @@ def test_leadership_is_not_offered_to_a_preferred_node_that_is_not_heard() -> No
     stage.run(2.0)  # an offer made before the silence was noticed has ended
     assert stage.leader == 1
     for _ in range(20):
-        assert not stage.group(1)._handover.is_active
+        assert not stage.group(1)._leadership_transfer.is_active
         stage.run(0.1)

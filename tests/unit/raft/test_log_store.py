@@ -22,7 +22,7 @@ class Desk:
         self.cache = EntryCache(cache_bytes)
         self.pending: SimBatch | None = None
         self.votes = self.entries = 0
-        self.journal = LogStore(group, self.disk, self.cache, self._batch, self._vote, self._entry)
+        self.log_store = LogStore(group, self.disk, self.cache, self._batch, self._vote, self._entry)
 
     def _batch(self) -> SimBatch:
         if self.pending is None:
@@ -37,14 +37,14 @@ class Desk:
 
     def add(self, *terms: int) -> None:
         for term in terms:
-            self.journal.add(b"\0%d" % (self.journal.last + 1), self.journal.last + 1, term)
+            self.log_store.add(b"\0%d" % (self.log_store.last + 1), self.log_store.last + 1, term)
 
     def write(self) -> None:
-        self.journal.flush()
+        self.log_store.flush()
         if self.pending is not None:
             self.disk.write(self.pending)
             self.pending = None
-        self.journal.mark_written()
+        self.log_store.mark_written()
         self.cache.shrink()
 
     def again(self) -> Desk:
@@ -52,7 +52,7 @@ class Desk:
         return Desk(self.disk)
 
     def content(self) -> list[tuple[int, int, bytes]]:
-        journal = self.journal
+        journal = self.log_store
         return [
             (index, journal.term_at(index), journal.data_at(index))
             for index in range(journal.base_index + 1, journal.last + 1)
@@ -60,7 +60,7 @@ class Desk:
 
 
 def test_a_new_journal_is_what_the_library_expects() -> None:
-    journal = Desk().journal
+    journal = Desk().log_store
     assert len(journal) == 1
     assert [journal[0][i] for i in range(3)] == [b"\x01", 1, 0]
     assert journal[-1][1] == 1
@@ -69,29 +69,29 @@ def test_a_new_journal_is_what_the_library_expects() -> None:
 
 def test_everything_comes_back() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(1, 3)
+    desk.log_store.setCurrentTerm(1, 3)
     desk.add(1, 1)
-    desk.journal.setCurrentTerm(4, None)
+    desk.log_store.setCurrentTerm(4, None)
     desk.add(4, 4, 4)
-    desk.journal.setRaftCommitIndex(4)
+    desk.log_store.setRaftCommitIndex(4)
     again = desk.again()
     assert again.content() == desk.content()
-    assert (again.journal.term, again.journal.vote, again.journal.commit) == (4, 0, 4)
-    assert again.journal.durable == again.journal.base_index, "after kill -9 nothing is known to be synced"
+    assert (again.log_store.term, again.log_store.vote, again.log_store.commit) == (4, 0, 4)
+    assert again.log_store.durable == again.log_store.base_index, "after kill -9 nothing is known to be synced"
 
 
 def test_slices_read_nothing_until_asked() -> None:
     desk = Desk(cache_bytes=0)
-    desk.journal.setCurrentTerm(1, 1)
+    desk.log_store.setCurrentTerm(1, 1)
     desk.add(*[1] * 100)
     desk.write()
     reads: list[bytes] = []
     get = desk.disk.get
     desk.disk.get = lambda key: (reads.append(key), get(key))[1]  # type: ignore[method-assign]
-    tail = desk.journal[10:]
+    tail = desk.log_store[10:]
     assert len(tail) == 91
     assert tail[5][2] == 1
-    assert not desk.journal[200:]
+    assert not desk.log_store[200:]
     assert reads == []
     assert tail[0][0] == b"\x0011"
     assert len(reads) == 1
@@ -99,11 +99,11 @@ def test_slices_read_nothing_until_asked() -> None:
 
 def test_truncation_forgets_the_tail_and_its_terms() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(5, None)
+    desk.log_store.setCurrentTerm(5, None)
     desk.add(1, 1, 2, 3, 3)
     desk.write()
-    desk.journal.deleteEntriesFrom(3)
-    assert (desk.journal.last, desk.journal.last_term) == (3, 1)
+    desk.log_store.deleteEntriesFrom(3)
+    assert (desk.log_store.last, desk.log_store.last_term) == (3, 1)
     desk.add(5, 5)
     again = desk.again()
     assert again.content() == [(2, 1, b"\x002"), (3, 1, b"\x003"), (4, 5, b"\x004"), (5, 5, b"\x005")]
@@ -111,39 +111,39 @@ def test_truncation_forgets_the_tail_and_its_terms() -> None:
 
 def test_committed_entries_are_never_truncated() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(1, None)
+    desk.log_store.setCurrentTerm(1, None)
     desk.add(1, 1)
-    desk.journal.setRaftCommitIndex(3)
+    desk.log_store.setRaftCommitIndex(3)
     with pytest.raises(AssertionError):
-        desk.journal.deleteEntriesFrom(2)
+        desk.log_store.deleteEntriesFrom(2)
 
 
 def test_the_commit_index_stays_within_the_log() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(1, None)
+    desk.log_store.setCurrentTerm(1, None)
     desk.add(1)
     with pytest.raises(AssertionError):
-        desk.journal.setRaftCommitIndex(3)
+        desk.log_store.setRaftCommitIndex(3)
 
 
 @pytest.mark.parametrize("upto", range(2, 9))
 def test_trim_keeps_terms_and_survives_restart(upto: int) -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(9, None)
+    desk.log_store.setCurrentTerm(9, None)
     desk.add(1, 1, 2, 2, 5, 5, 9)
-    desk.journal.setRaftCommitIndex(8)
+    desk.log_store.setRaftCommitIndex(8)
     kept = [entry for entry in desk.content() if entry[0] > upto]
-    base_term = desk.journal.term_at(upto)
-    desk.journal.put_checkpoint(8, b"state")
-    desk.journal.trim(upto, 8)
+    base_term = desk.log_store.term_at(upto)
+    desk.log_store.put_checkpoint(8, b"state")
+    desk.log_store.trim(upto, 8)
     again = desk.again()
     assert again.content() == desk.content() == kept
-    assert again.journal.term_at(upto) == base_term
-    assert again.journal.load_checkpoint() == (8, b"state")
+    assert again.log_store.term_at(upto) == base_term
+    assert again.log_store.load_checkpoint() == (8, b"state")
     again.add(9)
-    assert again.again().journal.last == 9
+    assert again.again().log_store.last == 9
     with pytest.raises(KeyError):
-        again.journal.term_at(upto - 1)
+        again.log_store.term_at(upto - 1)
 
 
 def test_random_histories_match_a_plain_list() -> None:
@@ -151,7 +151,7 @@ def test_random_histories_match_a_plain_list() -> None:
     for seed in range(60):
         randomness = random.Random(seed)
         desk, model, base, commit, term = Desk(cache_bytes=200), [], 1, 1, 1
-        desk.journal.setCurrentTerm(term, None)
+        desk.log_store.setCurrentTerm(term, None)
         for _ in range(120):
             action = randomness.choice(("add", "add", "add", "term", "cut", "trim", "commit", "write", "restart"))
             last = base + len(model)
@@ -160,18 +160,18 @@ def test_random_histories_match_a_plain_list() -> None:
                 model.append((last + 1, term, b"\0%d" % (last + 1)))
             elif action == "term":
                 term += randomness.randint(1, 3)
-                desk.journal.setCurrentTerm(term, randomness.choice((None, 1, 2)))
+                desk.log_store.setCurrentTerm(term, randomness.choice((None, 1, 2)))
             elif action == "cut" and last > commit:
                 start = randomness.randint(commit + 1, last)
-                desk.journal.deleteEntriesFrom(start - base)
+                desk.log_store.deleteEntriesFrom(start - base)
                 del model[start - base - 1 :]
             elif action == "commit":
                 commit = randomness.randint(commit, last)
-                desk.journal.setRaftCommitIndex(commit)
+                desk.log_store.setRaftCommitIndex(commit)
             elif action == "trim" and commit > base:
                 upto = randomness.randint(base + 1, commit)
-                desk.journal.put_checkpoint(commit, b"s")
-                desk.journal.trim(upto, commit)
+                desk.log_store.put_checkpoint(commit, b"s")
+                desk.log_store.trim(upto, commit)
                 del model[: upto - base]
                 base = upto
             elif action == "write":
@@ -179,31 +179,31 @@ def test_random_histories_match_a_plain_list() -> None:
             elif action == "restart":
                 desk = desk.again()
             assert desk.content() == model, f"seed {seed} after {action}"
-            assert desk.journal.commit == commit, f"seed {seed} after {action}"
+            assert desk.log_store.commit == commit, f"seed {seed} after {action}"
 
 
 def test_every_crash_leaves_a_state_that_loads() -> None:
     for seed in range(100):
         randomness = random.Random(seed)
         desk = Desk()
-        desk.journal.setCurrentTerm(1, 2)
+        desk.log_store.setCurrentTerm(1, 2)
         for _ in range(30):
             desk.add(*[1] * randomness.randint(0, 3))
-            if randomness.random() < 0.3 and desk.journal.last > desk.journal.commit:
-                desk.journal.deleteEntriesFrom(desk.journal.last - desk.journal.base_index)
+            if randomness.random() < 0.3 and desk.log_store.last > desk.log_store.commit:
+                desk.log_store.deleteEntriesFrom(desk.log_store.last - desk.log_store.base_index)
             if randomness.random() < 0.5:
-                desk.journal.setRaftCommitIndex(randomness.randint(desk.journal.commit, desk.journal.last))
+                desk.log_store.setRaftCommitIndex(randomness.randint(desk.log_store.commit, desk.log_store.last))
             desk.write()
             if randomness.random() < 0.3:
                 desk.disk.sync()
         desk.disk.crash(randomness, lose_unsynced=True)
-        journal = Desk(desk.disk).journal
+        journal = Desk(desk.disk).log_store
         assert journal.commit <= journal.last, f"seed {seed}"
 
 
 def test_start_does_not_scan_the_log() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(1, None)
+    desk.log_store.setCurrentTerm(1, None)
     desk.add(*[1] * 5000)
     desk.write()
     seen = 0
@@ -216,13 +216,13 @@ def test_start_does_not_scan_the_log() -> None:
             yield pair
 
     desk.disk.scan = counting  # type: ignore[method-assign]
-    assert Desk(desk.disk).journal.last == 5001
+    assert Desk(desk.disk).log_store.last == 5001
     assert seen < 5
 
 
 def test_a_damaged_vote_is_not_forgotten_but_refused() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(3, 2)
+    desk.log_store.setCurrentTerm(3, 2)
     desk.add(3)
     desk.write()
     key = group_prefix(b"h", 1)
@@ -242,7 +242,7 @@ def test_lost_pieces_are_refused() -> None:
         (group_prefix(b"t", 1) + (2).to_bytes(8), "terms"),
     ):
         desk = Desk()
-        desk.journal.setCurrentTerm(1, 1)
+        desk.log_store.setCurrentTerm(1, 1)
         desk.add(1, 1, 1)
         desk.write()
         batch = desk.disk.batch()
@@ -254,42 +254,42 @@ def test_lost_pieces_are_refused() -> None:
 
 def test_a_damaged_checkpoint_is_refused() -> None:
     desk = Desk()
-    desk.journal.setCurrentTerm(1, 1)
+    desk.log_store.setCurrentTerm(1, 1)
     desk.add(1, 1)
-    desk.journal.setRaftCommitIndex(3)
-    desk.journal.put_checkpoint(3, b"state")
+    desk.log_store.setRaftCommitIndex(3)
+    desk.log_store.put_checkpoint(3, b"state")
     desk.write()
     key = group_prefix(b"c", 1)
     batch = desk.disk.batch()
     batch.put(key, (desk.disk.get(key) or b"")[:-1] + b"x")
     desk.disk.write(batch)
     with pytest.raises(StateDamaged, match="checkpoint"):
-        Desk(desk.disk).journal.load_checkpoint()
+        Desk(desk.disk).log_store.load_checkpoint()
 
 
 def test_the_cache_is_bounded_and_never_loses_what_is_not_on_disk() -> None:
     desk = Desk(cache_bytes=100)
-    desk.journal.setCurrentTerm(1, 1)
+    desk.log_store.setCurrentTerm(1, 1)
     for _ in range(100):
-        desk.journal.add(b"\0" + b"x" * 50, desk.journal.last + 1, 1)
-        assert desk.journal.data_at(desk.journal.last)
+        desk.log_store.add(b"\0" + b"x" * 50, desk.log_store.last + 1, 1)
+        assert desk.log_store.data_at(desk.log_store.last)
     desk.write()
     assert desk.cache.held_bytes <= 100
-    assert len(desk.journal._cached) <= 2
-    assert desk.journal.data_at(50) == b"\0" + b"x" * 50
+    assert len(desk.log_store._cached) <= 2
+    assert desk.log_store.data_at(50) == b"\0" + b"x" * 50
 
 
 def test_groups_do_not_see_each_other() -> None:
     disk = SimDisk()
     for group in (0, 1, 2**64 - 1):
         desk = Desk(disk, group)
-        desk.journal.setCurrentTerm(group % 7 + 1, None)
+        desk.log_store.setCurrentTerm(group % 7 + 1, None)
         desk.add(*[group % 7 + 1] * (group % 5 + 1))
         desk.write()
     for group in (0, 1, 2**64 - 1):
         desk = Desk(disk, group)
-        assert desk.journal.last == 1 + group % 5 + 1
-    desk.journal.erase()
+        assert desk.log_store.last == 1 + group % 5 + 1
+    desk.log_store.erase()
     desk.write()
-    assert Desk(disk, 2**64 - 1).journal.last == 1
-    assert Desk(disk, 1).journal.last == 3
+    assert Desk(disk, 2**64 - 1).log_store.last == 1
+    assert Desk(disk, 1).log_store.last == 3

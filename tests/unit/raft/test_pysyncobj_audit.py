@@ -118,7 +118,7 @@ def test_a12_commands_are_never_forwarded() -> None:
     with pytest.raises(InvariantBroken, match="propose"):
         core._applyCommand(b"\0x", None, None)
     with pytest.raises(InvariantBroken, match="apply_command"):
-        stage.group(2)._guard.send(stage.group(2)._peers[1], {"type": "apply_command", "command": b"\0x"})
+        stage.group(2)._step.send(stage.group(2)._peers[1], {"type": "apply_command", "command": b"\0x"})
 
 
 def test_a13_a_proposal_belongs_to_the_term_it_was_made_in() -> None:

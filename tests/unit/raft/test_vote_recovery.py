@@ -130,7 +130,7 @@ def test_after_its_return_it_does_not_elect_another_leader_of_the_same_term() ->
     stage = led_by_one()
     stage.wipe(3)
     stage.until(lambda: stage.group(3).has_vote(3))
-    assert stage.group(3).journal.vote == 1
+    assert stage.group(3).log_store.vote == 1
 
 
 def test_leadership_is_not_handed_to_it() -> None:

@@ -285,7 +285,7 @@ def test_rocksdb_never_knows_what_the_journal_could_still_forget(tmp_path: Path,
             told.chance.choices([told.write, told.trim], [9, 1])[0]()
             if disk._switched != flushed:
                 flushed = disk._switched
-                assert synced.length(disk._journal.path(flushed.segment)) >= flushed.offset
+                assert synced.length(disk._wal.path(flushed.segment)) >= flushed.offset
         assert flushed.offset > 36
         killed = copy_as_killed(disk, tmp_path / "killed")
         tear(killed, disk.path, told.chance, synced)

@@ -102,9 +102,9 @@ def test_a_real_kill_loses_nothing_even_without_a_sync(tmp_path: Path) -> None:
     program = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from node.storage import RocksDisk\n"
+        "from node.storage import Store\n"
         "from tests.unit.storage.support import SMALL, WHO, fill\n"
-        f"disk = RocksDisk(Path({str(tmp_path)!r}), WHO, SMALL)\n"
+        f"disk = Store(Path({str(tmp_path)!r}), WHO, SMALL)\n"
         "fill(disk, 0, 100)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -1,2 +1,2 @@
-"""Consumer groups that divide a log through ZooKeeper. Read `ownership` first: it has the table of what is done when.
-"""
+"""Consumer groups that divide a log through ZooKeeper. Read `ownership` first: it has the table of what is done
+when."""

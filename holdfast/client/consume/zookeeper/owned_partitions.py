@@ -51,7 +51,7 @@ class OwnedReceiver(GroupReceiver):
         self.lease = epoch
         self.draining = False  # nothing more is handed out
         self.told = False  # the program knows that it goes
-        self._leased = members
+        self._owned = members
 
     def _said(self) -> dict[str, Any]:
         return {**super()._said(), wire.LINK_EPOCH: self.lease}
@@ -85,7 +85,7 @@ class OwnedReceiver(GroupReceiver):
         self.owns = False
         self._consumer.drop(self)
         await self._give_up_doubt()
-        self._leased.outbid(self, why)
+        self._owned.outbid(self, why)
 
     def disown(self, why: OwnershipLostError) -> None:
         """We have learned by another way that the claim is not in force."""

@@ -19,7 +19,7 @@ Rules never broken:
 | the session is over (lost)         | all is handed over; then we come back as a new member                          |
 | the cluster ended our link         | somebody has a greater epoch. If the lock is ours it was claimed by hand: it   |
 |                                    | is claimed again when nobody reads it any more                                 |
-| the log has more partitions        | a new seat for the new set; links go on meanwhile                              |
+| the log has more partitions        | a new locks for the new set; links go on meanwhile                              |
 
 Rejected: to let kazoo's partitioner alone say who reads (two may think so for as long as a session lasts); to stop
 everything on every change, as the partitioner's documentation has it: each newcomer would stop all consumers.
@@ -121,7 +121,7 @@ class Keeper:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ownership")
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seat: PartitionLocks | None = None
+        self._locks: PartitionLocks | None = None
         self._met = False  # ZooKeeper has been reached once
         self._settled = -1  # the allotment that is acted upon
         self._said: dict[str, float] = {}  # when
@@ -131,7 +131,7 @@ class Keeper:
         Then, or when it was cancelled, `close` remains to be called: our locks stand until then."""
         self._loop = asyncio.get_running_loop()
         while True:
-            self._seat = seat = PartitionLocks(
+            self._locks = locks = PartitionLocks(
                 self._hosts, self._ownership.login, self.base, self._member,
                 session_timeout_s=self._ownership.session_timeout_s,
                 settle_s=self._ownership.settle_s,
@@ -139,11 +139,11 @@ class Keeper:
             )  # fmt: skip
             self._settled = -1
             try:
-                seat.begin()
-                await self._until_connected(seat, patience_s)
+                locks.begin()
+                await self._until_connected(locks, patience_s)
                 partitions = await self._partitions()
-                await self._call(seat.join, partitions)
-                await self._keep(seat, partitions)
+                await self._call(locks.join, partitions)
+                await self._keep(locks, partitions)
             except (UnreachableError, NotHeld) as error:
                 if not self._met:
                     raise
@@ -153,11 +153,11 @@ class Keeper:
 
     async def close(self) -> None:
         """Leave: our locks and our place go at once, if ZooKeeper hears us. Idempotent."""
-        seat, self._seat = self._seat, None
-        if seat is None:
+        locks, self._locks = self._locks, None
+        if locks is None:
             return
         # Not on the worker: it may be waiting for a server. A thread that waits is set free by the end of the client.
-        goodbye = asyncio.get_running_loop().run_in_executor(None, seat.close)
+        goodbye = asyncio.get_running_loop().run_in_executor(None, locks.close)
         try:
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 await asyncio.shield(goodbye)
@@ -170,16 +170,16 @@ class Keeper:
         """Look again."""
         self._wake.set()
 
-    # ---------------------------------------------------------------- one seat
+    # ---------------------------------------------------------------- one set of locks
 
-    async def _until_connected(self, seat: PartitionLocks, patience_s: float) -> None:
+    async def _until_connected(self, locks: PartitionLocks, patience_s: float) -> None:
         assert self._loop is not None
         since_s = self._loop.time()
         while True:
             self._wake.clear()  # before looking, so that no change is missed
-            if seat.connected:
+            if locks.connected:
                 break
-            if seat.refused:
+            if locks.refused:
                 raise ConfigurationError(
                     f"ZooKeeper at {self._hosts} does not take the login", advice="correct ZooKeeperLogin(auth=...)"
                 )
@@ -204,18 +204,18 @@ class Keeper:
                 self._say(f"the partitions of {self._log!r} are not known yet: {error}")
                 await asyncio.sleep(RETRY_S)
 
-    async def _keep(self, seat: PartitionLocks, partitions: frozenset[str]) -> None:
-        """Returns when another seat is needed."""
+    async def _keep(self, locks: PartitionLocks, partitions: frozenset[str]) -> None:
+        """Returns when another set of locks is needed."""
         assert self._loop is not None
         away_since_s: float | None = None
         checked_s = self._loop.time()
         while True:
             self._wake.clear()
             now_s, pause_s = self._loop.time(), RECHECK_S
-            if seat.over:
-                await self._leave_all("ZooKeeper has ended our session" if seat.lost else "our seat is not sound")
+            if locks.over:
+                await self._leave_all("ZooKeeper has ended our session" if locks.lost else "our seat is not sound")
                 return
-            if not seat.connected:
+            if not locks.connected:
                 away_since_s = now_s if away_since_s is None else away_since_s
                 if now_s - away_since_s > RENEW_AFTER_SESSIONS * self._ownership.session_timeout_s:
                     return
@@ -225,9 +225,9 @@ class Keeper:
                 try:
                     if now_s - checked_s >= RECHECK_S:
                         checked_s = now_s
-                        if not await self._sound(seat, partitions):
+                        if not await self._sound(locks, partitions):
                             return
-                    await self._act(seat)
+                    await self._act(locks)
                 except NotHeld as error:
                     self._say(f"{error}; joining anew")
                     return
@@ -238,7 +238,7 @@ class Keeper:
                     pause_s = RETRY_S
             await self._pause(pause_s)
 
-    async def _sound(self, seat: PartitionLocks, partitions: frozenset[str]) -> bool:
+    async def _sound(self, locks: PartitionLocks, partitions: frozenset[str]) -> bool:
         """Whether the log is as it was, and our place still there."""
         try:
             infos = await read_info(self._network, self._log, timeout_s=RECHECK_S)
@@ -249,27 +249,27 @@ class Keeper:
         else:
             if frozenset(info.partition for info in infos) != partitions:
                 return False
-        acquired = seat.acquired
+        acquired = locks.acquired
         if acquired is not None and set(acquired[1]) != set(self._holder.held):
             self._settled = -1  # somebody took one away: it may be free again
-        return self._member in await self._call(seat.members)
+        return self._member in await self._call(locks.members)
 
-    async def _act(self, seat: PartitionLocks) -> None:
-        if seat.must_release:
-            keep = set(await self._call(seat.expected))
+    async def _act(self, locks: PartitionLocks) -> None:
+        if locks.must_release:
+            keep = set(await self._call(locks.expected))
             await self._hand_over([partition for partition in self._holder.held if partition not in keep])
-            await self._call(seat.release)
-        elif (acquired := seat.acquired) is not None and acquired[0] != self._settled:
-            await self._settle(seat, acquired[1])
+            await self._call(locks.release)
+        elif (acquired := locks.acquired) is not None and acquired[0] != self._settled:
+            await self._settle(locks, acquired[1])
             self._settled = acquired[0]
 
-    async def _settle(self, seat: PartitionLocks, mine: list[str]) -> None:
+    async def _settle(self, locks: PartitionLocks, mine: list[str]) -> None:
         """Read what is ours, and nothing else."""
         await self._hand_over([partition for partition in self._holder.held if partition not in mine])
         rows = await self._in_force() if mine else {}
         for partition in mine:
             has, row = self._holder.held.get(partition), rows.get(partition, {})
-            epoch = await self._call(seat.lease, partition, has, int(row.get("epoch", 0)), bool(row.get("active")))
+            epoch = await self._call(locks.lease, partition, has, int(row.get("epoch", 0)), bool(row.get("active")))
             if epoch == has and epoch is not None:
                 continue
             await self._holder.hand_over(partition)
@@ -306,7 +306,7 @@ class Keeper:
         try:
             async with asyncio.timeout(bound_s):
                 return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
-        except TimeoutError:  # kazoo waits for ever; the end of this seat sets its thread free
+        except TimeoutError:  # kazoo waits for ever; the end of these locks sets its thread free
             raise NotHeld(f"ZooKeeper at {self._hosts} has not answered for {bound_s:g} s") from None
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise explain(error, self._hosts, self.base) from error

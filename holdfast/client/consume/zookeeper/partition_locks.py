@@ -1,4 +1,4 @@
-"""A member's seat in ZooKeeper: which partitions are its to read, and the epoch that proves it.
+"""A member's locks in ZooKeeper: which partitions are its to read, and the epoch that proves it.
 
 Problem: kazoo's `SetPartitioner` divides a set among sessions, but a program that acts on its word alone may act when
 the session is over; and its word may be wrong: a lock whose acquisition timed out while the connection was away counts
@@ -10,8 +10,8 @@ Rules never broken:
    operator's own claim, sets nobody back;
  - whoever holds the lock while the counter still says the epoch that it has goes on under it: nobody else can have
    been given one in between;
- - a seat is for one session and one set of partitions; what has ended is closed with its session, never mended. So no
-   lock is left behind by a thread of kazoo's that was late.
+ - a set of locks is for one session and one set of partitions; what has ended is closed with its session, never mended.
+   So no lock is left behind by a thread of kazoo's that was late.
 Rejected as epochs: the czxid of a lock's node (monotonic too, until ZooKeeper loses its data or somebody claims with a
 greater one by hand; then nothing raises it); a node's version (32 bits, it wraps); the wall clock.
 
@@ -82,7 +82,7 @@ def _partitioner() -> Any:
 
     class Partitioner(SetPartitioner):
         def _allocate_transition(self, result: Any) -> None:
-            with contextlib.suppress(ConnectionClosedError):  # the seat is over, and known to be
+            with contextlib.suppress(ConnectionClosedError):  # these locks are over, and known to be
                 super()._allocate_transition(result)
 
     return Partitioner

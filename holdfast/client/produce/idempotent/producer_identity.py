@@ -67,9 +67,7 @@ class PartitionPublishingProperties:
     last_published_sequence_number: int | None = None
 
     def to_options(self) -> PartitionPublishingOptions:
-        return PartitionPublishingOptions(
-            self.producer_group_id, self.owner_level, self.last_published_sequence_number
-        )
+        return PartitionPublishingOptions(self.producer_group_id, self.owner_level, self.last_published_sequence_number)
 
 
 def following(number: int, steps: int = 1) -> int:

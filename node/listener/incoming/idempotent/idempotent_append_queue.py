@@ -4,12 +4,12 @@ Problem: the numbers make it safe to submit a batch again, whatever became of it
 of order: what comes with the next number is stored, even if what belongs in front of it has just been refused. A client
 that gave up and reused its numbers for other events (IP-15) would find the first of them refused and the rest stored.
 
-Rules never broken, in addition to those of a lane:
+Rules never broken, in addition to those of an append queue:
  - batches are under way together only while each goes on where the one before it ended, and one of them has been stored
    as new. Until then one batch at a time is submitted, and its answer awaited: a link proves its place in the line of
    numbers before it is trusted to have one. So nothing is stored behind a refusal;
- - `unknown` is submitted again, in the old place, as long as the lane follows its leader. When the lane gives up, what
-   was in doubt once is still in doubt, unless its last answer says otherwise;
+ - `unknown` is submitted again, in the old place, as long as the append queue follows its leader. When the append queue
+   gives up, what was in doubt once is still in doubt, unless its last answer says otherwise;
  - the producer is not told "out of order" for an order that was lost here: a batch that met a gap because the one in
    front of it never arrived (two leaders took them) is as good as never submitted.
 
@@ -57,7 +57,7 @@ class IdempotentAppendQueue(AppendQueue):
         super()._take_answer(batch, outcome)
 
     def _judge(self, batch: QueuedBatch, outcome: Failed) -> Failed:
-        """What a failure means to a lane whose batches can be told apart."""
+        """What a failure means to an append queue whose batches can be told apart."""
         again = Failed("not_leader", True, outcome.detail, outcome.leader)
         if outcome.kind == "out_of_order" and self._torn:
             return again

@@ -67,14 +67,14 @@ class IdempotentLink(IncomingLink):
         payloads, deliveries = event.payloads, event.deliveries
         count, size = self._count(payloads)
         runs, wrong = self._numbers.read(payloads)
-        lane = self._lane(self._partition)
+        queue = self._queue(self._partition)
         for run in runs:
             if run.stop - run.start == count:
-                lane.submit(QueuedBatch(deliveries, run.records, count, size, run.numbers))
+                queue.submit(QueuedBatch(deliveries, run.records, count, size, run.numbers))
                 return
             part = sum(map(len, payloads[run.start : run.stop]))
             own = deliveries[run.start : run.stop]
-            lane.submit(QueuedBatch(own, run.records, run.stop - run.start, part, run.numbers))
+            queue.submit(QueuedBatch(own, run.records, run.stop - run.start, part, run.numbers))
         if wrong is not None:
             self._turn_down(deliveries, payloads, wrong)
 

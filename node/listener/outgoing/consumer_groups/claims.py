@@ -78,8 +78,8 @@ async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[
 
 def let_go(held: Mapping[str, OwnedPartition]) -> None:
     """The attach comes to nothing."""
-    for holding in held.values():
-        holding.end(End.RELEASED)
+    for owned in held.values():
+        owned.end(End.RELEASED)
 
 
 async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, OwnedPartition]]:

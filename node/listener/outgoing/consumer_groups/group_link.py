@@ -62,9 +62,9 @@ class GroupLink(OutgoingLink):
         super().open()
         if self._membership.pin:  # else the next owner would begin at an end that came later, and events be skipped
             for cursor in self._cursors:
-                holding = self._held[cursor.partition]
-                if holding.position == NOTHING:
-                    holding.begin(_beginning(cursor))
+                owned = self._held[cursor.partition]
+                if owned.position == NOTHING:
+                    owned.begin(_beginning(cursor))
 
     # ------------------------------------------------------------------------------------------------- what is told
 
@@ -78,15 +78,15 @@ class GroupLink(OutgoingLink):
         told = super()._properties()
         if self.plan.partition is None:
             return told
-        holding = self._held[self.plan.partition]
-        told[words.LINK_CLAIM] = holding.owner.claim
-        if holding.continued:
+        owned = self._held[self.plan.partition]
+        told[words.LINK_CLAIM] = owned.owner.claim
+        if owned.continued:
             told[words.LINK_CONTINUED] = True
         if self._membership.group is not None:
             told[words.LINK_CONSUMER_GROUP] = self._membership.group
-            told[words.LINK_EPOCH] = holding.epoch
-        if holding.position > 0:
-            told[words.LINK_POSITION] = symbol(offset_text(holding.position - 1))
+            told[words.LINK_EPOCH] = owned.epoch
+        if owned.position > 0:
+            told[words.LINK_POSITION] = symbol(offset_text(owned.position - 1))
         return told
 
     # ------------------------------------------------------------------------------------------------- reading
@@ -128,8 +128,8 @@ class GroupLink(OutgoingLink):
 
     def on_settlements(self, event: Settlements) -> None:
         numbers = [number for number, _ in event.outcomes]
-        for holding in self._held.values():
-            holding.settled(numbers)
+        for owned in self._held.values():
+            owned.settled(numbers)
         super().on_settlements(event)
         self.maybe_close()
 
@@ -168,7 +168,7 @@ class GroupLink(OutgoingLink):
         """Who is asked to let go may first settle what it was sent."""
         if not self._patient or self._letting_go is None:
             return True
-        return all(holding.all_settled for holding in self._held.values())
+        return all(owned.all_settled for owned in self._held.values())
 
     def _end_claims(self) -> None:
         how: End | None = self.ended
@@ -176,8 +176,8 @@ class GroupLink(OutgoingLink):
             moving = not self._going
             again = self._farewell is not None and self._farewell.condition in ATTACH_AGAIN
             how = None if moving or again else End.RELEASED
-        for holding in self._held.values():
-            holding.end(how)
+        for owned in self._held.values():
+            owned.end(how)
 
     def gone(self) -> None:
         self._end_claims()

@@ -83,7 +83,7 @@ Make = Callable[..., PartitionLocks]
 
 
 @pytest.fixture
-def seat(zookeeper: ZooKeeper) -> Iterator[Make]:
+def locks(zookeeper: ZooKeeper) -> Iterator[Make]:
     """Makes seats of one group that have settled on these partitions."""
     base, made = f"/seats/{uuid.uuid4().hex}", []
 
@@ -117,10 +117,10 @@ def settle(*seats: PartitionLocks) -> None:
 
 
 @needs_zookeeper
-def test_each_owner_of_a_partition_gets_a_greater_epoch_than_all_before_it(seat: Make) -> None:
+def test_each_owner_of_a_partition_gets_a_greater_epoch_than_all_before_it(locks: Make) -> None:
     epochs = []
     for member in ("ann", "bob", "ann"):
-        one = seat(member, "0")
+        one = locks(member, "0")
         settle(one)
         epochs.append(one.lease("0", None, 0, False))
         one.close()
@@ -128,8 +128,8 @@ def test_each_owner_of_a_partition_gets_a_greater_epoch_than_all_before_it(seat:
 
 
 @needs_zookeeper
-def test_who_had_it_last_goes_on_under_its_epoch_and_nobody_else_does(seat: Make) -> None:
-    ann = seat("ann", "0")
+def test_who_had_it_last_goes_on_under_its_epoch_and_nobody_else_does(locks: Make) -> None:
+    ann = locks("ann", "0")
     settle(ann)
     assert ann.lease("0", None, 0, False) == 1
     assert ann.lease("0", 1, 1, True) == 1
@@ -141,8 +141,8 @@ def test_who_had_it_last_goes_on_under_its_epoch_and_nobody_else_does(seat: Make
 
 
 @needs_zookeeper
-def test_without_the_lock_there_is_no_epoch(seat: Make, zookeeper: ZooKeeper) -> None:
-    ann, bob = seat("ann", "0", "1"), seat("bob", "0", "1")
+def test_without_the_lock_there_is_no_epoch(locks: Make, zookeeper: ZooKeeper) -> None:
+    ann, bob = locks("ann", "0", "1"), locks("bob", "0", "1")
     settle(ann, bob)
     (mine,), (others,) = ann.expected(), bob.expected()
     assert ann.lease(mine, None, 0, False) == 1
@@ -158,31 +158,31 @@ def test_without_the_lock_there_is_no_epoch(seat: Make, zookeeper: ZooKeeper) ->
 
 @needs_zookeeper
 def test_a_lock_that_the_partitioner_believes_to_have_is_not_believed(
-    seat: Make, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+    locks: Make, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kazoo takes an acquisition that ran out of time while the connection was away for one that succeeded."""
-    holder = seat("holder", "0")
+    holder = locks("holder", "0")
     settle(holder)
     monkeypatch.setattr(Lock, "acquire", lambda *_, **__: False)
     monkeypatch.setattr("holdfast.client.consume.zookeeper.partition_locks.share", lambda member, *_: ["0"])
-    deluded = seat("deluded", "0")
+    deluded = locks("deluded", "0")
     wait_until(lambda: deluded.acquired is not None and deluded.acquired[1] == ["0"], "the partitioner's word")
     with pytest.raises(NotHeld):
         deluded.lease("0", None, 0, False)
 
 
 @needs_zookeeper
-def test_an_epoch_is_above_the_one_that_the_cluster_has_in_force(seat: Make) -> None:
+def test_an_epoch_is_above_the_one_that_the_cluster_has_in_force(locks: Make) -> None:
     """As when ZooKeeper has lost its data."""
-    ann = seat("ann", "0")
+    ann = locks("ann", "0")
     settle(ann)
     assert ann.lease("0", None, 41, False) == 42
     assert ann.lease("0", None, 7, False) == 43
 
 
 @needs_zookeeper
-def test_who_claimed_by_hand_is_left_alone_while_it_reads(seat: Make) -> None:
-    ann = seat("ann", "0")
+def test_who_claimed_by_hand_is_left_alone_while_it_reads(locks: Make) -> None:
+    ann = locks("ann", "0")
     settle(ann)
     assert ann.lease("0", None, 0, False) == 1
     assert ann.lease("0", None, 100, True) is None
@@ -191,9 +191,9 @@ def test_who_claimed_by_hand_is_left_alone_while_it_reads(seat: Make) -> None:
 
 
 @needs_zookeeper
-def test_two_that_both_believe_to_have_the_lock_never_get_the_same_epoch(seat: Make) -> None:
+def test_two_that_both_believe_to_have_the_lock_never_get_the_same_epoch(locks: Make) -> None:
     """One session; two of its threads."""
-    ann = seat("ann", "0")
+    ann = locks("ann", "0")
     settle(ann)
     given: list[Any] = []
     threads = [
@@ -209,8 +209,8 @@ def test_two_that_both_believe_to_have_the_lock_never_get_the_same_epoch(seat: M
 
 @needs_zookeeper
 @pytest.mark.parametrize("data", [b"", b"7", b'{"format": 2, "epoch": 1}', b'{"format": 1, "epoch": "x"}', b"\xff"])
-def test_a_counter_that_is_none_of_ours_is_not_touched(seat: Make, zookeeper: ZooKeeper, data: bytes) -> None:
-    ann = seat("ann", "0")
+def test_a_counter_that_is_none_of_ours_is_not_touched(locks: Make, zookeeper: ZooKeeper, data: bytes) -> None:
+    ann = locks("ann", "0")
     settle(ann)
     with zookeeper.client() as client:
         client.create(f"{ann.base}/epochs/0", data, makepath=True)
@@ -220,8 +220,8 @@ def test_a_counter_that_is_none_of_ours_is_not_touched(seat: Make, zookeeper: Zo
 
 
 @needs_zookeeper
-def test_the_last_epoch_there_is(seat: Make) -> None:
-    ann = seat("ann", "0")
+def test_the_last_epoch_there_is(locks: Make) -> None:
+    ann = locks("ann", "0")
     settle(ann)
     assert ann.lease("0", None, MAX_EPOCH - 1, False) == MAX_EPOCH
     with pytest.raises(ProtocolError, match="the last epoch"):
@@ -229,8 +229,8 @@ def test_the_last_epoch_there_is(seat: Make) -> None:
 
 
 @needs_zookeeper
-def test_with_a_login_nobody_else_may_touch_what_members_write(seat: Make, zookeeper: ZooKeeper) -> None:
-    ann = seat("ann", "0", login=ZooKeeperLogin(auth="members:secret"))
+def test_with_a_login_nobody_else_may_touch_what_members_write(locks: Make, zookeeper: ZooKeeper) -> None:
+    ann = locks("ann", "0", login=ZooKeeperLogin(auth="members:secret"))
     settle(ann)
     assert ann.lease("0", None, 0, False) == 1
     with zookeeper.client() as stranger:
@@ -238,7 +238,7 @@ def test_with_a_login_nobody_else_may_touch_what_members_write(seat: Make, zooke
             with pytest.raises(KazooException):
                 stranger.set(path, b"")
     with pytest.raises(KazooException):
-        seat("bob", "0")
+        locks("bob", "0")
 
 
 @pytest.mark.parametrize("auth", ["user", ":password"])

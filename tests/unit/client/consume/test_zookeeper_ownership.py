@@ -71,8 +71,8 @@ def member(nodes: Nodes, log: str, address: str, **more: Any) -> Member:
 
 def session(one: Member) -> Any:
     """(id, password) of its session with ZooKeeper; None without one."""
-    seat = one.consumer._members._keeper._seat  # type: ignore[union-attr]
-    return None if seat is None else seat._client.client_id
+    locks = one.consumer._members._keeper._locks  # type: ignore[union-attr]
+    return None if locks is None else locks._client.client_id
 
 
 def revoked(one: Member) -> int:
@@ -292,9 +292,7 @@ async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, o
         await everything(60, one)
 
 
-async def test_members_whose_agreement_is_deleted_under_them_make_another(
-    nodes: Nodes, zookeeper: ZooKeeper
-) -> None:
+async def test_members_whose_agreement_is_deleted_under_them_make_another(nodes: Nodes, zookeeper: ZooKeeper) -> None:
     log = await filled(nodes, 4, 50)
     async with member(nodes, log, zookeeper.address) as first, member(nodes, log, zookeeper.address) as second:
         await share([first, second], 2, 2)

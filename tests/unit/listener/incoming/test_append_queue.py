@@ -1,4 +1,5 @@
-"""A lane's order and answers while leaders come and go. The partition is scripted: what is tested is the lane alone."""
+"""An append queue's order and answers while leaders come and go. The partition is scripted: what is tested is the
+append queue alone."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[A
 
 async def test_what_was_certainly_not_appended_goes_to_the_new_leader_in_the_old_order() -> None:
     partition = Scripted()
-    lane, sender = make(partition)
+    queue, sender = make(partition)
     for name in (1, 2):
-        lane.submit(batch(name))
+        queue.submit(batch(name))
     partition.answer(NOT_LEADER)
-    lane.submit(batch(3))  # must not overtake 1, which waits, nor 2, which is unanswered
+    queue.submit(batch(3))  # must not overtake 1, which waits, nor 2, which is unanswered
     assert len(partition.calls) == 1
     partition.leading = 2
     partition.answer(NOT_LEADER)
@@ -49,12 +50,12 @@ async def test_what_was_certainly_not_appended_goes_to_the_new_leader_in_the_old
 
 async def test_a_new_leader_gets_nothing_while_the_old_one_may_still_answer() -> None:
     partition = Scripted()
-    lane, sender = make(partition)
-    lane.submit(batch(1))
+    queue, sender = make(partition)
+    queue.submit(batch(1))
     partition.leading = 2
-    lane.submit(batch(2))
+    queue.submit(batch(2))
     assert len(partition.calls) == 1
-    assert lane.state is State.SWITCHING
+    assert queue.state is State.SWITCHING
     partition.answer()
     assert [node for node, _, _ in partition.calls] == [2]
     partition.answer()
@@ -63,8 +64,8 @@ async def test_a_new_leader_gets_nothing_while_the_old_one_may_still_answer() ->
 
 async def test_an_unknown_outcome_is_reported_and_never_repeated() -> None:
     partition = Scripted()
-    lane, sender = make(partition)
-    lane.submit(batch(1))
+    queue, sender = make(partition)
+    queue.submit(batch(1))
     partition.answer(UNKNOWN)
     assert sender.answers == [("uncertain", b"0001")]
     assert not partition.calls
@@ -72,23 +73,23 @@ async def test_an_unknown_outcome_is_reported_and_never_repeated() -> None:
 
 async def test_without_a_leader_patience_ends_and_everything_is_turned_away() -> None:
     partition = Scripted()
-    lane, sender = make(partition, wait_s=0.05)
-    lane.submit(batch(1))
+    queue, sender = make(partition, wait_s=0.05)
+    queue.submit(batch(1))
     partition.leading = None
     partition.answer(NOT_LEADER)
-    lane.submit(batch(2))
+    queue.submit(batch(2))
     await eventually(lambda: len(sender.answers) == 2)
     assert sender.answers == [("turned away", b"0001"), ("turned away", b"0002")]
     partition.leading = 3
-    lane.submit(batch(3))
+    queue.submit(batch(3))
     partition.answer()
     assert sender.answers[-1] == ("accepted", b"0003")
 
 
 async def test_an_overloaded_leader_is_asked_again_by_and_by() -> None:
     partition = Scripted()
-    lane, sender = make(partition)
-    lane.submit(batch(1))
+    queue, sender = make(partition)
+    queue.submit(batch(1))
     partition.answer(Failed("overloaded", True, "busy"))
     assert not partition.calls
     await eventually(lambda: partition.calls)
@@ -98,19 +99,19 @@ async def test_an_overloaded_leader_is_asked_again_by_and_by() -> None:
 
 async def test_a_lane_that_does_not_follow_turns_away_at_once() -> None:
     partition = Scripted()
-    lane, sender = make(partition, follow=False)
-    lane.submit(batch(1))
+    queue, sender = make(partition, follow=False)
+    queue.submit(batch(1))
     partition.answer(NOT_LEADER)
     assert sender.answers == [("turned away", b"0001")]
 
 
 async def test_a_closed_lane_still_answers_what_is_under_way() -> None:
     partition = Scripted()
-    lane, sender = make(partition)
+    queue, sender = make(partition)
     for name in (1, 2, 3):
-        lane.submit(batch(name))
-    lane.close()
-    lane.submit(batch(4))
+        queue.submit(batch(name))
+    queue.close()
+    queue.submit(batch(4))
     partition.answer()
     partition.answer(NOT_LEADER)
     partition.answer(UNKNOWN)
@@ -127,13 +128,13 @@ async def test_any_schedule_keeps_the_order_and_answers_once() -> None:
     for seed in range(200):
         rng = random.Random(seed)
         partition = Scripted()
-        lane, sender = make(partition)
+        queue, sender = make(partition)
         submitted = 0
         for _ in range(60):
             action = rng.random()
             if action < 0.4:
                 submitted += 1
-                lane.submit(batch(submitted))
+                queue.submit(batch(submitted))
             elif action < 0.8 and partition.calls:
                 old = partition.calls[0][0]
                 if old == partition.leading and rng.random() < 0.7:
@@ -143,10 +144,10 @@ async def test_any_schedule_keeps_the_order_and_answers_once() -> None:
                         partition.answer(NOT_LEADER)
             else:
                 partition.leading = rng.choice([1, 2, 3, None])
-                lane.attempt()
+                queue.attempt()
         partition.leading = 1
         while len(sender.answers) < submitted:
-            lane.attempt()
+            queue.attempt()
             while partition.calls:
                 partition.answer(NOT_LEADER if partition.calls[0][0] != 1 else None)
             await asyncio.sleep(0)

@@ -1,4 +1,5 @@
-"""A lane whose batches have numbers: in front of the real state machine, with leaders that come, go and lose things."""
+"""An append queue whose batches have numbers: in front of the real state machine, with leaders that come, go and lose
+things."""
 
 from __future__ import annotations
 
@@ -39,31 +40,31 @@ def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[Idem
 
 
 def proven(partition: Scripted, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
-    """A lane whose number 1 was stored."""
-    lane, sender = make(partition, follow=follow)
-    lane.submit(batch(1))
+    """An append queue whose number 1 was stored."""
+    queue, sender = make(partition, follow=follow)
+    queue.submit(batch(1))
     partition.answer()
     assert sender.answers == [("accepted", record(1))]
     sender.answers.clear()
-    return lane, sender
+    return queue, sender
 
 
 async def test_a_link_waits_for_its_first_answer_and_is_pipelined_then() -> None:
     partition = Scripted()
-    lane, _ = make(partition)
+    queue, _ = make(partition)
     for number in (1, 2, 3):
-        lane.submit(batch(number))
+        queue.submit(batch(number))
     assert len(partition.calls) == 1
     partition.answer()
     assert len(partition.calls) == 2
-    assert lane.state is State.FLOWING
+    assert queue.state is State.FLOWING
 
 
 async def test_batches_that_go_on_from_what_is_proven_are_under_way_together() -> None:
     partition = Scripted()
-    lane, sender = proven(partition)
+    queue, sender = proven(partition)
     for number in (2, 3, 4):
-        lane.submit(batch(number))
+        queue.submit(batch(number))
     assert len(partition.calls) == 3
     for _ in range(3):
         partition.answer()
@@ -72,24 +73,24 @@ async def test_batches_that_go_on_from_what_is_proven_are_under_way_together() -
 
 async def test_what_was_stored_before_proves_nothing() -> None:
     partition = Scripted()
-    lane, _ = make(partition)
+    queue, _ = make(partition)
     for number in (1, 2, 3):
-        lane.submit(batch(number))
+        queue.submit(batch(number))
     for _ in range(2):
         partition.answer(Appended(0, 0, 1))
         assert len(partition.calls) == 1
     partition.answer()
-    lane.submit(batch(4))
-    lane.submit(batch(5))
+    queue.submit(batch(4))
+    queue.submit(batch(5))
     assert len(partition.calls) == 2
 
 
 async def test_a_number_that_does_not_go_on_waits_until_all_before_it_is_answered() -> None:
     partition = Scripted()
-    lane, _ = proven(partition)
-    lane.submit(batch(2))
-    lane.submit(batch(2))
-    lane.submit(batch(3))
+    queue, _ = proven(partition)
+    queue.submit(batch(2))
+    queue.submit(batch(2))
+    queue.submit(batch(3))
     assert len(partition.calls) == 1
     partition.answer()
     assert len(partition.calls) == 1
@@ -100,11 +101,11 @@ async def test_a_number_that_does_not_go_on_waits_until_all_before_it_is_answere
 async def test_nothing_goes_in_behind_a_refusal_of_what_was_not_proven() -> None:
     """IP-15: the numbers were given away before; the rest of the new batch would fit behind the old one."""
     partition = Scripted()
-    lane, sender = make(partition)
-    lane.submit(batch(1, 3))
-    lane.submit(batch(4, 3))
+    queue, sender = make(partition)
+    queue.submit(batch(1, 3))
+    queue.submit(batch(4, 3))
     partition.answer(OUT_OF_ORDER)
-    # the link is closed by its endpoint now; the lane alone would ask anew
+    # the link is closed by its endpoint now; the append queue alone would ask anew
     assert sender.answers == [("refused", record(1))]
     assert [call[1] for call in partition.calls] == [[record(4), record(5), record(6)]]
     assert len(partition.calls) == 1
@@ -112,9 +113,9 @@ async def test_nothing_goes_in_behind_a_refusal_of_what_was_not_proven() -> None
 
 async def test_a_doubt_is_settled_by_asking_again() -> None:
     partition = Scripted()
-    lane, sender = proven(partition)
-    lane.submit(batch(2))
-    lane.submit(batch(3))
+    queue, sender = proven(partition)
+    queue.submit(batch(2))
+    queue.submit(batch(3))
     partition.leading = 2
     partition.answer(UNKNOWN)
     partition.answer(UNKNOWN)
@@ -126,21 +127,21 @@ async def test_a_doubt_is_settled_by_asking_again() -> None:
 
 async def test_a_doubt_that_cannot_be_settled_is_told() -> None:
     partition = Scripted()
-    lane, sender = proven(partition, follow=False)
-    lane.submit(batch(2))
+    queue, sender = proven(partition, follow=False)
+    queue.submit(batch(2))
     partition.answer(UNKNOWN)
     assert sender.answers == [("uncertain", record(2))]
 
 
 async def test_who_gives_up_on_a_doubt_says_that_it_is_one() -> None:
     partition = Scripted()
-    lane, sender = proven(partition)
+    queue, sender = proven(partition)
     waiting = [batch(2), batch(3)]
-    lane.submit(waiting[0])
+    queue.submit(waiting[0])
     partition.leading = None
     partition.answer(UNKNOWN)
-    lane.submit(waiting[1])
-    lane.close()
+    queue.submit(waiting[1])
+    queue.close()
     assert [answer for answer, _ in sender.answers] == ["turned away"] * 2
     assert [one.in_doubt for one in waiting] == [True, False]
 
@@ -149,13 +150,13 @@ async def test_who_gives_up_on_a_doubt_says_that_it_is_one() -> None:
 async def test_a_gap_that_was_torn_here_is_not_the_producers_fault(torn_by: Failed) -> None:
     """The same node leads again, without the first of two batches: the second one met a gap."""
     partition = Scripted()
-    lane, sender = proven(partition)
-    lane.submit(batch(2))
-    lane.submit(batch(3))
+    queue, sender = proven(partition)
+    queue.submit(batch(2))
+    queue.submit(batch(3))
     partition.answer(torn_by)
     partition.answer(OUT_OF_ORDER)
     partition.leading = 2
-    lane.attempt()
+    queue.attempt()
     for _ in range(2):
         partition.answer()
     assert sender.answers == [("accepted", record(2)), ("accepted", record(3))]
@@ -163,9 +164,9 @@ async def test_a_gap_that_was_torn_here_is_not_the_producers_fault(torn_by: Fail
 
 async def test_a_refusal_on_the_spot_does_not_overtake_what_was_proposed_before() -> None:
     partition = Scripted()
-    lane, sender = proven(partition)
-    lane.submit(batch(2))
-    lane.submit(batch(3))
+    queue, sender = proven(partition)
+    queue.submit(batch(2))
+    queue.submit(batch(3))
     second = partition.calls.pop(1)
     second[2](NOT_LEADER)
     partition.leading = 2
@@ -243,7 +244,7 @@ async def test_whatever_leaders_do_each_number_is_stored_once_in_order_and_accep
     for seed in range(300):
         chance = random.Random(seed)
         partition = Replicated(chance)
-        lane, sender = make(partition)
+        queue, sender = make(partition)
         batches: list[QueuedBatch] = []
         following = 1
         for _ in range(80):
@@ -251,19 +252,19 @@ async def test_whatever_leaders_do_each_number_is_stored_once_in_order_and_accep
             if action < 0.4:
                 batches.append(batch(following, chance.randint(1, 4)))
                 following += batches[-1].count
-                lane.submit(batches[-1])
+                queue.submit(batches[-1])
             elif action < 0.85:
                 partition.answer()
             else:
                 partition.change(chance.choice([1, 1, 2, 3, None]))
-                lane.attempt()
+                queue.attempt()
         partition.change(1)
         while len(sender.answers) < len(batches):
-            lane.attempt()
+            queue.attempt()
             while partition.answer():
                 pass
             await asyncio.sleep(0)
         expected = [record(number) for number in range(1, following)]
         assert partition.stored == expected, f"seed {seed}"
         assert sorted(sender.answers) == [("accepted", one.records[0]) for one in batches], f"seed {seed}"
-        lane.close()
+        queue.close()

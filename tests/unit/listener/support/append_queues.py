@@ -1,4 +1,5 @@
-"""What lies before and behind a lane: a link endpoint that remembers, a partition whose answers the test gives."""
+"""What lies before and behind an append queue: a link endpoint that remembers, a partition whose answers the test
+gives."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ UNKNOWN = Failed("unknown", True, "who knows")
 
 
 class Scripted:
-    """A partition whose answers the test gives, and the part of a broker that a lane uses."""
+    """A partition whose answers the test gives, and the part of a broker that an append queue uses."""
 
     def __init__(self) -> None:
         self.partition = "0"
@@ -54,4 +55,4 @@ class Sender:
         self.answers.append(("turned away", batch.records[0]))
 
     def broken(self, error: BaseException) -> None:
-        raise AssertionError("a bug in the lane") from error
+        raise AssertionError("a bug in the append queue") from error

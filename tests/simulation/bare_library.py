@@ -1,6 +1,6 @@
 """The bare library under the same schedules: pysyncobj as shipped, on a journal that is perfectly durable and atomic.
 
-It shows that the schedules and the judge can fail. Nothing of the guard is here: its messages travel as the library
+It shows that the schedules and the judge can fail. Nothing of `step` is here: its messages travel as the library
 makes them (pickled, as it does), it ticks every `TICK_S`, and it acts on whatever arrives. Only apply is replaced, by a
 note to the judge. It has one group, plain proposals, and no partitions above.
 """
@@ -56,7 +56,7 @@ class RawTransport(Transport):
 class RawObject(SyncObj):
     def __init__(self, node: RawNode, transport: RawTransport) -> None:
         self._node = node
-        self.applying = (0, 0)
+        self.applier = (0, 0)
         options = node.schedule.plan.options
         configuration = SyncObjConf(
             autoTick=False,
@@ -74,7 +74,7 @@ class RawObject(SyncObj):
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         index = self.raftLastApplied + 1
         term = self._SyncObj__getEntries(index, 1)[0][2]
-        self.applying = (index, term)
+        self.applier = (index, term)
         self._node.judge.commits(self._node.id, index, term, self.raftCurrentTerm)
         self._node.judge.applies(self._node.id, index, term, command)
 
@@ -203,7 +203,7 @@ class RawLoad:
 
         def done(result: object, reason: int) -> None:
             if reason == FAIL_REASON.SUCCESS:
-                told("Committed", *node.object.applying)
+                told("Committed", *node.object.applier)
                 self._done.add(data)
 
         node.object._applyCommand(data, done, None)

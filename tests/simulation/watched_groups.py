@@ -89,7 +89,7 @@ class WatchedHost(MultiRaft):
 def term_at(group: Group, index: int) -> int | None:
     if index > group.last_index:
         return -1
-    return group.journal.term_at(index) if index >= group.first_index else None
+    return group.log_store.term_at(index) if index >= group.first_index else None
 
 
 def describe(message: RaftMessage) -> str:

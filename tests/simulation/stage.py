@@ -315,7 +315,7 @@ class Theatre:
             for index in range(first, group.last_index + 1)
         ]
         log = ", ".join(entries) if entries else f"nothing behind {first - 1}"
-        vote = f", voted for {group.journal.vote}" if group.journal.vote else ""
+        vote = f", voted for {group.log_store.vote}" if group.log_store.vote else ""
         return f"{node}: {log}; commit {group.commit_index}, applied {group.applied_index}, t{group.term}{vote}"
 
 
