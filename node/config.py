@@ -3,7 +3,7 @@
 The problem: a node that starts with a misspelt option, or with an address it cannot have, does harm later and
 elsewhere. The rule: every key is known, every value is checked here, and what is wrong is said with the key's path,
 the reason and what to write instead; nothing has a silent fallback. Rejected alternative: reading keys where they
-are needed; it spreads the vocabulary over the tree and finds errors only when the code path runs.
+are needed; it spreads the words over the tree and finds errors only when the code path runs.
 """
 
 from __future__ import annotations

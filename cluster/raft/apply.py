@@ -1,9 +1,9 @@
 """Giving committed entries to the state machine, in order, and their results to whoever proposed them.
 
 The problem: an entry that cannot be applied must neither stop all replicas for ever nor be half done on one of them
-(exactly-once A10, L2). The rules: what a machine raises is a defect that all replicas have in common, and is recorded
-as the entry's result; what the surroundings of *this* node lack (memory, disk) stops this node, before anything is
-acknowledged. A tick applies a bounded slice: a node that catches up must still answer heartbeats.
+(A10, L2 in docs/pysyncobj.md). The rules: what a machine raises is a defect that all replicas have in common, and is
+recorded as the entry's result; what the surroundings of *this* node lack (memory, disk) stops this node, before
+anything is acknowledged. A tick applies a bounded slice: a node that catches up must still answer heartbeats.
 
 Rejected: applying in the tick that commits, whatever the amount. An election would come of it.
 """

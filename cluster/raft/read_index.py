@@ -1,8 +1,8 @@
 """Reads that a leader may answer: confirmed by a majority that it still leads (ReadIndex).
 
 The problem: a leader that was deposed does not know it yet, and what it would answer may be older than what a client
-was told elsewhere (exactly-once A16). The rules: a read counts from an index that was committed when it came, by a
-leader whose own term has committed something; a majority then answers, in the same term, an append that was sent
+was told elsewhere (A16 in docs/pysyncobj.md). The rules: a read counts from an index that was committed when it came,
+by a leader whose own term has committed something; a majority then answers, in the same term, an append that was sent
 after the read came; and the index must be applied. A member that has lost its memory confirms nothing: it may have
 forgotten that it elected somebody else.
 

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from cluster.raft.group import Group
+from cluster.raft.interfaces import GroupId, NodeId
+from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.snapshot.catch_up import CatchUp
 
 ROLES = ("follower", "candidate", "leader")
 
 
-def describe(group: Group) -> dict[str, Any]:
+class DescribedGroup(Protocol):
+    """The parts of a group that are shown."""
+
+    group_id: GroupId
+    _self_id: NodeId
+    _core: Core
+    _peers: dict[NodeId, GroupMember]
+    _catch_up: CatchUp
+
+    @property
+    def members(self) -> Collection[NodeId]: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def leader(self) -> NodeId | None: ...
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def last_index(self) -> int: ...
+    @property
+    def uncommitted_bytes(self) -> int: ...
+    def has_vote(self, node: NodeId) -> bool: ...
+    def match_index(self, node: NodeId) -> int: ...
+
+
+def describe(group: DescribedGroup) -> dict[str, Any]:
     core = group._core
     return {
         "group": group.group_id,
@@ -29,7 +56,7 @@ def describe(group: Group) -> dict[str, Any]:
     }
 
 
-def _member(group: Group, node: int) -> dict[str, Any]:
+def _member(group: DescribedGroup, node: int) -> dict[str, Any]:
     own = node == group._self_id
     return {
         "match": group.match_index(node),

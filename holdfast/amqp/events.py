@@ -12,15 +12,13 @@ Order: `ConnectionOpened` first, `ConnectionClosed` last and exactly once. Each 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.amqp.errors import Error
 from holdfast.amqp.links.delivery_states import DeliveryState
-
-if TYPE_CHECKING:
-    from holdfast.amqp.links.link import Link, Session
-    from holdfast.amqp.links.receiver_link import ReceiverLink
-    from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.amqp.links.link import Link, Session
+from holdfast.amqp.links.receiver_link import ReceiverLink
+from holdfast.amqp.links.sender_link import SenderLink
 
 
 @dataclass(slots=True)

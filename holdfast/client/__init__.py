@@ -7,7 +7,6 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import (
@@ -44,6 +43,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.producer import ProducerClient
+from holdfast.client.start_position import Start
 from holdfast.client.transport.bootstrap import ZooKeeperLogin, find_servers
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from holdfast import protocol as wire
 from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
@@ -25,7 +26,6 @@ from holdfast.amqp.messages.message import (
     decode_message,
     encode_message,
 )
-from holdfast.client import wire
 from holdfast.client.errors import AdminError, ConfigurationError, HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.log_info import (
@@ -268,10 +268,10 @@ class _Exchange:
     ) -> dict[str, Any]:
         connection, bound_s = self._connection, self._bound_s
         self._receiver = await connection.attach_receiver(
-            wire.MANAGEMENT, None, None, self._answer, bound_s=bound_s, dynamic=True
+            wire.MANAGEMENT_ADDRESS, None, None, self._answer, bound_s=bound_s, dynamic=True
         )
         self._receiver.grant(1)
-        self._sender = await connection.attach_sender(wire.MANAGEMENT, None, self, bound_s=bound_s)
+        self._sender = await connection.attach_sender(wire.MANAGEMENT_ADDRESS, None, self, bound_s=bound_s)
         try:
             async with asyncio.timeout(bound_s):
                 while self._sender.credit < 1:

@@ -19,12 +19,12 @@ from types import TracebackType
 
 from holdfast.client.consume.group_members import Callback, GroupMembers, container_id
 from holdfast.client.consume.partition_receiver import PartitionReceiver
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions
+from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
 

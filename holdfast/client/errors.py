@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.client import wire
+from holdfast import protocol as wire
+from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_LOCKED
 
 
 class HoldfastError(Exception):
@@ -237,9 +238,9 @@ def link_error(condition: str | None, description: str | None, info: dict[Any, A
         return NotFoundError(message, condition=condition)
     if condition in FATAL_TO_PRODUCERS:
         return FATAL_TO_PRODUCERS[condition](message, condition=condition)
-    if condition == wire.LINK_STOLEN:
+    if condition == LINK_STOLEN:
         return OwnershipLostError(message, condition=condition)
-    if condition == wire.RESOURCE_LOCKED:
+    if condition == RESOURCE_LOCKED:
         return PartitionOwnedError(message, condition=condition, retriable=True)
     retriable = condition in RETRIABLE_CONDITIONS or not condition
     advice = "try again" if retriable else f"the node's reason is final ({condition})"

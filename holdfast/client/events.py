@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from holdfast import protocol as wire
 from holdfast.amqp.errors import MalformedMessage, Unencodable
 from holdfast.amqp.messages.message import (
     Message,
@@ -24,7 +25,6 @@ from holdfast.amqp.messages.message import (
     decode_message,
     encode_message,
 )
-from holdfast.client import wire
 from holdfast.client.errors import ConfigurationError, ProtocolError
 
 # Keys whose encoded annotation is remembered: a hit saves 1 us; 64 Ki entries are about 10 MiB.

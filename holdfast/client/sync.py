@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.client import admin, consumer, producer
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, TimeoutExpiredError
 from holdfast.client.events import Event, ReceivedEvent
@@ -34,6 +33,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingProperties,
 )
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions
 

@@ -42,7 +42,7 @@ LOOK_WITHIN_S = 1.0
 
 
 class Administration:
-    """The operations of `Broker.admin`: see `node/listener/vocabulary.py` for their names and arguments."""
+    """The operations of `Broker.admin`: see `holdfast/protocol.py` for their names and arguments."""
 
     def __init__(
         self,

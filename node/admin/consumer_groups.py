@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast import protocol as words
 from node.admin.errors import AdminError
-from node.listener import vocabulary as words
 from node.partition.api import Failed, GroupAnswer, GroupQuestion, PartitionHandle
 from node.partition.consumer_groups.group_state import (
     MAX_KEY_CHARACTERS,

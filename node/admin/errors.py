@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AdminError(Exception):
-    """An administrative request failed. `code` is one of `vocabulary.STATUS_OF_ERROR`."""
+    """An administrative request failed. `code` is one of `holdfast.protocol.STATUS_OF_ERROR`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")

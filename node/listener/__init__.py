@@ -3,7 +3,8 @@
 from node.admin.errors import AdminError
 from node.listener.broker import AmqpAddress, Broker
 from node.listener.config import ListenerConfig
-from node.listener.listener import Counters, Listener
+from node.listener.counters import Counters
+from node.listener.listener import Listener
 from node.partition.api import LogView
 
 __all__ = ["AdminError", "AmqpAddress", "Broker", "Counters", "Listener", "ListenerConfig", "LogView"]

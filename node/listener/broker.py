@@ -58,7 +58,7 @@ class Broker(Protocol):
         ...
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Run "log.create" and the like (`vocabulary`). Raises AdminError."""
+        """Run "log.create" and the like (`holdfast.protocol`). Raises AdminError."""
         ...
 
     async def current(self) -> bool:

@@ -19,8 +19,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Literal, Protocol, cast
 
+from holdfast import protocol as words
 from holdfast.amqp import (
     ConnectionClosed,
     ConnectionOpened,
@@ -34,14 +35,14 @@ from holdfast.amqp import (
     Transfers,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
-from node.listener import vocabulary as words
 from node.listener.attach import answer, link_plan
+from node.listener.broker import Broker
+from node.listener.config import ListenerConfig
+from node.listener.counters import Counters
 from node.listener.endpoint import Endpoint
+from node.listener.log_limiter import LogLimiter
 from node.listener.management import Reply
 from node.partition.consumer_groups.group_state import End
-
-if TYPE_CHECKING:
-    from node.listener.listener import Listener
 
 log = logging.getLogger("holdfast.listener")
 
@@ -55,10 +56,29 @@ LAST_WORDS_S = 2.0
 """A peer that was told to go has so long to read it and answer."""
 
 
+class ConnectionOwner(Protocol):
+    """What a connection needs of its listener, which keeps what all connections share."""
+
+    broker: Broker
+    config: ListenerConfig
+    counters: Counters
+    notes: LogLimiter
+    unanswered_bytes: int
+    output_bytes: int
+
+    def admit(self, connection: Connection) -> Literal["welcome", "excess", "abort"]: ...
+    def forget(self, connection: Connection) -> None: ...
+    def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def input_share(self, usual_bytes: int) -> int: ...
+    def output_share(self, usual_bytes: int) -> int: ...
+    def answered_all(self) -> None: ...
+    async def until(self, condition: Callable[[], bool], wait_s: float) -> bool: ...
+
+
 class Connection(asyncio.Protocol):
     """Implements `endpoint.Host` and `attach.Attacher`."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionOwner) -> None:
         config = listener.config
         self.listener = listener
         self.broker = listener.broker

@@ -7,6 +7,7 @@ Rejected: one exception class per condition. Nobody catches them by kind; they a
 
 from __future__ import annotations
 
+from holdfast import protocol as words
 from holdfast.amqp.errors import (
     DETACH_FORCED,
     INTERNAL_ERROR,
@@ -21,7 +22,6 @@ from holdfast.amqp.errors import (
     RESOURCE_LOCKED,
     Error,
 )
-from node.listener import vocabulary as words
 from node.partition.api import Failed, FailureKind, ReadError
 from node.partition.consumer_groups.group_state import DenialCode, Denied
 

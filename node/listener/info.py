@@ -13,9 +13,9 @@ import asyncio
 import time
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol, timestamp
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.partition.api import PartitionInfo

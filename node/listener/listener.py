@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
+from node.listener.counters import Counters
 from node.listener.log_limiter import LogLimiter
 
 log = logging.getLogger("holdfast.listener")
@@ -37,20 +37,6 @@ EXCESS_CONNECTIONS = 64
 
 BACKLOG = 1024
 """Connections that the kernel may hold while the loop is busy: clients of a dead node come back all at once."""
-
-
-@dataclass(slots=True)
-class Counters:
-    connections_open: int = 0
-    connections_total: int = 0
-    connections_refused: int = 0
-    links_open: int = 0
-    links_total: int = 0
-    events_in: int = 0
-    bytes_in: int = 0
-    events_turned_down: int = 0  # of events_in: rejected, released or unknown
-    events_out: int = 0
-    bytes_out: int = 0
 
 
 class Listener:

@@ -5,7 +5,7 @@ Rules never broken: every request that can be read gets exactly one answer, with
 handed to the broker once; requests and answers that wait are bounded, whatever the peer does with its credit.
 Rejected: JSON over HTTP beside AMQP. It would need its own port, authentication and address map.
 
-The protocol is documented in vocabulary.py; reading requests and writing answers is done here, and nowhere else.
+The protocol is documented in holdfast/protocol.py; reading requests and writing answers is done here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import (
     ACCEPTED,
     Credit,
@@ -37,7 +38,6 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
 from node.admin.errors import AdminError
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused

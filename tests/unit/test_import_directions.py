@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,41 @@ ALLOWED: dict[str, set[str]] = {
     "cluster.discovery": set(),
     "cluster.metadata": {"cluster.raft"},
     "cluster.rpc": {"cluster.raft"},
+    "holdfast.protocol": set(),
     "holdfast.amqp": set(),
-    "holdfast.client": {"holdfast.amqp"},
-    "holdfast.cli": {"holdfast.client", "holdfast.amqp"},
-    "node.storage": {"cluster.raft"},
-    "node.partition": {"cluster.raft", "node.storage"},
+    "holdfast.client": {"holdfast.amqp", "holdfast.protocol"},
+    "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol"},
+    "node.storage": set(),
     "node.filters": {"holdfast.amqp"},
-    "node.listener": {"holdfast.amqp", "node.filters", "node.partition", "node.admin.errors"},
-    "node": {"cluster", "holdfast.amqp"},
+    "node.partition": {"cluster.raft", "node.storage"},
+    "node.admin.errors": set(),
+    "node.listener": {"holdfast.amqp", "holdfast.protocol", "node.filters", "node.partition", "node.admin.errors"},
+    "node": {"cluster", "holdfast.amqp", "holdfast.protocol"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "chaos": set(),
 }
+
+# Inside a package the folders stand on each other, too: the first of a line may not import those behind it.
+LAYERS: list[list[str]] = [
+    [
+        "cluster.raft.pysyncobj.log_view",
+        "cluster.raft.log.log_store",
+        "cluster.raft.pysyncobj.core",
+        "cluster.raft.group",
+    ],
+    ["cluster.raft.log.log_store", "cluster.raft.snapshot", "cluster.raft.group", "cluster.raft.multiraft"],
+    ["holdfast.amqp.encoding", "holdfast.amqp.framing", "holdfast.amqp.links", "holdfast.amqp.engine"],
+    ["holdfast.client.transport", "holdfast.client.produce", "holdfast.client.producer"],
+    ["holdfast.client.transport", "holdfast.client.consume", "holdfast.client.consumer"],
+    ["holdfast.cli.shared", "holdfast.cli.local_cluster", "holdfast.cli.main_job", "holdfast.cli.commands"],
+    ["node.listener.attach.link_plan", "node.listener.incoming.incoming_link", "node.listener.attach.answer"],
+    ["node.listener.attach.link_plan", "node.listener.outgoing.outgoing_link", "node.listener.attach.answer"],
+    ["node.listener.attach.answer", "node.listener.connection", "node.listener.listener"],
+    ["node.partition.idempotence.producer_state", "node.partition.machine", "node.partition.replica"],
+    ["node.partition.consumer_groups.group_state", "node.partition.machine", "node.partition.replica"],
+    ["cluster", "node"],
+]
 
 
 def modules_imported(path: Path) -> set[str]:
@@ -59,3 +83,83 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
             if not any(within(name, allowed) for allowed in ALLOWED[package] | {package})
         ]
     assert not wrong, "\n".join(wrong)
+
+
+@functools.cache
+def product_modules() -> dict[str, set[str]]:
+    """Every module of the product -> the modules of the product that it imports, for types as well."""
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for top in ("cluster", "node", "holdfast", "chaos")
+        for path in ROOT.joinpath(top).rglob("*.py")
+        if "_pb2" not in path.name
+    }
+
+    def module_of(name: str) -> str | None:
+        """The module that an imported name is, or is in."""
+        while name:
+            if name in paths:
+                return name
+            name = name.rpartition(".")[0]
+        return None
+
+    return {
+        name: {found for item in modules_imported(path) if (found := module_of(item)) is not None} - {name}
+        for name, path in paths.items()
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    imports = {
+        name: {other for other in others if not name.startswith(other + ".")}  # a package's face may name what is in it
+        for name, others in product_modules().items()
+    }
+    rank: dict[str, int] = {}
+    circle: list[str] = []
+
+    def visit(name: str, way: list[str]) -> None:
+        if name in way:
+            circle.extend([*way[way.index(name) :], name])
+        if name in rank or circle:
+            return
+        for other in sorted(imports[name]):
+            visit(other, [*way, name])
+        rank[name] = len(rank)
+
+    for name in sorted(imports):
+        visit(name, [])
+    assert not circle, " imports ".join(circle)
+
+
+@pytest.mark.parametrize("layers", LAYERS, ids=lambda layers: layers[0])
+def test_a_layer_imports_nothing_above_it(layers: list[str]) -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for place, layer in enumerate(layers)
+        for name, others in product_modules().items()
+        if within(name, layer)
+        for other in others
+        if any(within(other, above) for above in layers[place + 1 :])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_folder_can_be_seen_at_a_glance() -> None:
+    """A dozen files or fewer; a package's face and generated code do not count."""
+    full = {
+        str(folder.relative_to(ROOT)): count
+        for top in ("cluster", "node", "holdfast", "chaos")
+        for folder in (ROOT / top, *(item for item in (ROOT / top).rglob("*") if item.is_dir()))
+        if (count := sum(1 for f in folder.glob("*.py") if f.name != "__init__.py" and "_pb2" not in f.name)) > 12
+    }
+    assert not full, full
+
+
+def test_every_package_says_what_lives_in_it() -> None:
+    silent = [
+        name
+        for name in product_modules()
+        if (path := ROOT.joinpath(*name.split("."), "__init__.py")).exists()
+        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent, silent

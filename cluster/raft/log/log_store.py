@@ -2,7 +2,7 @@
 stored twice.
 
 The problem: pysyncobj's log store lives in RAM, forgets its vote when a file is unreadable, and is torn by a
-crash in the middle of a truncation (exactly-once A6-A8, L10, L15). The rules: entries and hard state change
+crash in the middle of a truncation (A6-A8, L10, L15 in docs/pysyncobj.md). The rules: entries and hard state change
 in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not
 verify stops the node, because a node that forgot its vote could vote twice; nothing here scans the log,
 neither at start nor later.

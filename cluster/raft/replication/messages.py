@@ -3,7 +3,7 @@ proto/cluster/raft/raft.proto.
 
 The problem: entry bodies are the bulk of all traffic, and protobuf copies them three times for each receiver:
 into the message, into its encoder's memory, into the result. The rules: nothing leaves without group,
-configuration version and term (exactly-once 5.5, rules 1-3); entry bodies are copied once, when the message
+configuration version and term; entry bodies are copied once, when the message
 is encoded, and a message that goes to several followers is encoded once.
 
 That needs no other format: protobuf parsers join the parts of a submessage that occurs twice, so an append is

@@ -17,7 +17,7 @@ make a transfer cost 17 us instead of under 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cproton import lib
 
@@ -34,9 +34,6 @@ from holdfast.amqp.links.terminus import (
     write_terminus,
 )
 
-if TYPE_CHECKING:
-    from holdfast.amqp.engine.event_pump import EventPump
-
 UNSETTLED, SETTLED, MIXED = 0, 1, 2
 """Sender settle modes."""
 FIRST, SECOND = 0, 1
@@ -46,12 +43,26 @@ REQUESTED, OPENING, OPEN, CLOSED = "requested", "opening", "open", "closed"
 """States of a link on our side: asked for by the peer, asked for by us, attached on both sides, detached by us."""
 
 
+class LinkEngine(Protocol):
+    """What sessions and links need of the engine that they belong to."""
+
+    max_message_size: int
+    _held: int
+    _graveyard: list[Any]
+    _ended_sessions: list[Any]
+
+    def _expect_output(self) -> None: ...
+    def _attach_desiring(self, link: Any, desired: Sequence[str]) -> None: ...
+    def _check_drained(self, link: Any) -> None: ...
+    def _free_link(self, link: Any) -> None: ...
+
+
 class Session:
     """A session. A server's engine opens its side by itself; a client gets one with Engine.open_session()."""
 
     __slots__ = ("_channel", "_engine", "_handles", "_impl", "_lost_bytes", "context", "links")
 
-    def __init__(self, engine: EventPump, impl: Any) -> None:
+    def __init__(self, engine: LinkEngine, impl: Any) -> None:
         self._engine = engine
         self._impl: Any = impl
         lib.pn_incref(impl)

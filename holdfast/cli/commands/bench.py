@@ -19,11 +19,11 @@ import click
 
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import CliError
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import AdminError, HoldfastError
 from holdfast.client.options import ConsumerOptions, ProducerOptions
 from holdfast.client.producer import ProducerClient
+from holdfast.client.start_position import Start
 
 SAMPLE_EVERY = 50  # events; a callback per event would measure the callbacks
 _STAMP = struct.Struct(">dQ")  # monotonic seconds, run id: what the reader needs, at the front of each body

@@ -14,12 +14,12 @@ import click
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.output import counted
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions
+from holdfast.client.start_position import Start
 
 
 @click.command()

@@ -19,11 +19,11 @@ from holdfast.cli.local_cluster.processes import LocalCluster
 from holdfast.cli.main_job.trades import Published, ReadBack, read_trades
 from holdfast.cli.shared.output import Output, ProgressBar
 from holdfast.client.admin import AdminClient
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.producer import ProducerClient
+from holdfast.client.start_position import Start
 from holdfast.client.transport.network import NetworkOptions
 
 LOG = "trades"

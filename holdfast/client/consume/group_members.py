@@ -26,10 +26,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.client import wire
+from holdfast import protocol as wire
 from holdfast.client.admin import request
 from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceiverOwner
-from holdfast.client.consume.start_position import Start
 from holdfast.client.errors import (
     AdminError,
     ConnectionLostError,
@@ -41,6 +40,7 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
 )
 from holdfast.client.events import DeliveryReader, ReceivedEvent
+from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import Backoff, Network

@@ -11,11 +11,11 @@ import re
 from collections import deque
 from typing import Protocol
 
-from holdfast.client import wire
-from holdfast.client.consume.start_position import Start
+from holdfast import protocol as wire
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent
 from holdfast.client.options import ConsumerOptions
+from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import Backoff, Network

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from holdfast import protocol as wire
 from holdfast.amqp.links.delivery_states import DeliveryState, OtherState
-from holdfast.client import wire
 from holdfast.client.produce.delivery import Delivery
 
 

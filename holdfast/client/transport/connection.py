@@ -20,8 +20,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from holdfast import protocol as wire
 from holdfast.amqp.encoding.codec import Described, symbol, ulong
 from holdfast.amqp.engine.engine import Engine
+from holdfast.amqp.errors import INVALID_FIELD
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -35,8 +37,6 @@ from holdfast.amqp.events import (
 from holdfast.amqp.links.link import SETTLED, Link
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.amqp.links.terminus import Source
-from holdfast.client import wire
-from holdfast.client.consume.start_position import Start
 from holdfast.client.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -47,6 +47,7 @@ from holdfast.client.errors import (
     UnreachableError,
     link_error,
 )
+from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.links import (
     ClientLink,
@@ -188,7 +189,7 @@ class Connection(asyncio.Protocol):
         try:
             await self._attached(receiver, bound_s)
         except LinkRefusedError as error:
-            if where is None or error.condition != wire.INVALID_FIELD:
+            if where is None or error.condition != INVALID_FIELD:
                 raise
             raise ConfigurationError(
                 f"the filter {where!r} is refused: {error}", advice="correct it; the language is in docs/protocol.md"

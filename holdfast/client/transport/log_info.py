@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast import protocol as wire
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.message import Value, decode_message
-from holdfast.client import wire
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
@@ -90,15 +90,15 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
 def _parse(body: Any) -> list[PartitionInfo]:
     known = {
         wire.INFO_PARTITION,
-        wire.INFO_EARLIEST,
-        wire.INFO_LATEST,
+        wire.INFO_EARLIEST_OFFSET,
+        wire.INFO_LATEST_OFFSET,
         wire.INFO_LATEST_TIMESTAMP,
         wire.INFO_AVAILABLE,
     }
     found = []
     for entry in body[wire.INFO_PARTITIONS]:
         entry = {str(name): value for name, value in entry.items()}
-        earliest, latest = entry.get(wire.INFO_EARLIEST), entry.get(wire.INFO_LATEST)
+        earliest, latest = entry.get(wire.INFO_EARLIEST_OFFSET), entry.get(wire.INFO_LATEST_OFFSET)
         found.append(
             PartitionInfo(
                 partition=str(entry[wire.INFO_PARTITION]),

@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.client import wire
-from holdfast.client.consume.start_position import Start
+from holdfast import protocol as wire
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -30,6 +29,7 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
+from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.links import (

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused

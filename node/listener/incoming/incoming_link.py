@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import (
     ACCEPTED,
     RELEASED,
@@ -43,7 +44,6 @@ from holdfast.amqp import (
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.partition_key import partition_index
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused

@@ -11,9 +11,9 @@ Rejected: decoding only the one annotation out of the map; it needs a second dec
 
 from __future__ import annotations
 
+from holdfast import protocol as words
 from holdfast.amqp import Ingested, ingest, message_annotations
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.errors import Refused
 
 ENTRIES = 8192

@@ -23,11 +23,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast import protocol as words
 from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, symbol
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.outgoing.partition_cursor import PartitionCursor

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, Error
 from node.filters import END, Bounds, FilterError, Predicate, parse
-from node.listener import vocabulary as words
 from node.listener.errors import Refused
 from node.partition.api import After, AfterTime, Earliest, Latest, Start
 

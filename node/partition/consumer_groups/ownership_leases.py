@@ -19,7 +19,6 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -51,9 +50,7 @@ from node.partition.consumer_groups.queries import (
     Revoke,
 )
 from node.partition.raft_group import Proposer
-
-if TYPE_CHECKING:
-    from node.partition.reader import LocalReader
+from node.partition.reader import LocalReader
 
 log = logging.getLogger(__name__)
 

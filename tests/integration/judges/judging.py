@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.start_position import Start
 from holdfast.client.transport.network import NetworkOptions
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.judges.history import check

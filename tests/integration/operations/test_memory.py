@@ -8,9 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient, ConsumerOptions
 from holdfast.client.producer import ProducerClient
+from holdfast.client.start_position import Start
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.conftest import number_from
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from proton.reactor import Container
 
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consumer import ConsumerClient
+from holdfast.client.start_position import Start
 from tests.integration.workloads.beside import Beside
 from tests.integration.workloads.plain import (
     EARLIEST,

@@ -55,7 +55,9 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "replaced-member-votes": Mutation(holes_state.replaced_member_votes, chosen_plans.replacing),
     "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, chosen_plans.replacing),
     "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, chosen_plans.replacing_of_two),
-    "metadata-snapshot-without-state": Mutation(holes_state.metadata_snapshot_without_state, chosen_plans.forgetting_metadata),
+    "metadata-snapshot-without-state": Mutation(
+        holes_state.metadata_snapshot_without_state, chosen_plans.forgetting_metadata
+    ),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, chosen_plans.replacing),

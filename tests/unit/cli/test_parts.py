@@ -23,7 +23,7 @@ from holdfast.cli.shared import command_frame, settings
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import bytes_text, counted, duration_text
-from holdfast.client.consume.start_position import Start
+from holdfast.client.start_position import Start
 from tests.ports import free_port
 
 

@@ -19,7 +19,7 @@ import logging
 import time
 from typing import Any
 
-from holdfast.client import wire
+from holdfast import protocol as wire
 from holdfast.client.admin import request
 from holdfast.client.consume.group_members import (
     Callback,
@@ -28,9 +28,9 @@ from holdfast.client.consume.group_members import (
     tell,
 )
 from holdfast.client.consume.partition_receiver import ReceiverOwner
-from holdfast.client.consume.start_position import Start
 from holdfast.client.consume.zookeeper.ownership import Keeper, ZooKeeperOwnership
 from holdfast.client.errors import AdminError, HoldfastError, OwnershipLostError, PartitionOwnedError
+from holdfast.client.start_position import Start
 from holdfast.client.transport.network import Network
 
 log = logging.getLogger("holdfast.client")

@@ -20,7 +20,8 @@ import asyncio
 import contextlib
 from collections import deque
 
-from holdfast.amqp.errors import Error
+from holdfast import protocol as wire
+from holdfast.amqp.errors import NOT_ALLOWED, Error
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     DeliveryState,
@@ -28,7 +29,6 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Released,
 )
-from holdfast.client import wire
 from holdfast.client.errors import (
     FATAL_TO_PRODUCERS,
     ClosedError,
@@ -223,7 +223,7 @@ class PartitionPublisher:
         """Who was open before and is refused now, or claims numbers that the node does not know, must begin anew."""
         if isinstance(error, FATAL):
             self.end(error)
-        elif not isinstance(error, NotFoundError) and (self.identity.known or error.condition == wire.NOT_ALLOWED):
+        elif not isinstance(error, NotFoundError) and (self.identity.known or error.condition == NOT_ALLOWED):
             error = ProducerStateError(f"the node does not let us go on: {error}", condition=error.condition)
             self.end(error)
         return error
@@ -381,7 +381,7 @@ class PartitionPublisher:
     def _refuse(self, source: PublishSource, first: Delivery, error: Error) -> None:
         """The first event that is not accepted was refused; what came behind it was refused for its sake."""
         message = f"{self.what}: event {first.sequence_number} refused: {error}"
-        kind = ProducerStateError if error.condition == wire.NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
+        kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
         if kind is not None:
             raise kind(message, condition=error.condition)
         self._stats.rejected += 1

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
+from holdfast import protocol as wire
 from holdfast.amqp.encoding.codec import (
     encode_value,
     int32,
     short,
     symbol,
 )
-from holdfast.client import wire
 from holdfast.client.errors import ConfigurationError, UnsupportedError
 
 SEQUENCES = 1 << 31

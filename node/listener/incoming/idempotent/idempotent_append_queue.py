@@ -2,7 +2,7 @@
 
 Problem: the numbers make it safe to submit a batch again, whatever became of it. But they are no licence to submit out
 of order: what comes with the next number is stored, even if what belongs in front of it has just been refused. A client
-that gave up and reused its numbers for other events (IP-15) would find the first of them refused and the rest stored.
+that gave up and reused its numbers for other events would find the first of them refused and the rest stored.
 
 Rules never broken, in addition to those of an append queue:
  - batches are under way together only while each goes on where the one before it ended, and one of them has been stored

@@ -17,10 +17,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transfers, symbol
 from holdfast.amqp.errors import Error
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused

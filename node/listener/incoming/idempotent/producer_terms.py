@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import ReceiverLink, short, timestamp
 from holdfast.amqp.encoding.codec import int32
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.errors import Refused
 from node.partition.api import ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from holdfast import protocol as words
 from holdfast.amqp import (
     AnnotationMap,
     MalformedMessage,
@@ -40,7 +41,6 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
 from node.partition.api import Numbers

@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from holdfast import protocol as words
 from holdfast.amqp import SenderLink, Settlements, Source, offset_text, symbol
 from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from node.listener import errors
-from node.listener import vocabulary as words
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused

@@ -15,9 +15,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
+from holdfast import protocol as words
 from holdfast.amqp import SenderLink, Source
 from holdfast.amqp.errors import INVALID_FIELD, Error
-from node.listener import vocabulary as words
 from node.listener.errors import Refused
 from node.listener.outgoing.source_filters import Selection
 from node.partition.api import Latest

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
+from holdfast import protocol as words
 from holdfast.amqp import encode_value, symbol
-from node.listener import vocabulary as words
 from node.listener.broker import Broker
 from node.partition.api import After, Earliest, Failed, GroupQuestion, Owner, Start
 from node.partition.consumer_groups.group_state import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast import protocol as words
 from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, symbol
-from node.listener import vocabulary as words
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import events, terms
 from tests.unit.listener.support.sending import keyed, stored, to_partition

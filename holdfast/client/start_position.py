@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast import protocol as wire
 from holdfast.amqp.encoding.codec import (
     Described,
     symbol,
     timestamp,
     ulong,
 )
-from holdfast.client import wire
 from holdfast.client.errors import ConfigurationError
 
 

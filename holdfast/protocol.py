@@ -1,8 +1,8 @@
 """The words a node and its clients share on the wire, and the `$management` protocol in full.
 
 Problem: a name spelled differently on the two sides of a socket fails silently. So every symbol, key and status that
-the listener reads or writes stands in this file, and nowhere else in the node. A client keeps its own copy (a client
-never imports a node); this docstring is the text that both are written from.
+the nodes and our own client exchange stands in this file, once; AMQP's own error conditions are in
+`holdfast.amqp.errors`. This docstring is the text that other clients are written from.
 
 Requests to `$management`
 -------------------------
@@ -121,9 +121,14 @@ OFFSET_EARLIEST: Final = "@earliest"
 OFFSET_LATEST: Final = "@latest"
 OFFSET_DIGITS: Final = 16  # lowercase hex, so that byte order is number order
 
-# --- filters: symbol and numeric descriptors
-DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({"amqp:event-streams-delivery-annotations-filter", 0x200})
-SQL_FILTERS: Final = frozenset({"amqp:event-streams-sql-filter", 0x201, "amqp:sql-filter", 0x120})
+# --- filters: symbol and numeric descriptors. A receiving link starts from the first, a described map; it chooses
+# events by the second, a described string (a condition in SQL).
+START_FILTER_NAME: Final = "amqp:event-streams-delivery-annotations-filter"
+START_FILTER_CODE: Final = 0x200
+SQL_FILTER_NAME: Final = "amqp:event-streams-sql-filter"
+SQL_FILTER_CODE: Final = 0x201
+DELIVERY_ANNOTATIONS_FILTER: Final = frozenset({START_FILTER_NAME, START_FILTER_CODE})
+SQL_FILTERS: Final = frozenset({SQL_FILTER_NAME, SQL_FILTER_CODE, "amqp:sql-filter", 0x120})
 FILTER_EXPRESSIONS: Final = frozenset(
     {0x100, 0x101, 0x102, 0x110, 0x111, 0x170, 0x171, 0x172, 0x173, 0x174, 0x178}
     | {f"amqp:{kind}-filter" for kind in ("all", "any", "not", "true", "false", "header", "delivery-annotations")}
@@ -151,6 +156,8 @@ STORED: Final = "holdfast:stored:list"
 STORED_CODE: Final = 0x484F4C44_00000001  # its domain spells HOLD; no domain of that number is assigned
 # Fields: base-offset ulong, count uint, partition symbol. Of `count` deliveries that follow each other on the link from
 # this one on, the n-th stands at base-offset + n. Those behind the first are answered `accepted`, as ever.
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list", STORED)
+"""What our own client lists among the outcomes of its source."""
 
 # --- addresses
 INFO_SUFFIX: Final = "/$info"
