@@ -25,7 +25,7 @@ from node.admin.administration import Administration
 from node.broker import NodeBroker
 from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
-from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, Starting
+from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, StartupState
 from node.partition import api as partition_words
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
@@ -75,7 +75,7 @@ class Node:
         self._composed = False
         self._version = version("holdfast")
         self._discovery = NodeDiscovery(config, self._version)
-        self._monitoring = MonitoringServer(Starting(lambda: self._discovery.waiting_for))
+        self._monitoring = MonitoringServer(StartupState(lambda: self._discovery.waiting_for))
         self._fetching: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:

@@ -27,7 +27,7 @@ from cluster.rpc.rpc_pb2 import ReplicaState
 # ------------------------------------------------------------------ what the node provides
 
 
-class EventBatch(Protocol):
+class StoredEvents(Protocol):
     """Consecutive events that share a timestamp; `records[i]` has offset `base_offset + i`."""
 
     @property
@@ -43,7 +43,7 @@ class Reader(Protocol):
     def error(self) -> Any: ...
     @property
     def position(self) -> int: ...
-    def poll(self, max_events: int, max_bytes: int) -> Sequence[EventBatch]: ...
+    def poll(self, max_events: int, max_bytes: int) -> Sequence[StoredEvents]: ...
     def close(self) -> None: ...
 
 

@@ -31,7 +31,7 @@ class Check:
     detail: str
 
 
-class Starting:
+class StartupState:
     """Before the node is composed: it looks for the others, or waits for the service that it finds them by."""
 
     def __init__(self, waiting_for: Callable[[], str]) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from node.config import Address
-from node.monitoring.health import Check, Health, Starting
+from node.monitoring.health import Check, Health, StartupState
 from node.monitoring.metrics import CONTENT_TYPE, Metrics
 
 log = logging.getLogger("holdfast.monitoring")
@@ -35,9 +35,9 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class MonitoringServer:
-    def __init__(self, starting: Starting) -> None:
+    def __init__(self, starting: StartupState) -> None:
         self._metrics: Metrics | None = None
-        self._health: Health | Starting = starting
+        self._health: Health | StartupState = starting
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 

@@ -26,7 +26,7 @@ from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
 from node.partition.idempotence.producer_state import nonsense, rows_of
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.machine import Accepted, AppendRejected
+from node.partition.machine import AppendAccepted, AppendRejected
 from node.partition.raft_group import Proposer
 from node.partition.record_batch import DIGEST_BYTES, encode
 
@@ -203,7 +203,7 @@ class Appender:
     def _resolve(self, outcome: Outcome, records: list[bytes], told: _Told) -> None:
         if isinstance(outcome, Committed):
             result = outcome.result
-            if isinstance(result, Accepted):
+            if isinstance(result, AppendAccepted):
                 if not result.known:
                     self._on_committed(result.base_offset, result.timestamp_ms, records)
                     for place, _, done in told:
@@ -302,7 +302,7 @@ def _tell(told: _Told, failure: Failed) -> None:
         _answer(done, failure)
 
 
-def _tell_places(told: _Told, result: Accepted) -> None:
+def _tell_places(told: _Told, result: AppendAccepted) -> None:
     """Of an entry that holds records which were stored before."""
     known = sum(place.events for place in result.known)
     for place, count, done in told:

@@ -82,7 +82,7 @@ Effect = IndexBatch | ForgetBelow | Fence | Ousted
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AppendAccepted:
     """The batch's first records stand in the places `known` since earlier; the other `count` were stored now, at
     `base_offset`."""
 
@@ -134,7 +134,7 @@ class AppendRejected:
         return _find(self.known, position, 0, 0)
 
     def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
-        """As of `Accepted`, of records that stand."""
+        """As of `AppendAccepted`, of records that stand."""
         return _rows(self.known, position, count)
 
 
@@ -156,7 +156,7 @@ def _rows(places: tuple[StoredAt, ...], position: int, count: int) -> tuple[tupl
     return rows_of(found)
 
 
-Result = Accepted | Trimmed | Opened | Owned | Done | Denied | AppendRejected
+Result = AppendAccepted | Trimmed | Opened | Owned | Done | Denied | AppendRejected
 Applied = tuple[Result, tuple[Effect, ...]]
 
 # ---------------------------------------------------------------- state
@@ -231,7 +231,7 @@ class PartitionMachine:
         state.last_timestamp_ms = timestamp_ms
         state.last_batch_index = index
         effect = IndexBatch(base, index, timestamp_ms, count, bytes_before, skip)
-        return Accepted(base, timestamp_ms, count, known), (effect,)
+        return AppendAccepted(base, timestamp_ms, count, known), (effect,)
 
     def _append_numbered(self, index: int, head: BatchHead) -> Applied:
         if min(head.producer_id, head.producer_epoch, head.base_sequence) < 0:
@@ -247,9 +247,9 @@ class PartitionMachine:
         if skip == head.count:
             producers.accept(head, StoredAt(0, 0, 0), index, state.clock_ms)
             first = verdict.places[0]
-            return Accepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
+            return AppendAccepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
         result, effects = self._store(index, head, verdict.places, skip)
-        assert isinstance(result, Accepted)
+        assert isinstance(result, AppendAccepted)
         stored = StoredAt(result.count, result.base_offset, result.timestamp_ms)
         producers.accept(head, stored, index, state.clock_ms)
         return result, effects

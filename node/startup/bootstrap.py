@@ -19,14 +19,14 @@ from typing import Protocol
 log = logging.getLogger("holdfast.node")
 
 
-class MetadataGroup(Protocol):
+class BootstrappedGroup(Protocol):
     @property
     def remembers_nothing(self) -> bool: ...
     def vote_from_the_beginning(self) -> None: ...
 
 
 class Bootstrap:
-    def __init__(self, group: MetadataGroup, peers: Collection[int]) -> None:
+    def __init__(self, group: BootstrappedGroup, peers: Collection[int]) -> None:
         self._group = group
         self._peers = frozenset(peers)
         self._new: set[int] = set()

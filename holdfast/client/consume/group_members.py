@@ -28,7 +28,7 @@ from typing import Any
 
 from holdfast import protocol as wire
 from holdfast.client.admin import request
-from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceiverOwner
+from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceivingConsumer
 from holdfast.client.errors import (
     AdminError,
     ConnectionLostError,
@@ -213,7 +213,7 @@ class GroupMembers:
 
     def __init__(
         self,
-        consumer: ReceiverOwner,
+        consumer: ReceivingConsumer,
         network: Network,
         group: str,
         epoch: int | None,

@@ -25,7 +25,7 @@ FIRST_CREDIT = 64
 _COUNTED = re.compile("[0-9a-f]{16}")
 
 
-class ReceiverOwner(Protocol):
+class ReceivingConsumer(Protocol):
     """The consumer, as its readers see it."""
 
     log: str
@@ -42,7 +42,7 @@ class ReceiverOwner(Protocol):
 class PartitionReceiver:
     """One partition: the link it comes over, the credit for it, and how far we are."""
 
-    def __init__(self, consumer: ReceiverOwner, network: Network, info: PartitionInfo, start: Start) -> None:
+    def __init__(self, consumer: ReceivingConsumer, network: Network, info: PartitionInfo, start: Start) -> None:
         self.partition = info.partition
         self.finished = False
         self.taken: str | None = None  # offset of the last event handed to the program

@@ -24,7 +24,7 @@ from node.partition.consumer_groups.group_state import (
     Owned,
 )
 from node.partition.idempotence.producer_state import SEQUENCES
-from node.partition.machine import Accepted, Trimmed
+from node.partition.machine import AppendAccepted, Trimmed
 from node.partition.record_batch import TAG_RECORD_BATCH, decode_head, decode_records
 from tests.simulation.checker import GroupJudge, Violation
 
@@ -56,7 +56,7 @@ class PartitionJudge(GroupJudge):
             if result.start_offset < self.start_offset:
                 raise Violation(f"group {self.group_id}: events begin at {result.start_offset} again")
             self.start_offset = result.start_offset
-        elif isinstance(result, Accepted) and data[1] == TAG_RECORD_BATCH:
+        elif isinstance(result, AppendAccepted) and data[1] == TAG_RECORD_BATCH:
             self.duplicates += sum(place.events for place in result.known)
             if result.count:
                 self._store(data, result)
@@ -76,7 +76,7 @@ class PartitionJudge(GroupJudge):
                 raise Violation(f"group {self.group_id}: {command} -> {result}, while claim {owner} is in force")
             self._positions[command.key] = result.position
 
-    def _store(self, data: bytes, result: Accepted) -> None:
+    def _store(self, data: bytes, result: AppendAccepted) -> None:
         records = decode_records(data)
         skip = len(records) - result.count
         if result.base_offset != len(self.events):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import Producer
-from node.partition.machine import Accepted, AppendRejected, Opened, PartitionMachine
+from node.partition.machine import AppendAccepted, AppendRejected, Opened, PartitionMachine
 from node.partition.record_batch import encode
 
 DAY_MS = 24 * 3600 * 1000
@@ -35,7 +35,7 @@ class Log:
         assert isinstance(result, Opened | AppendRejected)
         return result
 
-    def send(self, producer_id: int, epoch: int, first: int, contents: str) -> Accepted | AppendRejected:
+    def send(self, producer_id: int, epoch: int, first: int, contents: str) -> AppendAccepted | AppendRejected:
         entry = encode(
             [letter.encode() for letter in contents],
             self.now_ms,
@@ -45,12 +45,12 @@ class Log:
             digests=digests_of(contents),
         )
         result = self.apply(entry)
-        assert isinstance(result, Accepted | AppendRejected)
+        assert isinstance(result, AppendAccepted | AppendRejected)
         return result
 
-    def plain(self, events: int = 1) -> Accepted:
+    def plain(self, events: int = 1) -> AppendAccepted:
         result = self.apply(encode([b"p"] * events, self.now_ms))
-        assert isinstance(result, Accepted)
+        assert isinstance(result, AppendAccepted)
         return result
 
     def apply(self, entry: bytes) -> object:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.machine import (
-    Accepted,
+    AppendAccepted,
     AppendRejected,
     ForgetBelow,
     IndexBatch,
@@ -30,7 +30,7 @@ def test_offsets_count_events_without_gaps_whatever_the_indexes_are() -> None:
     bases = []
     for index, count in ((3, 2), (4, 1), (9, 5)):
         result, (effect,) = machine.apply(index, batch_of(count))
-        assert isinstance(result, Accepted)
+        assert isinstance(result, AppendAccepted)
         assert isinstance(effect, IndexBatch)
         assert (effect.base_offset, effect.index, effect.count) == (result.base_offset, index, count)
         bases.append(result.base_offset)
@@ -41,7 +41,7 @@ def test_offsets_count_events_without_gaps_whatever_the_indexes_are() -> None:
 def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
     machine = PartitionMachine()
     stamps = [machine.apply(index, batch_of(1, now_ms))[0] for index, now_ms in enumerate((500, 900, 700, 901), 2)]
-    assert [one.timestamp_ms for one in stamps if isinstance(one, Accepted)] == [500, 900, 900, 901]
+    assert [one.timestamp_ms for one in stamps if isinstance(one, AppendAccepted)] == [500, 900, 900, 901]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) ->
     assert effects == ()
     state = machine.state
     assert (state.rejections, state.last_rejection_index, state.next_offset) == (1, 5, 3)
-    assert machine.apply(6, batch_of(1))[0] == Accepted(3, 1000, 1)
+    assert machine.apply(6, batch_of(1))[0] == AppendAccepted(3, 1000, 1)
 
 
 @given(
@@ -105,7 +105,7 @@ def test_a_trim_moves_the_start_and_says_what_to_forget() -> None:
     assert effects == (ForgetBelow(0, 20, 3),)
     assert machine.state.start_offset == 20
     assert machine.state.total_bytes - machine.state.trimmed_bytes == 2 * size
-    assert machine.apply(7, batch_of(1))[0] == Accepted(40, 1000, 1)
+    assert machine.apply(7, batch_of(1))[0] == AppendAccepted(40, 1000, 1)
 
 
 @pytest.mark.parametrize("trim", [Trim(20, 9, 0), Trim(20, 0, 0), Trim(20, 3, 10**9), Trim(41, 3, 1)])

@@ -12,7 +12,7 @@ from node.partition.idempotence.producer_state import (
     SEQUENCES,
     StoredAt,
 )
-from node.partition.machine import LAYOUT, Accepted, AppendRejected, LogState, PartitionMachine
+from node.partition.machine import LAYOUT, AppendAccepted, AppendRejected, LogState, PartitionMachine
 from tests.unit.partition.producing import DAY_MS, Log, code
 
 LAST = SEQUENCES - 1
@@ -85,7 +85,7 @@ def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: Log) -> None:
     log.opened(7)
     log.send(7, 0, 1, "abcde")
     assert log.opened(7, 0, 2).last_sequence == 2
-    assert log.send(7, 0, 3, "cdefg") == Accepted(5, log.now_ms, 2, (StoredAt(3, 2, log.now_ms),))
+    assert log.send(7, 0, 3, "cdefg") == AppendAccepted(5, log.now_ms, 2, (StoredAt(3, 2, log.now_ms),))
 
 
 def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log: Log) -> None:
@@ -93,7 +93,7 @@ def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log:
     log.opened(7, None, 500)
     log.restart()
     assert log.opened(7).last_sequence == 500
-    assert isinstance(log.send(7, 2, 501, "a"), Accepted)
+    assert isinstance(log.send(7, 2, 501, "a"), AppendAccepted)
     assert log.opened(7).last_sequence == 501
 
 
@@ -108,7 +108,7 @@ def test_a_higher_epoch_fences_the_lower_one_and_numbers_begin_anew(log: Log) ->
     assert code(log.send(7, 0, 4, "d")) == "producer-stolen"
     assert code(log.send(7, 0, 3, "c")) == "producer-stolen", "not even what is known: it is not its producer any more"
     assert code(log.open(7, 0)) == "producer-stolen"
-    assert isinstance(log.send(7, 1, 1, "x"), Accepted)
+    assert isinstance(log.send(7, 1, 1, "x"), AppendAccepted)
 
 
 def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: Log) -> None:
@@ -116,7 +116,7 @@ def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: Log) -> None:
     log.opened(7)
     log.send(7, 0, 1, "abc")
     assert log.opened(7, 1, 3).last_sequence == 3
-    assert isinstance(log.send(7, 1, 4, "d"), Accepted)
+    assert isinstance(log.send(7, 1, 4, "d"), AppendAccepted)
     assert code(log.send(7, 1, 3, "c")) == "out-of-order", "what an earlier epoch sent is not known to this one"
 
 
@@ -125,7 +125,7 @@ def test_an_epoch_that_was_not_opened_begins_with_0_or_not_at_all(log: Log) -> N
     log.opened(7)
     log.send(7, 0, 1, "abc")
     assert code(log.send(7, 4, 4, "d")) == "out-of-order"
-    assert isinstance(log.send(7, 4, 0, "d"), Accepted)
+    assert isinstance(log.send(7, 4, 0, "d"), AppendAccepted)
     assert log.producer(7).epoch == 4
     assert code(log.send(7, 0, 4, "d")) == "producer-stolen"
 
@@ -134,8 +134,8 @@ def test_two_who_share_an_epoch_share_a_line_of_numbers(log: Log) -> None:
     """IS-2."""
     log.opened(7, 1)
     log.opened(7, 1)
-    assert isinstance(log.send(7, 1, 1, "a"), Accepted)
-    assert isinstance(log.send(7, 1, 2, "b"), Accepted)
+    assert isinstance(log.send(7, 1, 1, "a"), AppendAccepted)
+    assert isinstance(log.send(7, 1, 2, "b"), AppendAccepted)
     assert code(log.send(7, 1, 2, "other")) == "out-of-order"
 
 
@@ -144,11 +144,11 @@ def test_producers_and_plain_events_do_not_concern_each_other(log: Log) -> None:
     log.opened(7)
     log.opened(8)
     log.plain()
-    assert log.send(7, 0, 1, "ab") == Accepted(1, log.now_ms, 2)
+    assert log.send(7, 0, 1, "ab") == AppendAccepted(1, log.now_ms, 2)
     log.plain(3)
-    assert log.send(8, 0, 1, "a") == Accepted(6, log.now_ms, 1)
-    assert log.send(7, 0, 3, "c") == Accepted(7, log.now_ms, 1)
-    assert log.plain() == Accepted(8, log.now_ms, 1)
+    assert log.send(8, 0, 1, "a") == AppendAccepted(6, log.now_ms, 1)
+    assert log.send(7, 0, 3, "c") == AppendAccepted(7, log.now_ms, 1)
+    assert log.plain() == AppendAccepted(8, log.now_ms, 1)
 
 
 # ---------------------------------------------------------------- numbers
@@ -157,7 +157,7 @@ def test_producers_and_plain_events_do_not_concern_each_other(log: Log) -> None:
 @pytest.mark.parametrize("first", [0, 1, 77, LAST])
 def test_the_first_number_of_an_epoch_is_free(log: Log, first: int) -> None:
     log.opened(7)
-    assert isinstance(log.send(7, 0, first, "a"), Accepted)
+    assert isinstance(log.send(7, 0, first, "a"), AppendAccepted)
 
 
 def test_gaps_and_old_numbers_are_out_of_order(log: Log) -> None:
@@ -167,7 +167,7 @@ def test_gaps_and_old_numbers_are_out_of_order(log: Log) -> None:
     for first in (14, 9, 8, 0, LAST, 1000):
         assert code(log.send(7, 0, first, "z")) == "out-of-order"
     assert log.machine.state.next_offset == 3
-    assert isinstance(log.send(7, 0, 13, "d"), Accepted)
+    assert isinstance(log.send(7, 0, 13, "d"), AppendAccepted)
 
 
 def test_who_was_never_opened_stores_nothing(log: Log) -> None:
@@ -178,14 +178,14 @@ def test_who_was_never_opened_stores_nothing(log: Log) -> None:
 def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: Log) -> None:
     log.opened(7)
     log.send(7, 0, LAST - 1, "ab")
-    assert isinstance(log.send(7, 0, 0, "c"), Accepted)
+    assert isinstance(log.send(7, 0, 0, "c"), AppendAccepted)
     log.opened(8)
-    assert log.send(8, 0, LAST - 1, "abcd") == Accepted(3, log.now_ms, 4)
+    assert log.send(8, 0, LAST - 1, "abcd") == AppendAccepted(3, log.now_ms, 4)
     assert log.producer(8).last == 1
     assert code(log.send(8, 0, 4, "z")) == "out-of-order"
     again = log.send(8, 0, LAST, "bcdef")
-    assert again == Accepted(7, log.now_ms, 2, (StoredAt(3, 4, log.now_ms),))
-    assert isinstance(log.send(8, 0, 4, "g"), Accepted)
+    assert again == AppendAccepted(7, log.now_ms, 2, (StoredAt(3, 4, log.now_ms),))
+    assert isinstance(log.send(8, 0, 4, "g"), AppendAccepted)
 
 
 # ---------------------------------------------------------------- what comes again
@@ -198,8 +198,8 @@ def test_a_batch_that_comes_again_is_answered_with_its_first_place(log: Log) -> 
     log.plain(2)
     log.now_ms += 50
     again = log.send(7, 0, 1, "abc")
-    assert isinstance(first, Accepted)
-    assert isinstance(again, Accepted)
+    assert isinstance(first, AppendAccepted)
+    assert isinstance(again, AppendAccepted)
     assert again.duplicate
     assert not first.duplicate
     assert (again.base_offset, again.timestamp_ms) == (first.base_offset, first.timestamp_ms) == (5, log.now_ms - 50)
@@ -214,13 +214,13 @@ def test_what_comes_again_is_known_however_it_is_cut(log: Log) -> None:
     log.send(7, 0, 3, "cde")
     log.now_ms += 1
     found = log.send(7, 0, 2, "bcd")
-    assert isinstance(found, Accepted)
+    assert isinstance(found, AppendAccepted)
     assert [found.place_of(position)[0] for position in range(3)] == [1, 3, 4]
     assert found.known == (StoredAt(1, 1, log.now_ms - 1), StoredAt(2, 3, log.now_ms - 1))
     for position, letter in enumerate("abcde", 1):
-        assert isinstance(log.send(7, 0, position, letter), Accepted)
+        assert isinstance(log.send(7, 0, position, letter), AppendAccepted)
     whole = log.send(7, 0, 1, "abcdefg")
-    assert isinstance(whole, Accepted)
+    assert isinstance(whole, AppendAccepted)
     assert (whole.count, whole.base_offset) == (2, 6)
     assert [whole.place_of(position)[0] for position in range(7)] == [0, 1, 3, 4, 5, 6, 7]
 
@@ -245,13 +245,13 @@ def test_five_batches_are_remembered_and_as_many_more_as_hold_the_events_of_two_
     for turn in range(7):
         log.send(7, 0, turn * len(big), big)
     assert log.producer(7).remembered == rules.REMEMBERED_BATCHES * len(big)
-    assert isinstance(log.send(7, 0, 2 * len(big), big), Accepted)
+    assert isinstance(log.send(7, 0, 2 * len(big), big), AppendAccepted)
     assert code(log.send(7, 0, len(big), big)) == "out-of-order"
     log.opened(8)
     for number in range(rules.REMEMBERED_EVENTS + 100):
         log.send(8, 0, number, "y")
     assert log.producer(8).remembered == rules.REMEMBERED_EVENTS
-    assert isinstance(log.send(8, 0, 100, "y" * rules.REMEMBERED_EVENTS), Accepted)
+    assert isinstance(log.send(8, 0, 100, "y" * rules.REMEMBERED_EVENTS), AppendAccepted)
     assert code(log.send(8, 0, 99, "y")) == "out-of-order"
 
 
@@ -270,7 +270,7 @@ def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: L
     assert log.machine.producers.get(7) is None
     assert code(log.send(7, 0, 2, "b")) == "producer-unknown"
     assert code(log.open(7, 0, 1)) == "producer-unknown"
-    assert isinstance(log.send(8, 0, 2, "b"), Accepted), "it was heard of since"
+    assert isinstance(log.send(8, 0, 2, "b"), AppendAccepted), "it was heard of since"
 
 
 def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(log: Log) -> None:
@@ -306,7 +306,7 @@ def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: 
     assert log.machine.producers.memory_bytes == 2 * (20 + 64)
     assert [row.remembered for row in log.machine.producers.rows()] == [0, 16, 16]
     assert code(log.send(1, 0, 16, "p")) == "out-of-order"
-    assert isinstance(log.send(1, 0, 17, "q"), Accepted)
+    assert isinstance(log.send(1, 0, 17, "q"), AppendAccepted)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -319,7 +319,7 @@ def test_a_checkpoint_is_sorted_and_holds_all_that_later_decisions_need(log: Log
     log.restart()
     state = msgspec.msgpack.decode(log.machine.checkpoint(), type=LogState)
     assert [row.producer_id for row in state.producers] == [2, 5, 9]
-    assert isinstance(log.send(5, 0, 2, "bcd"), Accepted)
+    assert isinstance(log.send(5, 0, 2, "bcd"), AppendAccepted)
     assert code(log.send(5, 0, 2, "bXd")) == "out-of-order"
 
 

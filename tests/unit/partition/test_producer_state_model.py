@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import SEQUENCES
-from node.partition.machine import Accepted, AppendRejected, Opened
+from node.partition.machine import AppendAccepted, AppendRejected, Opened
 from tests.unit.partition.producing import Log
 
 BATCHES, EVENTS = 2, 6
@@ -152,7 +152,7 @@ def run(script: list[tuple]) -> None:  # type: ignore[type-arg]
 def send(log: Log, model: Model, producer_id: int, epoch: int, first: int, contents: str) -> None:
     expected = model.send(producer_id, epoch, first, contents, log.now_ms)
     found = log.send(producer_id, epoch, first, contents)
-    if isinstance(found, Accepted):
+    if isinstance(found, AppendAccepted):
         assert [found.place_of(place)[0] for place in range(len(contents))] == expected
     else:
         assert isinstance(found, AppendRejected)
@@ -179,8 +179,8 @@ def test_how_resends_are_cut_never_matters(script: list[tuple[str, ...]]) -> Non
         for number in range(1 + len(sent) - remembered, 1 + len(sent)):
             whole = log.send(3, 0, number, "".join(sent[number - 1 :]))
             alone = [log.send(3, 0, n, sent[n - 1]) for n in range(number, 1 + len(sent))]
-            assert isinstance(whole, Accepted)
+            assert isinstance(whole, AppendAccepted)
             assert whole.duplicate
-            assert [one.place_of(0) for one in alone if isinstance(one, Accepted)] == [
+            assert [one.place_of(0) for one in alone if isinstance(one, AppendAccepted)] == [
                 whole.place_of(place) for place in range(len(alone))
             ]

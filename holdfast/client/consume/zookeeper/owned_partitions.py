@@ -27,7 +27,7 @@ from holdfast.client.consume.group_members import (
     GroupReceiver,
     tell,
 )
-from holdfast.client.consume.partition_receiver import ReceiverOwner
+from holdfast.client.consume.partition_receiver import ReceivingConsumer
 from holdfast.client.consume.zookeeper.ownership import Keeper, ZooKeeperOwnership
 from holdfast.client.errors import AdminError, HoldfastError, OwnershipLostError, PartitionOwnedError
 from holdfast.client.start_position import Start
@@ -100,7 +100,7 @@ class OwnedPartitions(GroupMembers):
 
     def __init__(
         self,
-        consumer: ReceiverOwner,
+        consumer: ReceivingConsumer,
         network: Network,
         group: str,
         start: Start | Any,

@@ -12,7 +12,7 @@ from node.listener.incoming.append_queue import QueuedBatch, State
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
 from node.partition.commands import OpenProducer
-from node.partition.machine import Accepted, AppendRejected, PartitionMachine
+from node.partition.machine import AppendAccepted, AppendRejected, PartitionMachine
 from node.partition.record_batch import encode
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
@@ -234,7 +234,7 @@ class Replicated:
         if isinstance(result, AppendRejected):
             assert result.code == "out-of-order"
             return Failed("out_of_order", False, result.detail)
-        assert isinstance(result, Accepted)
+        assert isinstance(result, AppendAccepted)
         known = sum(place.events for place in result.known)
         self.stored += records[known:]
         return Appended(*result.place_of(0), known)
