@@ -1,144 +1,17 @@
-"""`python -m node --config FILE`: one node, until SIGTERM or SIGINT.
+"""`python -m node` runs `node.program`, once it is known that what a node needs is installed."""
 
-Prints one JSON line on stdout when it serves clients; everything else goes to the log. Exit status: 0 stopped as asked,
-2 wrong configuration, 3 storage damaged, foreign or full, 4 address in use, 5 stopped itself to protect the data.
-"""
-
-from __future__ import annotations
-
-import argparse
-import asyncio
-import cProfile
-import ctypes
-import logging
-import os
-import resource
-import signal
 import sys
-from pathlib import Path
 
-import uvloop
-
-from cluster.discovery import DiscoveryError, InUse
-from cluster.raft import StateDamaged
-from cluster.rpc import AddressInUse
-from node.config import Config, ConfigError, load
-from node.server import Node, NodeStopped
-from node.storage import StorageError
-
-EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS, EXIT_STOPPED_ITSELF = 2, 3, 4, 5
-
-PROFILE_VARIABLE = "HOLDFAST_PROFILE"
-"""Path for a cProfile of the node's loop, written at a clean stop (`benchmarks/`)."""
-
-MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's mallopt."""
-
-log = logging.getLogger("holdfast")
+from holdfast.extras import missing
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m node", description="Run one Holdfast node.")
-    parser.add_argument("--config", type=Path, required=True, help="configuration file (TOML)")
-    arguments = parser.parse_args()
-    try:
-        config = load(arguments.config)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    _set_up_logging(config)
-    _raise_file_limit()
-    _keep_large_blocks()
-    profile = _start_profile()
-    try:
-        uvloop.run(_serve(config))
-    except (ConfigError, DiscoveryError) as error:
-        log.critical("%s", error)
-        return EXIT_STORAGE if isinstance(error, InUse) else EXIT_CONFIG
-    except (StorageError, StateDamaged) as error:
-        log.critical("%s", error)
-        return EXIT_STORAGE
-    except AddressInUse as error:
-        log.critical("%s", error)
-        return EXIT_ADDRESS
-    except NodeStopped as error:
-        log.critical("%s", error)
-        return EXIT_STORAGE if isinstance(error.__cause__, StorageError | StateDamaged) else EXIT_STOPPED_ITSELF
-    finally:
-        if profile is not None:
-            profile.disable()
-            profile.dump_stats(os.environ[PROFILE_VARIABLE])
-    return 0
+    if lack := missing("node"):
+        print(f"error: {lack}", file=sys.stderr)
+        return 2
+    from node import program
 
-
-async def _serve(config: Config) -> None:
-    node = Node(config)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        if await _started(node, stop):
-            _say(node.ready_line())
-            await node.run_until(stop)
-    finally:
-        await node.stop()
-
-
-def _say(line: str) -> None:
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        # Whoever started the node has stopped waiting for it: it had to be let in first, or found no majority.
-        log.info("nobody reads the standard output any more: %s", line)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-async def _started(node: Node, stop: asyncio.Event) -> bool:
-    """False: asked to stop first. Starting takes as long as there is no majority to register with."""
-    starting, asked = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    if starting.done():
-        starting.result()
-        return True
-    starting.cancel()
-    await asyncio.gather(starting, return_exceptions=True)
-    return False
-
-
-def _set_up_logging(config: Config) -> None:
-    handler: logging.Handler = (
-        logging.FileHandler(config.log.file, encoding="utf-8") if config.log.file else logging.StreamHandler()
-    )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=config.log.level.upper(), handlers=[handler])
-
-
-def _raise_file_limit() -> None:
-    """Thousands of connections and RocksDB's files need more descriptors than many shells give."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _keep_large_blocks() -> None:
-    """Entries and frames of up to some MiB come and go thousands of times a second. By default glibc takes each from
-    the kernel and gives it back, which costs a page fault per 4 KiB: a third of the time it takes to send one."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return  # another C library: it has its own way
-    mallopt(MALLOC_MMAP_THRESHOLD, 32 * 1024 * 1024)  # the most that glibc takes
-    mallopt(MALLOC_TRIM_THRESHOLD, 64 * 1024 * 1024)
-
-
-def _start_profile() -> cProfile.Profile | None:
-    if PROFILE_VARIABLE not in os.environ:
-        return None
-    profile = cProfile.Profile()
-    profile.enable()
-    return profile
+    return program.main()
 
 
 if __name__ == "__main__":

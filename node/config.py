@@ -232,7 +232,7 @@ def _check_zookeeper(config: Config) -> None:
         raise ConfigError("cluster.address: write host:port at which the other nodes reach this one")
     parse_address(config.cluster.address, "cluster.address")
     if not section.hosts:
-        raise ConfigError("discovery.zookeeper.hosts: none given; write [\"host:port\", ...]")
+        raise ConfigError('discovery.zookeeper.hosts: none given; write ["host:port", ...]')
     for host in section.hosts:
         parse_address(host, "discovery.zookeeper.hosts")
     if not section.root.startswith("/") or section.root.endswith("/"):

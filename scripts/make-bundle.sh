@@ -35,7 +35,7 @@ if [ -n "$extras" ]; then
     sed -n 's/^\([a-zA-Z0-9_.-]*\).*/\1/p' "ansible/$extras.in" | grep . |
         while read -r name; do grep "^$name==" "ansible/$extras.lock"; done >"$work/bundle/EXTRAS"
 fi
-"$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" "$@" "$work/source"
+"$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" "$@" "$work/source[node]"
 printf '%s\n' "$version" >"$work/bundle/VERSION"
 "$venv/bin/python" -c 'import platform, sys; print("%d.%d" % sys.version_info[:2], platform.machine())' >"$work/bundle/PYTHON"
 (cd "$work/bundle/wheels" && sha256sum -- *.whl >../SHA256SUMS)

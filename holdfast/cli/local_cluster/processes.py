@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.cli.shared.errors import CliError
+from holdfast.extras import missing
 
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
@@ -164,6 +165,7 @@ class LocalCluster:
 
     def write(self) -> None:
         """Write `cluster.json` and each node's configuration. Whole files, renamed into place."""
+        _require_node_packages()
         for node in self.plan.nodes:
             self.node_directory(node.id).mkdir(parents=True, exist_ok=True)
             _replace(self.config_path(node.id), self._node_toml(node))
@@ -216,6 +218,7 @@ class LocalCluster:
         """Start a node's process in its own session, so that it outlives us; wait with `Starting.wait`."""
         if self.process(node_id) is not None:
             raise CliError(f"node {node_id} is running already")
+        _require_node_packages()
         with self.log_path(node_id).open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "node", "--config", str(self.config_path(node_id))],
@@ -317,3 +320,8 @@ def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def _require_node_packages() -> None:
+    if lack := missing("node"):
+        raise CliError(lack)

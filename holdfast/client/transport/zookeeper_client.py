@@ -70,7 +70,8 @@ def make_client(hosts: str, login: ZooKeeperLogin, timeout_s: float) -> Any:
         from kazoo.security import make_digest_acl
     except ImportError as error:
         raise ConfigurationError(
-            f"ZooKeeper cannot be reached without the package kazoo ({error})", advice="pip install kazoo"
+            f"ZooKeeper cannot be reached without the package kazoo ({error})",
+            advice="pip install 'holdfast[zookeeper]'",
         ) from None
     acl = None
     if login.auth:

@@ -1,2 +1,4 @@
-"""Links of idempotent producers. Read `idempotent_link` first; the numbers are judged in `node/partition/idempotence`.
+"""Links of idempotent producers.
+
+Read `idempotent_link` first; the numbers are judged in `node/partition/idempotence`.
 """

@@ -53,9 +53,10 @@ async def test_only_what_passes_comes_and_the_end_is_found_although_it_does_not_
     assert await numbers(nodes, log, "n % 2 = 0") == list(range(0, COUNT, 2))
     assert await numbers(nodes, log, "n < 100", start=Start.after(f"{49:016x}")) == list(range(50, 100))
     assert await numbers(nodes, log, "p.message-id IS NULL") == list(range(COUNT))
-    async with asyncio.timeout(30), ConsumerClient(
-        nodes.servers, log, filter="n < 5", start=Start.earliest(), options=UNTIL_END
-    ) as consumer:
+    async with (
+        asyncio.timeout(30),
+        ConsumerClient(nodes.servers, log, filter="n < 5", start=Start.earliest(), options=UNTIL_END) as consumer,
+    ):
         both = [(event.partition, int(event.body)) async for event in consumer]
     assert sorted(both) == [(name, number) for name in "01" for number in range(5)]
 

@@ -71,9 +71,7 @@ async def test_what_was_revoked_can_be_committed_in_the_callback_and_not_afterwa
     async def revoked(partition: str) -> None:
         committed.update(await consumer.commit())
 
-    async with ConsumerClient(
-        nodes.servers, log, group="g", start=Start.earliest(), on_revoked=revoked
-    ) as consumer:
+    async with ConsumerClient(nodes.servers, log, group="g", start=Start.earliest(), on_revoked=revoked) as consumer:
         events = []
         while len(events) < 20:
             events += await consumer.receive(timeout_s=20)

@@ -256,4 +256,4 @@ def test_without_kazoo_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatc
             "127.0.0.1:1", ZooKeeperLogin(), "/x", "m", session_timeout_s=1, settle_s=1, changed=lambda: None
         )
     assert isinstance(caught.value, HoldfastError)
-    assert "pip install kazoo" in caught.value.advice
+    assert "holdfast[zookeeper]" in caught.value.advice

@@ -1,0 +1,35 @@
+"""Parts of Holdfast that need more packages than the client and the command line do.
+
+The rule: who asks for such a part without its packages is told in one sentence which command brings them; nobody who
+does not ask for it needs them.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+EXTRAS: Final = {
+    "node": ("crc32c", "google.protobuf", "grpc", "kazoo", "prometheus_client", "pysyncobj", "rocksdict"),
+    "zookeeper": ("kazoo",),
+}
+"""Extra of the distribution (pyproject.toml) -> modules that its packages bring."""
+
+NEEDED_BY: Final = {"node": "to run a node", "zookeeper": "to reach ZooKeeper"}
+
+
+def missing(extra: str) -> str | None:
+    """What is missing and what to do about it; None when all of the extra is installed."""
+    lacking = [module for module in EXTRAS[extra] if not _is_there(module)]
+    if not lacking:
+        return None
+    return (
+        f"{NEEDED_BY[extra]}, this installation of Holdfast lacks {', '.join(lacking)}: pip install 'holdfast[{extra}]'"
+    )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
