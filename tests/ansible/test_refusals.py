@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.spaces import PYTHON
 
 Hosts = dict[str, dict[str, Any]]
+
+pytestmark = whole_of_provisioning
 
 
 def elsewhere(hosts: Hosts) -> None:
@@ -83,7 +86,16 @@ def another_listener(hosts: Hosts) -> None:
             "value of holdfast_node_durability must be one of: fsync, replicated",
         ),
         (None, {"zookeeper_client_port": "many"}, "argument 'zookeeper_client_port' is of type"),
-        (None, {"common_supervisor": "upstart"}, "value of common_supervisor must be one of: auto, systemd, plain"),
+        (
+            None,
+            {"common_supervisor": "upstart"},
+            "value of common_supervisor must be one of: auto, systemd, supervisord",
+        ),
+        (
+            None,
+            {"common_nofile": 2**30},
+            "common_nofile: 1073741824 open files, but this host lets no process have more",
+        ),
         (None, {"zookeeper_min_disk_mib": 10**9}, "zookeeper_min_disk_mib: /var/lib/holdfast-zookeeper has"),
         (None, {"holdfast_node_zookeeper_group": "nobody"}, "holdfast_node_discovery: zookeeper, but group nobody"),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
