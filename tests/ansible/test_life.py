@@ -27,6 +27,7 @@ from tests.ansible.steps import (
     nothing_was_lost,
     numbers,
     one_after_another,
+    process,
     running,
     teardown_leaves_nothing,
     under_load,
@@ -58,6 +59,7 @@ def test_the_life_of_a_cluster(
     a_client_passes_through_the_proxy(control, network)
     registrations_are_protected(network)
     a_changed_variable_restarts_the_nodes_one_by_one(control, network)
+    a_changed_proxy_restarts_toxiproxy(control, network)
     another_version_is_refused_by_site(control, make_bundle(SUFFIX))
     upgrade_under_load(control, network, make_bundle(SUFFIX), measured)
     control.variables["holdfast_node_bundle"] = str(make_bundle(SUFFIX))
@@ -127,6 +129,24 @@ def a_client_passes_through_the_proxy(control: Control, network: Network) -> Non
         command = ["-m", "holdfast.cli", "log", "list", "--json", "--server", control.proxied]
         answer = network.in_client(PYTHON_OF_TESTS, *command, PYTHONPATH=str(ROOT))
         assert LOG in answer.stdout, answer.stderr
+
+
+def a_changed_proxy_restarts_toxiproxy(control: Control, network: Network) -> None:
+    if control.proxied:
+        first = network.hosts[0]
+        before = process(first, "holdfast-toxiproxy")
+        control.proxied = f"{first.outside}:15673"
+        control.hosts[first.name]["toxiproxy_proxies"][0]["listen"] = control.proxied
+        done(control.play("site", "--tags", "toxiproxy"))
+        assert process(first, "holdfast-toxiproxy") not in (before, "0")
+        wait_until(lambda: accepts(network, control.proxied), "the proxy at its new address")
+        a_client_passes_through_the_proxy(control, network)
+
+
+def accepts(network: Network, server: str) -> bool:
+    host, port = server.split(":")
+    code = f"import socket; socket.create_connection(({host!r}, {port}), 2).close()"
+    return network.in_client(PYTHON, "-c", code).returncode == 0
 
 
 def registrations_are_protected(network: Network) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import platform
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,6 +136,16 @@ def test_a_bundle_for_another_python_is_refused(network: Network, control: Contr
     refused(network, control, "but what is installed is for 3.99 pdp11", holdfast_node_bundle=str(bundle))
     bundle.write_bytes(bundle.read_bytes()[:20])  # a copy that was broken off
     refused(network, control, f"holdfast_node_bundle: {bundle} is no bundle", holdfast_node_bundle=str(bundle))
+
+
+@pytest.mark.slow
+def test_a_bundle_without_supervisord_is_refused(network: Network, control: Control, tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}\n"
+    (tmp_path / "PYTHON").write_text(version)
+    bundle = tmp_path / "holdfast-bundle-1.2.3.tar.gz"
+    with tarfile.open(bundle, "w:gz") as archive:
+        archive.add(tmp_path / "PYTHON", "./PYTHON")
+    refused(network, control, f"common_bundle: {bundle} has no supervisord", holdfast_node_bundle=str(bundle))
 
 
 @pytest.mark.slow
