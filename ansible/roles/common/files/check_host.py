@@ -1,9 +1,9 @@
 """Whether this host has the addresses, free ports, space, Python and limits that it is to use. Reads only; prints JSON.
 
 One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
-"disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]], "files": [[variable, open files]],
-"links": [path]}. A port that a process of `user` has is ours already. Where the links point to is told, "" for none. All
-in one call, since a call by Ansible takes longer than everything in here.
+"disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]],
+"files": [[variable, how many may be open]], "links": [path]}. A port that a process of `user` has is ours already. Where
+the links point to is told, "" for none. All in one call, since a call by Ansible takes longer than everything in here.
 """
 
 import errno
@@ -108,8 +108,8 @@ def problems(wanted):
         most = open_files(int(count))
         if most < int(count):
             yield (
-                f"{variable}: {count} open files, but this host lets no process have more than {most}; write less, or raise "
-                "its limit (of a container: where it is started)"
+                f"{variable}: {count} open files, but this host lets no process have more than {most}; write less, or "
+                "raise its limit (of a container: where it is started)"
             )
 
 
