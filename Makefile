@@ -26,7 +26,7 @@ ARGS ?=
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
-	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
+	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"

@@ -32,7 +32,7 @@ PER_SECOND = 100
 
 @pytest.mark.early
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_the_short_life_of_a_cluster(network: Network, control: Control, measured: Callable[[str], None]) -> None:
     bare = [host.written() for host in network.hosts]
     control.groups["toxiproxies"] = []

@@ -2,8 +2,8 @@
 
 One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
 "disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]],
-"files": [[variable, how many may be open]], "links": [path]}. A port that a process of `user` has is ours already. Where
-the links point to is told, "" for none. All in one call, since a call by Ansible takes longer than everything in here.
+"files": [[variable, how many may be open]], "links": [path]}. A port that a process of `user` has is ours already.
+Where the links point to is told, "" for none. All in one call, since a call by Ansible takes longer than all in here.
 """
 
 import errno
