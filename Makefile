@@ -26,7 +26,7 @@ ARGS ?=
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
-	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some)"
+	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
 	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
@@ -51,10 +51,11 @@ lint: $(INSTALLED)
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
 
-test: lint
-	@scripts/system-packages.sh --optional rhea zookeeper
+# With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
+test: lint $(ANSIBLE_VENV)/.installed
+	@scripts/system-packages.sh --optional rhea zookeeper provision
 	@scripts/toxiproxy.sh --optional >/dev/null
-	$(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
+	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
 
 bench: $(INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq
@@ -69,7 +70,7 @@ spark-bundle: $(INSTALLED)
 # Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
 provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh provision
-	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile -q tests/ansible $(ARGS)
+	HOLDFAST_PROVISION=1 HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile -q tests/ansible $(ARGS)
 
 # Apart, because of what it takes: a bundle of 500 MiB and a host with 1.5 GiB on its disk.
 spark-client-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed

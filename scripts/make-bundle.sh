@@ -4,8 +4,9 @@
 #   scripts/make-bundle.sh [--with NAME] VENV DIR [SUFFIX]
 #
 # wheels/ holds Holdfast and what it depends on, in the versions of requirements.lock, built for the Python of VENV: the
-# hosts' Python has to be of the same version and architecture, which the file PYTHON tells. SUFFIX is appended to the
-# version ("+site.2"), to tell builds of one's own apart. pip's configuration is the environment's.
+# hosts' Python has to be of the same version and architecture, which the file PYTHON tells. It holds what ansible/bundle.in
+# names too; the file SUPERVISOR tells which supervisord that is. SUFFIX is appended to the version ("+site.2"), to tell
+# builds of one's own apart. pip's configuration is the environment's.
 #
 # --with spark: also what ansible/spark.in names, in the versions of ansible/spark.lock, as DIR/holdfast-spark-bundle-...;
 # the file EXTRAS tells what that is.
@@ -28,7 +29,8 @@ git ls-files -z -- pyproject.toml README.md cluster node holdfast | xargs -0 cp 
 sed -i "s/^version = \"\(.*\)\"/version = \"\1$suffix\"/" "$work/source/pyproject.toml"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$work/source/pyproject.toml")
 
-set -- --constraint requirements.lock
+set -- --constraint requirements.lock --requirement ansible/bundle.in
+grep '^supervisor==' ansible/bundle.in >"$work/bundle/SUPERVISOR"
 if [ -n "$extras" ]; then
     set -- "$@" --constraint "ansible/$extras.lock" --requirement "ansible/$extras.in"
     # Names from the one, versions from the other.

@@ -1,5 +1,5 @@
-"""For all tests: what they measured is shown at the end of the run, whichever process they ran in; and no verdict of
-hypothesis depends on how busy the machine is.
+"""For all tests: what they measured is shown at the end of the run, whichever process they ran in; no verdict of
+hypothesis depends on how busy the machine is; and what takes longest begins first, so that nobody waits for it last.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin that shuffles
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +13,15 @@ import pytest
 from tests.ansible.hosts import Network, missing
 from tests.ansible.playbooks import ROOT, Control, ansible_directory
 
+whole_of_provisioning = pytest.mark.skipif(
+    not os.environ.get("HOLDFAST_PROVISION"),
+    reason="takes long and is asked for with make provision-test; test_short_life.py is the core of it",
+)
+
 
 def why_not() -> str:
     if ansible_directory() is None:
-        return "Ansible is not at hand here: make provision-test brings it and runs this"
+        return "Ansible is not at hand here: make test and make provision-test bring it"
     return missing()
 
 

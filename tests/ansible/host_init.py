@@ -10,13 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-SUPERVISOR = Path("/usr/local/lib/holdfast/holdfast-supervise")
+SUPERVISORD = Path("/opt/holdfast-supervisor/current/bin/supervisord")
 
 subprocess.run(["hostname", sys.argv[1]], check=True)
-for name in ("sshd", "holdfast-supervise"):
-    Path("/run", name).mkdir(exist_ok=True)
-if SUPERVISOR.exists():
-    subprocess.run([str(SUPERVISOR), "start-all"], check=False)
+Path("/run/sshd").mkdir(exist_ok=True)
+if SUPERVISORD.exists():
+    subprocess.run([str(SUPERVISORD), "-c", "/etc/holdfast/supervisord.conf"], check=False)
 subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_config.test"])
 while True:
     os.wait()

@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from tests.ansible.spaces import PYTHON, Space, Switch, run
@@ -23,11 +25,23 @@ from tests.integration.clusters.cluster import wait_until
 INSIDE, OUTSIDE = "10.77.0", "10.78.0"
 CONTROL = 100
 SSHD = "/usr/sbin/sshd"
+ZOOKEEPER_JAR = Path("/usr/share/java/zookeeper.jar")
 BULKY = ("opt", "root", "usr", "var/lib")
 """What is deleted of a host's disk when the test ends; the rest, logs and configuration above all, is small and stays
 as long as pytest keeps it."""
 
 
+PROBE = """
+set -e
+mkdir changes work root
+mount -t overlay overlay -o lowerdir=/,upperdir=changes,workdir=work root
+ip link add segment type bridge
+ip link add one type veth peer name two
+"""
+"""What hosts are made of, in namespaces that end with it."""
+
+
+@cache
 def missing() -> str:
     """Why there can be no hosts here; empty when there can."""
     if os.geteuid() != 0:
@@ -35,6 +49,13 @@ def missing() -> str:
     for program in (SSHD, "ip", "ssh", "ssh-keygen", "unshare", "nsenter", "logrotate"):
         if shutil.which(program) is None:
             return f"there is no {program}: scripts/system-packages.sh provision installs it"
+    if not ZOOKEEPER_JAR.exists():
+        return f"there is no {ZOOKEEPER_JAR}: scripts/system-packages.sh provision installs it"
+    with tempfile.TemporaryDirectory() as directory:
+        command = ["unshare", "--net", "--pid", "--fork", "--uts", "--mount", "sh", "-c", PROBE]
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"this machine makes no network namespaces with roots of their own: {done.stderr.strip()}"
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import time
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ SECRET = "node:a-secret-of-the-test"
 
 
 def ansible_directory() -> Path | None:
-    """The environment that `make provision-test` made."""
+    """The environment that `make test` and `make provision-test` make."""
     found = os.environ.get("HOLDFAST_ANSIBLE", "")
     return Path(found) / "bin" if found else None
 
@@ -84,6 +85,7 @@ class Control:
             "zookeeper_min_disk_mib": 64,
             "zookeeper_heap_mib": 96,
             "common_apply_kernel": False,  # the kernel is this machine's, and not the test's
+            "common_nofile": min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),  # a host here has no more
             "reach_within_s": 10,
         }
         self.proxied = ""

@@ -14,7 +14,7 @@ import pytest
 from tests.ansible.playbooks import COLLECTION, ansible_directory
 
 pytestmark = [
-    pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make provision-test brings it"),
+    pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it"),
     pytest.mark.skipif(os.geteuid() != 0, reason="files are given to root: that needs root"),
 ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import platform
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.spaces import PYTHON
 
 Hosts = dict[str, dict[str, Any]]
+
+pytestmark = whole_of_provisioning
 
 
 def elsewhere(hosts: Hosts) -> None:
@@ -83,7 +88,16 @@ def another_listener(hosts: Hosts) -> None:
             "value of holdfast_node_durability must be one of: fsync, replicated",
         ),
         (None, {"zookeeper_client_port": "many"}, "argument 'zookeeper_client_port' is of type"),
-        (None, {"common_supervisor": "upstart"}, "value of common_supervisor must be one of: auto, systemd, plain"),
+        (
+            None,
+            {"common_supervisor": "upstart"},
+            "value of common_supervisor must be one of: auto, systemd, supervisord",
+        ),
+        (
+            None,
+            {"common_nofile": 2**30},
+            "common_nofile: 1073741824 open files, but this host lets no process have more",
+        ),
         (None, {"zookeeper_min_disk_mib": 10**9}, "zookeeper_min_disk_mib: /var/lib/holdfast-zookeeper has"),
         (None, {"holdfast_node_zookeeper_group": "nobody"}, "holdfast_node_discovery: zookeeper, but group nobody"),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
@@ -122,6 +136,16 @@ def test_a_bundle_for_another_python_is_refused(network: Network, control: Contr
     refused(network, control, "but what is installed is for 3.99 pdp11", holdfast_node_bundle=str(bundle))
     bundle.write_bytes(bundle.read_bytes()[:20])  # a copy that was broken off
     refused(network, control, f"holdfast_node_bundle: {bundle} is no bundle", holdfast_node_bundle=str(bundle))
+
+
+@pytest.mark.slow
+def test_a_bundle_without_supervisord_is_refused(network: Network, control: Control, tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}\n"
+    (tmp_path / "PYTHON").write_text(version)
+    bundle = tmp_path / "holdfast-bundle-1.2.3.tar.gz"
+    with tarfile.open(bundle, "w:gz") as archive:
+        archive.add(tmp_path / "PYTHON", "./PYTHON")
+    refused(network, control, f"common_bundle: {bundle} has no supervisord", holdfast_node_bundle=str(bundle))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.playbooks import COLLECTION, ROOT, ansible_directory
 
 ROLES = sorted(path for path in (COLLECTION / "roles").iterdir() if path.is_dir())
@@ -53,9 +54,10 @@ def test_the_example_inventories_can_be_read(name: str) -> None:
     assert len({host["holdfast_node_id"] for host in hosts.values()}) == len(hosts)
 
 
+@whole_of_provisioning
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make provision-test brings it")
+@pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it")
 def test_ansible_lint_has_nothing_to_say_at_its_production_profile(tmp_path: Path) -> None:
     directory = ansible_directory()
     assert directory is not None

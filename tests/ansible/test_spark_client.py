@@ -11,7 +11,7 @@ import pytest
 
 from tests.ansible.hosts import Network
 from tests.ansible.playbooks import Control
-from tests.ansible.test_life import done
+from tests.ansible.steps import done
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_SPARK_CLIENT"),

@@ -5,20 +5,19 @@ cluster."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.ansible.conftest import why_not
+from tests.ansible.conftest import whole_of_provisioning, why_not
 from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
+from tests.ansible.steps import NODE, ZOOKEEPER, done, health, logs_rotate, whole
 from tests.ansible.systemd_hosts import SystemdHost, missing_systemd, python_for_services
-from tests.ansible.test_life import done, health, logs_rotate
 from tests.integration.clusters.cluster import wait_until
 
-NODE, ZOOKEEPER = "holdfast-node", "holdfast-zookeeper"
+pytestmark = whole_of_provisioning
 
 
 @pytest.fixture
@@ -79,11 +78,6 @@ def it_is_started_again(host: Host) -> None:
     wait_until(lambda: of_unit(host, NODE, "MainPID") not in (before, "0"), "the node to be started again")
     wait_until(lambda: whole(host), "the cluster to be whole")
     assert of_unit(host, NODE, "NRestarts") == "1"
-
-
-def whole(host: Host) -> bool:
-    asked = host.ssh(f"holdfast node health --json --server {host.inside}:5672").stdout
-    return bool(asked) and bool(json.loads(asked)["healthy"])
 
 
 def a_changed_variable_restarts_it(control: Control, host: Host) -> None:

@@ -17,7 +17,7 @@ EXPOSURE_MOST = 2.0
 SERVICES = ("holdfast-node", "holdfast-zookeeper", "holdfast-toxiproxy")
 
 pytestmark = [
-    pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make provision-test brings it"),
+    pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it"),
     pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: Debian's package systemd"),
 ]
 

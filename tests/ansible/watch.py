@@ -13,7 +13,7 @@ import json
 import sys
 import time
 
-PAUSE_S = 0.02
+PAUSE_S = 0.1
 
 
 class Watch:

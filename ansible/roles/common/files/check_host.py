@@ -1,15 +1,16 @@
-"""Whether this host has the addresses, free ports, space and Python that it is to use. Reads only; prints JSON.
+"""Whether this host has the addresses, free ports, space, Python and limits that it is to use. Reads only; prints JSON.
 
 One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
-"disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]], "links": [path]}. A port that
-a process of `user` has is ours already. Where the links point to is told, "" for none. All in one call, since a call by
-Ansible takes longer than everything in here.
+"disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]],
+"files": [[variable, how many may be open]], "links": [path]}. A port that a process of `user` has is ours already.
+Where the links point to is told, "" for none. All in one call, since a call by Ansible takes longer than all in here.
 """
 
 import errno
 import json
 import os
 import pwd
+import resource
 import socket
 import subprocess
 import sys
@@ -100,17 +101,31 @@ def problems(wanted):
     for variable, program, asked_for in wanted.get("pythons", []):
         found = python(program)
         if not found:
-            yield (
-                f"{variable}: {program} is no Python 3.11 or newer with venv here; install python3 and python3-venv, "
-                "or name another"
-            )
+            yield f"{variable}: {program} is no Python 3.11 or newer with venv here; install python3, or name another"
         elif asked_for not in ("", found):
             yield f"{variable}: {program} is Python {found}, but what is installed is for {asked_for}; name that one"
+    for variable, count in wanted.get("files", []):
+        most = open_files(int(count))
+        if most < int(count):
+            yield (
+                f"{variable}: {count} open files, but this host lets no process have more than {most}; write less, or "
+                "raise its limit (of a container: where it is started)"
+            )
+
+
+def open_files(count):
+    """`count`, or the most that a process of root may have here: in some containers it may not raise that."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))  # this process's own, which does nothing more
+    except ValueError:
+        return most
+    return count
 
 
 def python(program):
     """Version and machine of a Python that can make environments, "" for anything else."""
-    code = "import platform, sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], platform.machine())"
+    code = "import platform, sys, venv; print('%d.%d' % sys.version_info[:2], platform.machine())"
     code += "; sys.exit(sys.version_info < (3, 11))"
     try:
         done = subprocess.run([program, "-c", code], capture_output=True, text=True, timeout=30, check=False)
