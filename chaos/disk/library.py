@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "build"
+SOURCES = Path(__file__).resolve().parent / "preload"
+BUILD = SOURCES.parents[2] / "build"
 FLAGS = ("-D_GNU_SOURCE", "-std=c11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wno-attribute-alias")
 LIBRARIES = ("-ldl", "-pthread")
 
@@ -26,7 +26,7 @@ def build() -> Path:
         raise NoCompiler("the disk on order is for 64-bit Linux")
     if compiler is None:
         raise NoCompiler("the disk on order needs a C compiler (cc, or what CC names): apt-get install gcc libc6-dev")
-    sources = sorted(HERE.glob("*.[ch]"))
+    sources = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(repr((FLAGS, LIBRARIES)).encode())
     for source in sources:
         digest.update(source.read_bytes())

@@ -53,6 +53,10 @@ class Orders:
     ) -> int:
         return self._give(call, pattern, "delay", int(seconds * 1e6), first, every, most)
 
+    def kill_at(self, call: Call, pattern: str, first: int) -> int:
+        """The process dies at the begin of that call."""
+        return self._give(call, pattern, "kill", 0, first, 1, 1)
+
     def leave_room(self, pattern: str, count: int) -> int:
         """From now on files may grow by so many bytes, all together; then there is no space left."""
         return self._give("write", pattern, "room", count, 1, 1, FOR_EVER)

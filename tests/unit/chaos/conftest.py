@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk, NoCompiler, build
+from chaos.disk import Disk
+from tests.disks import disk_on_order
 
 Run = Callable[..., str]
 
@@ -36,11 +37,7 @@ def outcome(call, *args):
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Callable[..., Disk]:
-    try:
-        build()
-    except NoCompiler as error:
-        pytest.skip(str(error))
-    return lambda **more: Disk(tmp_path / "root", tmp_path / "side", **more)
+    return lambda **more: disk_on_order(tmp_path, **more)
 
 
 @pytest.fixture

@@ -324,6 +324,7 @@ static int synced_file(struct open_file *open_file, int descriptor, int (*next)(
     disk_unlock();
     int result = next(descriptor);
     disk_lock();
+    platter_wait_for_earlier(file, flight);
     if (result != 0)
         platter_sync_failed(file, errno); /* the real disk's own error */
     platter_sync_ends(file, flight, descriptor);

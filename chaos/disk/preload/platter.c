@@ -89,6 +89,8 @@ struct flight *platter_sync_begins(struct file *file) {
     struct flight *flight = malloc(sizeof *flight);
     if (flight == NULL)
         disk_give_up("no memory");
+    static unsigned long number;
+    flight->number = ++number;
     flight->ranges = file->dirty;
     flight->next = file->flights;
     file->flights = flight;
@@ -112,6 +114,17 @@ void platter_sync_failed(struct file *file, int error) {
     file->error_number = error;
 }
 
+void platter_wait_for_earlier(struct file *file, const struct flight *flight) {
+    for (;;) {
+        struct flight *earlier = file->flights;
+        while (earlier != NULL && earlier->number >= flight->number)
+            earlier = earlier->next;
+        if (earlier == NULL)
+            return;
+        disk_wait();
+    }
+}
+
 void platter_sync_ends(struct file *file, struct flight *flight, int descriptor) {
     for (struct range *lost = file->lost; lost != NULL; lost = lost->next)
         range_subtract(&flight->ranges, lost->from, lost->to);
@@ -131,6 +144,7 @@ void platter_sync_ends(struct file *file, struct flight *flight, int descriptor)
     }
     range_free(&flight->ranges);
     free(flight);
+    disk_sync_ended();
 }
 
 void platter_forget_cached(struct file *file, int descriptor, int64_t from, int64_t to) {

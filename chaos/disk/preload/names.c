@@ -27,6 +27,7 @@
 #define MOST_DESCRIPTORS 65536
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t a_sync_ended = PTHREAD_COND_INITIALIZER;
 static pthread_once_t begun = PTHREAD_ONCE_INIT;
 static const char *root, *side;
 static size_t root_length;
@@ -38,6 +39,8 @@ static struct open_file table[MOST_DESCRIPTORS];
 
 void disk_lock(void) { pthread_mutex_lock(&the_lock); }
 void disk_unlock(void) { pthread_mutex_unlock(&the_lock); }
+void disk_wait(void) { pthread_cond_wait(&a_sync_ended, &the_lock); }
+void disk_sync_ended(void) { pthread_cond_broadcast(&a_sync_ended); }
 const char *disk_side(void) { return side; }
 int disk_mirrors(void) { return mirrors; }
 long disk_names_changed(void) { return changes; }

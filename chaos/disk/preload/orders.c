@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,9 @@ struct verdict orders_for(const char *call, const char *below, ssize_t bytes, in
             (order->most != 0 && order->struck >= order->most))
             continue;
         order->struck++;
-        if (strcmp(order->action, "error") == 0)
+        if (strcmp(order->action, "kill") == 0)
+            raise(SIGKILL);
+        else if (strcmp(order->action, "error") == 0)
             verdict.error = (int)order->value;
         else if (strcmp(order->action, "short") == 0)
             verdict.at_most = order->value;

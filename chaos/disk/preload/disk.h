@@ -32,6 +32,7 @@ void range_free(struct range **ranges);
 /* A sync that is under way: what it has to make durable. */
 struct flight {
     struct range *ranges;
+    unsigned long number;
     struct flight *next;
 };
 
@@ -41,7 +42,7 @@ struct file {
     char *path; /* below the root; NULL when it has no name any more */
     struct range *dirty;   /* written, and not synced */
     struct range *lost;    /* the write to the platter failed; the page cache calls it clean and has it still */
-    struct flight *flights;
+    struct flight *flights; /* the newest first */
     unsigned long error;   /* of writing back, counted; see `open_file.error_known` */
     int error_number;
     struct file *next;
@@ -70,6 +71,8 @@ struct verdict {
 /* ---- names.c */
 void disk_lock(void);
 void disk_unlock(void);
+void disk_wait(void);                         /* until a sync has ended; lets go of the lock meanwhile */
+void disk_sync_ended(void);
 void disk_begin(void);                        /* idempotent; before anything else */
 const char *disk_side(void);                  /* NULL: there is no disk in this process */
 int disk_mirrors(void);
@@ -96,6 +99,8 @@ void platter_wrote(struct file *file, int descriptor, int64_t from, int64_t to);
 void platter_truncated(struct file *file, int64_t before, int64_t after);
 struct flight *platter_sync_begins(struct file *file);
 void platter_sync_failed(struct file *file, int error);
+/* A sync waits for what others are writing already, too. Lets go of the lock meanwhile. */
+void platter_wait_for_earlier(struct file *file, const struct flight *flight);
 void platter_sync_ends(struct file *file, struct flight *flight, int descriptor);
 void platter_forget_cached(struct file *file, int descriptor, int64_t from, int64_t to);
 
