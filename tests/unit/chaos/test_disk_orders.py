@@ -47,6 +47,24 @@ def test_a_sync_waits_for_what_another_one_writes_and_may_never_hear_that_it_fai
     assert said == f"[('first', 0), ('second', {errno.EIO})]\n" or said == f"[('first', {errno.EIO}), ('second', 0)]\n"
 
 
+def test_what_another_sync_is_writing_is_there_when_a_sync_ends(disk: Disk, run: Run) -> None:
+    disk.orders.delay("sync", "a", 0.5, most=1)
+    run(
+        """
+        import time
+        file = made("a"); sync_names(); os.write(file, b"x")
+        threading.Thread(target=os.fdatasync, args=(file,)).start()
+        struck = os.path.join(os.environ["HOLDFAST_DISK_SIDE"], "struck")
+        while not os.path.exists(struck): time.sleep(0.01)
+        os.fdatasync(file)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-signal.SIGKILL,
+    )
+    disk.lose_power()
+    assert (disk.root / "a").read_bytes() == b"x"
+
+
 def test_a_process_is_killed_at_the_call_that_was_ordered(disk: Disk, run: Run) -> None:
     disk.orders.kill_at("sync", "b", 2)
     run(
