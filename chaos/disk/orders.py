@@ -32,6 +32,8 @@ class Order:
 
 
 class Orders:
+    """What is counted each process counts anew; an order stands until it is withdrawn."""
+
     def __init__(self, side: Path) -> None:
         self._path, self._struck = side / "orders", side / "struck"
         self._numbers = itertools.count(1)

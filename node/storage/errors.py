@@ -35,7 +35,7 @@ class StorageDamaged(StorageError):
 class SyncFailed(StorageError):
     """The disk did not take what it was given; what it has of it nobody knows."""
 
-    def __init__(self, path: Path | str, reason: str) -> None:
+    def __init__(self, path: Path | str, reason: str, *, noted: bool = False) -> None:
         super().__init__(
             f"the disk failed to sync {path} ({reason}). What is still read there may never have reached the disk, "
             "so no node goes on with this data, also after a restart. Find out what is wrong with the disk, and use "
@@ -43,6 +43,7 @@ class SyncFailed(StorageError):
         )
         self.path = str(path)
         self.reason = reason
+        self.noted = noted  # by an earlier process
 
 
 class ForeignData(StorageError):

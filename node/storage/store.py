@@ -163,7 +163,7 @@ class Store:
             return self._failed
 
     def _note(self, error: SyncFailed) -> None:
-        if self._watermark is not None:
+        if self._watermark is not None and not error.noted:
             try:
                 self._watermark.note_failure(error)
             except OSError as trouble:  # syncing.py tells what a restart then does

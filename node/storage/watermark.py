@@ -35,6 +35,7 @@ from node.storage.wal.record_format import WalPosition
 _RECORD = struct.Struct(">QQQQI")
 
 _FAILED = b"failed sync: "
+_BETWEEN = ": "
 NOTE_BYTES = 1000
 """Of a note, at most: it stays within the block that is there."""
 
@@ -66,7 +67,8 @@ class Watermark:
         """
         data = os.pread(self._file, NOTE_BYTES, 0)
         if data.startswith(_FAILED):
-            raise SyncFailed(self._path.parent, data[len(_FAILED) :].decode(errors="replace") + ", noted there")
+            path, _, reason = data[len(_FAILED) :].decode(errors="replace").partition(_BETWEEN)
+            raise SyncFailed(path, f"{reason}; it was noted in {self._path}", noted=True)
         if not complete:
             return NOTHING
         if len(data) != _RECORD.size:
@@ -83,7 +85,7 @@ class Watermark:
 
     def note_failure(self, error: SyncFailed) -> None:
         """For all later processes; `write` is not called any more. Raises OSError: it could not be noted."""
-        note = _FAILED + f"{error.path}: {error.reason}".encode()
+        note = _FAILED + f"{error.path}{_BETWEEN}{error.reason}".encode()
         os.pwrite(self._file, note[:NOTE_BYTES], 0)
         os.fsync(self._file)
 

@@ -1,5 +1,5 @@
 /* What has been ordered. The file `orders` of the side directory is put in place anew, by a rename, whenever the orders
-   change; it is looked at in every call. An order that stays keeps its count. One order a line, its words divided by tabs:
+   change; it is looked at in every call. An order that stays keeps its count, which each process begins anew. One order a line, its words divided by tabs:
 
      number call pattern action value first every most
 

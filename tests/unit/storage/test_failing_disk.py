@@ -97,9 +97,10 @@ def failed_sync(disk: Disk, pattern: str = "*.seg") -> None:
     """,
     )
     program.wait_for("ready")
-    disk.orders.fail("sync", pattern)
+    order = disk.orders.fail("sync", pattern)
     program.go_on()
     assert program.end() == "SyncFailed\n"
+    disk.orders.withdraw(order)
 
 
 def test_after_a_failed_sync_nobody_goes_on_with_the_data(disk: Disk) -> None:

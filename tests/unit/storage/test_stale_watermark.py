@@ -16,10 +16,11 @@ BATCHES = 6
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All batches synced, each by itself; the watermark is the one from before them."""
+    """All batches synced, each by itself; the watermark is the one of the process before."""
     home = tmp_path_factory.mktemp("store")
-    with Store(home / "data", WHO, SMALL) as disk:
+    with Store(home / "data", WHO, SMALL):
         stale = (home / "data" / "synced").read_bytes()
+    with Store(home / "data", WHO, SMALL) as disk:
         for number in range(BATCHES):
             fill(disk, number, 1, size=3000)
             disk.sync()
