@@ -4,7 +4,7 @@ from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamag
 from node.storage.node_identity import NodeIdentity
 from node.storage.options import DiskOptions
 from node.storage.store import Store
-from node.storage.wal_compaction import CompactionResult
+from node.storage.wal.compaction import CompactionResult
 from node.storage.write_batch import StoreBatch
 
 __all__ = [

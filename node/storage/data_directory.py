@@ -2,9 +2,9 @@
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
-synced    see watermark.py
+synced    how far it is durable, or that a sync failed; see watermark.py
 db/       RocksDB
-journal/  see write_ahead_log.py
+journal/  see wal/write_ahead_log.py
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import os
 from pathlib import Path
 
 from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
-from node.storage.write_ahead_log import sync_directory
+from node.storage.syncing import sync_data, sync_directory
 
-FORMAT = b"holdfast-storage 4\n"
-PARTS = ("db", "journal", "lock", "synced", "discovery.json", "discovery.json.new", "discovery.lock")
+FORMAT = b"holdfast-storage 5\n"
+PARTS = ("db", "journal", "lock", "synced", "format.new", "discovery.json", "discovery.json.new", "discovery.lock")
 
 
 def take_lock(path: Path) -> int:
@@ -44,21 +44,21 @@ def is_complete(path: Path) -> bool:
     strange = [entry.name for entry in path.iterdir() if entry.name not in PARTS]
     if strange:
         raise ForeignData(f"{path} is not empty and no data directory of a node: it holds {strange[0]!r}")
-    tables = list(database.glob("*.sst")) if database.exists() else []
-    segments = list((path / "journal").glob("*.seg")) if (path / "journal").exists() else []
-    if tables or len(segments) > 1:
-        raise StorageDamaged(path, f"it holds {(tables or segments)[0].name} but its file `format` is missing")
+    if not (database / "CURRENT").exists() and any(database.glob("*.sst")):  # RocksDB would remove them
+        raise StorageDamaged(path, "its file `format` is missing, and so is CURRENT")
     return False
 
 
 def finish(path: Path) -> None:
-    """The directory is complete from here on."""
-    with open(path / "format", "xb") as marker:
+    """The directory is complete from here on. All that is in it is durable before its last file is made."""
+    sync_directory(path)
+    fresh = path / "format.new"
+    with open(fresh, "wb") as marker:
         marker.write(FORMAT)
         marker.flush()
-        os.fsync(marker.fileno())
+        sync_data(marker.fileno(), fresh)
+    fresh.rename(path / "format")
     sync_directory(path)
-    sync_directory(path.parent)
 
 
 def free_bytes(path: Path) -> int:

@@ -14,17 +14,36 @@ class StorageError(Exception):
     """Anything this package raises on purpose. The node must stop: its memory may be ahead of its disk."""
 
 
+REPLACE_THE_NODE = (
+    "Replace the node (never by an older copy): move the directory away, start the node with an empty "
+    "one, and let it in with `holdfast node readmit`. The other nodes go on meanwhile"
+)
+
+
 class StorageDamaged(StorageError):
     """What is on the disk is not what was written there."""
 
     def __init__(self, path: Path | str, found: str) -> None:
         super().__init__(
             f"the data in {path} is damaged: {found}. Retrying does not help, and deleting single files loses data. "
-            "Replace the node (never by an older copy): move the directory away, start the node with an empty "
-            "one, and let it in with `holdfast node readmit`. The other nodes go on meanwhile"
+            + REPLACE_THE_NODE
         )
         self.path = str(path)
         self.found = found
+
+
+class SyncFailed(StorageError):
+    """The disk did not take what it was given; what it has of it nobody knows."""
+
+    def __init__(self, path: Path | str, reason: str, *, noted: bool = False) -> None:
+        super().__init__(
+            f"the disk failed to sync {path} ({reason}). What is still read there may never have reached the disk, "
+            "so no node goes on with this data, also after a restart. Find out what is wrong with the disk, and use "
+            f"another one if in doubt. {REPLACE_THE_NODE}"
+        )
+        self.path = str(path)
+        self.reason = reason
+        self.noted = noted  # by an earlier process
 
 
 class ForeignData(StorageError):
@@ -50,8 +69,12 @@ def translate(error: BaseException, path: Path | str) -> StorageError:
 
     Unknown texts become `StorageError`: the node stops, and the text tells why.
     """
+    if isinstance(error, StorageError):
+        return error
     text = " ".join(str(error).split()).rstrip(".")
     low = text.lower()
+    if "while fdatasync" in low or "while fsync" in low:  # of RocksDB; also when it is for lack of space
+        return SyncFailed(path, text)
     if "no space left" in low or "disk quota exceeded" in low:
         return DiskFull(path, text)
     if "lock hold by current process" in low or "while lock file" in low:

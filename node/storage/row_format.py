@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 
-from node.storage.write_ahead_log import ValueLocation, WalPosition, WriteAheadLog
+from node.storage.wal.record_format import ValueLocation, WalPosition
+from node.storage.wal.write_ahead_log import WriteAheadLog
 
 POSITION_KEY = b"\0p"
 """Up to where RocksDB holds the write-ahead log: written with every batch, so it is always right."""

@@ -17,6 +17,7 @@ The rules never broken:
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -27,8 +28,8 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from node.storage import data_directory, segment_usage
-from node.storage.errors import StorageDamaged, StorageError, translate
+from node.storage import data_directory
+from node.storage.errors import StorageDamaged, StorageError, SyncFailed, translate
 from node.storage.node_identity import IDENTITY_KEY, NodeIdentity
 from node.storage.options import DiskOptions, rocks_options
 from node.storage.row_format import (
@@ -41,17 +42,12 @@ from node.storage.row_format import (
     row_there,
     value_of,
 )
-from node.storage.wal_compaction import CompactionResult, WalCompactor
-from node.storage.watermark import NOTHING, Watermark, check_manifest
-from node.storage.write_ahead_log import (
-    DELETE,
-    PUT,
-    Op,
-    Record,
-    Values,
-    WalPosition,
-    WriteAheadLog,
-)
+from node.storage.syncing import forget_cached_in, make_directory
+from node.storage.wal import segment_usage
+from node.storage.wal.compaction import CompactionResult, WalCompactor
+from node.storage.wal.record_format import DELETE, PUT, Op, Record, Values, WalPosition
+from node.storage.wal.write_ahead_log import WriteAheadLog
+from node.storage.watermark import Watermark, check_manifest
 from node.storage.write_batch import StoreBatch
 
 _NO_WAL = WriteOptions()
@@ -84,42 +80,44 @@ class Store:
         self._switched: WalPosition = WalPosition(0, 0)  # up to where RocksDB was flushed, or is being
         self._since_switch = 0
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path)
             self._owner = data_directory.take_lock(self.path)
         except OSError as error:
             raise translate(error, self.path) from error
         try:
             self._open(identity)
-        except StorageError:
+        except StorageError as error:
+            self._failure(error)
             self.close()
             raise
         except Exception as error:  # the library raises plain Exception
+            failure = self._failure(error)
             self.close()
-            raise translate(error, self.path) from error
+            raise failure from error
 
     # ------------------------------------------------------------ opening
 
     def _open(self, identity: NodeIdentity) -> None:
         complete = data_directory.is_complete(self.path)
         self._watermark = Watermark(self.path / "synced", self.path / "db")
-        mark = self._watermark.read()
-        if complete and mark is None:
-            raise StorageDamaged(self.path / "synced", "it is empty")
-        if mark is not None:
+        mark = self._watermark.read(complete=complete)
+        if complete:
             check_manifest(mark, self.path / "db")
+            forget_cached_in(self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
         self._wal = WriteAheadLog(self.path / "journal")
         self._compactor = WalCompactor(self._wal, self._options)
-        self._recover(self._db, self._wal, (mark or NOTHING).wal)
+        self._recover(self._db, self._wal, mark.wal)
         self._wal.begin()
-        self._verify()
+        self._verify(complete)
         self._check_identity(identity, complete)
         self.sync()
         if not complete:
+            self._watermark.sync()
             data_directory.finish(self.path)
 
     def _recover(self, db: Rdict, wal: WriteAheadLog, durable: WalPosition) -> None:
-        """Apply to RocksDB what it had only in memory; the write-ahead log is the truth."""
+        """Apply to RocksDB what it had only in memory; the wal is the truth."""
         stored = db.get(POSITION_KEY)
         start = decode_position(stored) if stored is not None else WalPosition(0, 0)
         self._switched = start
@@ -132,10 +130,12 @@ class Store:
                 self._since_switch += record.end.offset - record.start.offset
         self._compactor.seal_all()
 
-    def _verify(self) -> None:
+    def _verify(self, complete: bool) -> None:
         """Read the store through, up to a bound: checksums of blocks and values are checked on the way."""
         left = self._options.verify_at_open_bytes
         for key, value in self.scan(b"", b"\xff" * 10):
+            if not complete and key != IDENTITY_KEY:  # the only one that is written before the directory is complete
+                raise StorageDamaged(self.path, "its file `format` is missing, but it holds data")
             left -= len(key) + len(value)
             if left < 0:
                 return
@@ -154,10 +154,20 @@ class Store:
             self.write(batch)
 
     def _failure(self, error: Exception) -> StorageError:
-        """A write failed: none is taken any more, since nobody knows what the file holds now."""
-        if self._failed is None:
-            self._failed = translate(error, self.path)
-        return self._failed
+        """Something failed for good: no write is taken any more, since nobody knows what the files hold now."""
+        with self._lock:
+            if self._failed is None:
+                self._failed = translate(error, self.path)
+                if isinstance(self._failed, SyncFailed):
+                    self._note(self._failed)
+            return self._failed
+
+    def _note(self, error: SyncFailed) -> None:
+        if self._watermark is not None and not error.noted:
+            try:
+                self._watermark.note_failure(error)
+            except OSError as trouble:  # syncing.py tells what a restart then does
+                error.add_note(f"this could not be noted there: {trouble}")
 
     def _parts(self) -> tuple[Rdict, WriteAheadLog]:
         if self._db is None or self._wal is None:
@@ -227,7 +237,8 @@ class Store:
                 self._apply(ops, values, end)
                 self._since_switch += end.offset - begin.offset
                 self._keep_bounds(end)
-            except StorageError:
+            except StorageError as error:
+                self._failure(error)
                 raise
             except Exception as error:
                 raise self._failure(error) from error
@@ -276,17 +287,20 @@ class Store:
         _, wal = self._parts()
         if self._failed is not None:
             raise self._failed
-        reached = wal.end
         try:
-            wal.sync()
-            self._note_synced(reached)
+            self._note_synced(wal.sync())
             if self._flush_is_due(1):
                 self._flush(wal)
+        except StorageError as error:
+            self._failure(error)
+            raise
         except Exception as error:
             raise self._failure(error) from error
 
     def _note_synced(self, reached: WalPosition) -> None:
         with self._lock:
+            if self._failed is not None:  # meanwhile, in another thread
+                raise self._failed
             if reached > self._synced:
                 self._synced = reached
                 assert self._watermark is not None
@@ -301,8 +315,7 @@ class Store:
     def _flush(self, wal: WriteAheadLog) -> None:
         """RocksDB begins to write its memory into a table. Everything in it must be durable in the write-ahead log."""
         with self._lock:
-            reached = wal.end
-            wal.sync()  # what came since the last one; nearly nothing
+            reached = wal.sync()  # what came since the last one; nearly nothing
             self._note_synced(reached)
             assert self._db is not None
             self._db.flush(False)
@@ -359,10 +372,11 @@ class Store:
                 self._compactor.flushed(flushed)
             with self._lock:
                 return self._compactor.remove(unneeded)
-        except StorageError:
+        except StorageError as error:
+            self._failure(error)
             raise
         except Exception as error:
-            raise translate(error, self.path) from error
+            raise self._failure(error) from error
 
     @staticmethod
     def _tables_written(db: Rdict) -> bool:
@@ -396,16 +410,23 @@ class Store:
         """Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that was reported."""
         self._syncing.shutdown(wait=True)
         with self._lock:
+            reported = self._failed is not None
             db, self._db = self._db, None
             wal, self._wal = self._wal, None
             try:
-                if wal is not None and wal.end.segment and self._failed is None:
+                if wal is not None and wal.end.segment:
                     wal.sync()  # before RocksDB, which flushes its memory when it closes
                 if db is not None:
                     db.close()
+            except SyncFailed as error:
+                self._failure(error)
+                if db is not None:
+                    _abandon(db)
+                if not reported:
+                    raise
             except Exception as error:
-                if self._failed is None:
-                    raise translate(error, self.path) from error
+                if not reported:
+                    raise self._failure(error) from error
             finally:
                 if wal is not None:
                     wal.close()
@@ -423,3 +444,10 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _abandon(db: Rdict) -> None:
+    """RocksDB flushes its memory also when the object is forgotten. It must not when the write-ahead log cannot be
+    synced: its tables would know more than the write-ahead log has. So the object outlives everything, and the process
+    soon ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))

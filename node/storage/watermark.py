@@ -7,9 +7,16 @@ may have been acknowledged; a replica without it can lose it for the cluster.
 
 The rule: after every sync, the position in the write-ahead log that it covered, and the durable length of the MANIFEST,
 are written here; a store with less is not opened. The numbers are written in place without a sync of their own: after a
-loss of power they may say too little, never too much, since they are written after the sync that they speak of.
+loss of power they may say too little, never too much, since they are written after the sync that they speak of. What
+they do not say any more then, records of the write-ahead log do (wal/recovery.py).
 
-Rejected: comparing with the peers at start (a node alone must know that it is damaged), and a second sync.
+It is also where a failed sync is noted for later processes. It need not survive a loss of power: what the disk has not
+is gone then, and missed by what else stands here. And it must not need anything new of a disk that fails: a block of a
+file that is there and open is written over, in the page cache, which is the very thing that later processes must not
+trust. (Rejected: a file for it, which needs a name and a block, and cannot be had on a full disk.)
+
+Rejected for the numbers: comparing with the peers at start (a node alone must know that it is damaged), and a second
+sync.
 """
 
 from __future__ import annotations
@@ -21,10 +28,16 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from node.storage.errors import StorageDamaged
-from node.storage.write_ahead_log import WalPosition
+from node.storage.errors import StorageDamaged, SyncFailed
+from node.storage.syncing import sync_data, sync_directory
+from node.storage.wal.record_format import WalPosition
 
 _RECORD = struct.Struct(">QQQQI")
+
+_FAILED = b"failed sync: "
+_BETWEEN = ": "
+NOTE_BYTES = 1000
+"""Of a note, at most: it stays within the block that is there."""
 
 
 class Mark(NamedTuple):
@@ -46,11 +59,18 @@ class Watermark:
         self._manifest = Path()
         self._durable = (0, -1)  # number and length of the manifest
 
-    def read(self) -> Mark | None:
-        """None: the file is new."""
-        data = os.pread(self._file, _RECORD.size + 1, 0)
-        if not data:
-            return None
+    def read(self, *, complete: bool) -> Mark:
+        """Of a store that was never complete, it may say anything.
+
+        Raises:
+            SyncFailed: of an earlier process.
+        """
+        data = os.pread(self._file, NOTE_BYTES, 0)
+        if data.startswith(_FAILED):
+            path, _, reason = data[len(_FAILED) :].decode(errors="replace").partition(_BETWEEN)
+            raise SyncFailed(path, f"{reason}; it was noted in {self._path}", noted=True)
+        if not complete:
+            return NOTHING
         if len(data) != _RECORD.size:
             raise StorageDamaged(self._path, f"it has {len(data)} bytes instead of {_RECORD.size}")
         segment, offset, manifest, manifest_bytes, checksum = _RECORD.unpack(data)
@@ -59,9 +79,19 @@ class Watermark:
         return Mark(WalPosition(segment, offset), manifest, manifest_bytes)
 
     def write(self, wal: WalPosition) -> None:
-        """The write-ahead log is durable up to there."""
+        """The wal is durable up to there."""
         data = _RECORD.pack(*wal, *self._look_at_manifest(), 0)[:-4]
         os.pwrite(self._file, data + crc32c(data).to_bytes(4, "big"), 0)
+
+    def note_failure(self, error: SyncFailed) -> None:
+        """For all later processes; `write` is not called any more. Raises OSError: it could not be noted."""
+        note = _FAILED + f"{error.path}{_BETWEEN}{error.reason}".encode()
+        os.pwrite(self._file, note[:NOTE_BYTES], 0)
+        os.fsync(self._file)
+
+    def sync(self) -> None:
+        """Only when the store is made: later a number that is too old does no harm, a file without any does."""
+        sync_data(self._file, self._path)
 
     def _look_at_manifest(self) -> tuple[int, int]:
         try:
@@ -71,13 +101,15 @@ class Watermark:
         if length < 0:  # the first look, or RocksDB began a new one
             number = current_manifest(self._database)
             self._manifest = manifest_path(self._database, number)
+            sync_directory(self._database)  # it may have been named a moment ago, or by a process that was killed
             self._durable = (number, -1)
             length = self._manifest.stat().st_size
         if length != self._durable[1]:
-            # A background thread appends to it and syncs later: only what is durable by now may be claimed.
+            # A background thread appends to it and syncs later: only what is durable by now may be claimed. An error
+            # that RocksDB's own sync was told of is not told here any more; RocksDB then takes no more writes.
             file = os.open(self._manifest, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fdatasync(file)
+                sync_data(file, self._manifest)
             finally:
                 os.close(file)
             self._durable = (self._durable[0], length)

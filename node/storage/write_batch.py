@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from node.storage.write_ahead_log import (
-    DELETE,
-    DELETE_RANGE,
-    PUT,
-    Op,
-)
+from node.storage.wal.record_format import DELETE, DELETE_RANGE, PUT, Op
 
 
 class StoreBatch:

@@ -22,7 +22,7 @@ from node.storage.row_format import (
     place_of,
     row_there,
 )
-from node.storage.write_ahead_log import ValueLocation, WalPosition
+from node.storage.wal.record_format import ValueLocation, WalPosition
 from tests.simulation.stage import GROUP, Theatre
 from tests.simulation.world.disk import SimDisk
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import select
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chaos.disk import Disk
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.log_info import PartitionInfo
@@ -96,6 +98,7 @@ class Settings:
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
     zookeeper: str | Mapping[int, str] = ""  # host:port,...: nodes are found there, not by a list; or one for each node
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
+    disks: Mapping[int, Disk] = field(default_factory=dict)  # of nodes whose data lie on a disk on order, in its `data`
 
 
 class Cluster:
@@ -115,6 +118,8 @@ class Cluster:
             amqp = {name: f"127.0.0.1:{next(ports)}" for name in ("default", "never", "always")}
             self.monitoring[number] = f"127.0.0.1:{next(ports)}"
             data_dir = self.settings.data_dirs.get(number, home / "data")
+            if number in self.settings.disks:
+                data_dir = self.settings.disks[number].root / "data"
             self.nodes[number] = NodeFiles(number, home, f"127.0.0.1:{next(ports)}", amqp, data_dir)
         self._handed_out: dict[str, Mapping[int, str]] = {}
         self._dialled: Mapping[tuple[int, int], str] = {}
@@ -162,7 +167,7 @@ class Cluster:
             return [f"{named}\npeers = [{peers}]"]
         where = self.settings.zookeeper
         hosts = json.dumps((where if isinstance(where, str) else where[node.id]).split(","))
-        section = f'hosts = {hosts}\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0'
+        section = f"hosts = {hosts}\ninitial_nodes = {len(self.nodes)}\nsession_timeout_s = 1.0"
         return [
             f'{named}\naddress = "{node.rpc}"',
             f'[discovery]\nkind = "zookeeper"\n[discovery.zookeeper]\n{section}',
@@ -196,6 +201,7 @@ class Cluster:
     def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
         node = self.nodes[node_id]
         assert node_id not in self.running, f"node {node_id} is running already"
+        disk = self.settings.disks.get(node_id)
         with node.log_path.open("ab") as log:
             node.process = subprocess.Popen(
                 [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT, "-m", "node", "--config", str(node.config_path)],
@@ -203,6 +209,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=node.directory,
+                env={**os.environ, **disk.environment()} if disk is not None else None,
             )
         node.expected_dead = False
         return node.process

@@ -13,8 +13,9 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.log_view import LazySlice
-from node.storage import write_ahead_log as store_wal
-from node.storage.write_ahead_log import Record, WalPosition
+from node.storage.wal import record_format
+from node.storage.wal import write_ahead_log as store_wal
+from node.storage.wal.record_format import Record, WalPosition
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.nodes import SimNode
 
@@ -115,7 +116,10 @@ def checkpoint_too_new() -> Iterator[None]:
 @contextlib.contextmanager
 def no_checksums() -> Iterator[None]:
     """Damage in the files of the store looks like data."""
-    with mock.patch.object(store_wal, "crc32c", return_value=0):
+    with (
+        mock.patch.object(store_wal, "crc32c", return_value=0),
+        mock.patch.object(record_format, "crc32c", return_value=0),
+    ):
         yield
 
 

@@ -18,14 +18,8 @@ from pathlib import Path
 
 from node.storage.row_format import is_entry
 from node.storage.store import StoreBatch
-from node.storage.write_ahead_log import (
-    DELETE,
-    PUT,
-    SEGMENT_HEAD_BYTES,
-    ValueLocation,
-    WalPosition,
-    WriteAheadLog,
-)
+from node.storage.wal.record_format import DELETE, PUT, SEGMENT_HEAD_BYTES, ValueLocation, WalPosition
+from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.simulation.world.disk import SimDisk
 
 SEGMENT_BYTES = 16 * 1024

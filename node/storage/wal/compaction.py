@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from rocksdict import Rdict, ReadOptions
 
-from node.storage import segment_usage
 from node.storage.options import DiskOptions
 from node.storage.row_format import (
     ENTRY_KEY_BYTES,
@@ -27,14 +26,10 @@ from node.storage.row_format import (
     summary_key,
     summary_range,
 )
-from node.storage.segment_usage import Span, Spans
-from node.storage.write_ahead_log import (
-    DELETE,
-    PUT,
-    Op,
-    WalPosition,
-    WriteAheadLog,
-)
+from node.storage.wal import segment_usage
+from node.storage.wal.record_format import DELETE, PUT, Op, WalPosition
+from node.storage.wal.segment_usage import Span, Spans
+from node.storage.wal.write_ahead_log import WriteAheadLog
 
 MAX_THIN_SEGMENTS = 4
 """Emptied at a time: the next call sees what came of it."""
