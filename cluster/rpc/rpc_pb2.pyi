@@ -298,7 +298,7 @@ class ReplicasRequest(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReplicaState(_message.Message):
-    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces")
+    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces", "quarantined")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +309,7 @@ class ReplicaState(_message.Message):
     FETCH_LAST_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_PIECES_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     group: int
     applied: int
     last: int
@@ -319,7 +320,8 @@ class ReplicaState(_message.Message):
     fetch_last: int
     received_bytes: int
     refused_pieces: int
-    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ...) -> None: ...
+    quarantined: str
+    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ..., quarantined: _Optional[str] = ...) -> None: ...
 
 class ReplicasReply(_message.Message):
     __slots__ = ("states",)

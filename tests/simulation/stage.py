@@ -23,7 +23,6 @@ from cluster.raft import (
     Overloaded,
     RaftMessage,
     RaftOptions,
-    StateDamaged,
     Turn,
 )
 from cluster.raft.log.entry_cache import EntryCache
@@ -109,11 +108,8 @@ class Theatre:
     def start(self, node: int, *, mute: bool = False) -> None:
         host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         machine = NotedMachine(lambda what: self.note(f"{node} {what}"))
-        try:
-            group = host.open_group(GROUP, self.ids, machine, mute=mute)
-        except StateDamaged as error:
-            self.note(f"{node} refuses to start: {error}")
-            return
+        host.on_quarantined = lambda group: self.note(f"{node} puts the group into quarantine: {group.quarantined}")
+        group = host.open_group(GROUP, self.ids, machine, mute=mute)
         host.on_fetch = lambda peer, request: self._send(node, peer, Fetch(request))
         self.hosts[node], self.machines[node] = host, machine
         self._roles[node] = "follower"

@@ -39,9 +39,10 @@ class EncodedAppend:
     """An append with entries on its way out: its protobuf encoding, made when first asked for, and only
     then."""
 
-    __slots__ = ("_encoded", "_entries", "_head", "sequence")
+    __slots__ = ("_encoded", "_entries", "_head", "group", "sequence")
 
     def __init__(self, head: RaftMessage, entries: Sequence[bytes]) -> None:
+        self.group = head.group
         self.sequence = head.append.sequence
         self._head = head
         self._entries = entries

@@ -6,9 +6,9 @@ of voters (A5), takes replies of any age for fresh ones (A1), truncates what it 
 (A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
 handlers within the conditions under which it is right:
 
-* only members with the same configuration version are heard;
+* only members with the same configuration version are heard, and only with values that can be (`wire_ranges`);
 * an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
-  a conflict at or below our commit index stops the process;
+  a conflict at or below our commit index stops the group;
 * a commit index is believed up to the entry the same append proved to match;
 * one vote per voter and term; one accepted rejection per batch of appends (`progress`);
 * elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
@@ -41,6 +41,7 @@ from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex
 from cluster.raft.replication.messages import Stamp
 from cluster.raft.replication.progress import Progress
+from cluster.raft.replication.wire_ranges import RAFT, term_fault
 from cluster.raft.results import InvariantBroken
 from cluster.raft.snapshot.receiver import SnapshotReceiver
 
@@ -79,6 +80,7 @@ class Stepper(Transport):
         self.next_sequence = 1
         self._answering = 0
         self._voters: set[tuple[int, NodeId]] = set()
+        self.refused = 0  # messages with values that cannot be
         self._handlers: dict[str, Callable[[GroupMember, RaftMessage, float], None]] = {
             "append": self._on_append,
             "append_reply": self._on_append_reply,
@@ -128,9 +130,22 @@ class Stepper(Transport):
         member = self._members.get(sender)
         if member is None or message.version != self._version:
             return
+        fault = RAFT.fault(message) or term_fault(message.term, self.core.term)
+        if fault is not None:
+            self._refuse(member, fault)
+            return
         kind = message.WhichOneof("body")
         if kind is not None:
             self._handlers[kind](member, message, now)
+
+    def _refuse(self, member: GroupMember, fault: str) -> None:
+        self.refused += 1
+        if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
+            log.error(
+                "%s: a message of %s is refused (%d so far): %s. It is %s that is wrong there, or what carried it; if "
+                "it goes on: `holdfast node repair-group`",
+                self.name, member, self.refused, fault, member,
+            )  # fmt: skip
 
     def _deliver(self, member: GroupMember, message: dict[str, Any]) -> None:
         self._onMessageReceived(member, message)

@@ -71,6 +71,8 @@ class ScriptMutation:
 
 
 BY_SCRIPTS: dict[str, ScriptMutation] = {
+    "terms-not-bounded": ScriptMutation(holes_raft.terms_not_bounded, "term-that-cannot-be"),
+    "term-lead-not-bounded": ScriptMutation(holes_raft.term_lead_not_bounded, "term-that-cannot-be"),
     "replies-of-any-term": ScriptMutation(holes_raft.replies_of_any_term, "a1-acknowledgement-of-an-earlier-term"),
     "no-append-rewrite": ScriptMutation(holes_raft.no_append_rewrite, "a2-resent-prefix"),
     "no-commit-clamp": ScriptMutation(holes_raft.no_commit_clamp, "a3-sign-of-life-commits-nothing"),

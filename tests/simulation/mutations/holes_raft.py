@@ -25,8 +25,10 @@ from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import GroupMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone
+from cluster.raft.replication import step
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
+from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
 
 # ---------------------------------------------------------------- `step`
 
@@ -51,6 +53,21 @@ def no_append_rewrite() -> Iterator[None]:
         )
 
     with mock.patch.object(Stepper, "_match", deliver_as_it_came):
+        yield
+
+
+@contextlib.contextmanager
+def terms_not_bounded() -> Iterator[None]:
+    """Whatever 64 bits hold is taken for a term."""
+    anything = RangeTable(dict.fromkeys(RAFT_RANGES, ANY))
+    with mock.patch.object(step, "RAFT", anything), mock.patch.object(step, "term_fault", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def term_lead_not_bounded() -> Iterator[None]:
+    """Any term within its range is taken, also one that no election can have led to."""
+    with mock.patch.object(step, "term_fault", return_value=None):
         yield
 
 
