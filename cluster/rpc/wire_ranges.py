@@ -36,6 +36,8 @@ RPC_RANGES: dict[str, Range] = {
     "Hello.incarnation": ANY,
     "Hello.expected": ANY,
     "Hello.members": NODE,
+    "Hello.boot": SEQUENCE,
+    "Hello.life": ANY,
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,

@@ -90,6 +90,7 @@ class Theatre:
         self.options = options
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
+        self.images: dict[int, SimDisk] = {}
         self.hosts: dict[int, MultiRaft] = {}
         self.machines: dict[int, NotedMachine] = {}
         self.queues: dict[Pair, deque[Sent]] = {(a, b): deque() for a in self.ids for b in self.ids if a != b}
@@ -342,7 +343,7 @@ def _append(body: Any) -> str:
 
 def _append_reply(body: Any) -> str:
     answer = "ok" if body.success else "no, go back" if body.reset else "heard"
-    return f"{answer} #{body.sequence}, next {body.next_index}"
+    return f"{answer} #{body.sequence}, next {body.next_index}{', without a vote' if body.mute else ''}"
 
 
 def _vote_request(body: Any) -> str:

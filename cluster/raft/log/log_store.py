@@ -249,6 +249,12 @@ class LogStore:
         body = _U64.pack(index) + state
         self._batch().put(self._checkpoint_key, _CHECK.pack(zlib.crc32(body)) + body)
 
+    def lose_vote(self) -> None:
+        """The member has lost what it promised: from here on it is one without a memory."""
+        self.mute = True
+        self._hard_changed = True
+        self._on_vote()
+
     def regain_vote(self) -> None:
         """The member may vote again, in terms after this one."""
         self.mute = False

@@ -87,6 +87,7 @@ class Stamp:
         *,
         retained_from: int = 0,
         release: tuple[int, int] | None = None,
+        acknowledged: tuple[int, int] | None = None,
     ) -> RaftMessage:
         """A heartbeat; without `previous` it promises nothing about logs."""
         message = self._message(term)
@@ -99,6 +100,8 @@ class Stamp:
         body.retained_from = retained_from
         if release is not None:
             body.release_index, body.release_mark = release
+        if acknowledged is not None:
+            body.acknowledged_index, body.acknowledged_term = acknowledged
         return message
 
     def append_entries(

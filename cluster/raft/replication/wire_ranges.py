@@ -56,6 +56,8 @@ RAFT_RANGES: dict[str, Range] = {
     "AppendEntries.retained_from": INDEX,
     "AppendEntries.release_index": INDEX,
     "AppendEntries.release_mark": ANY,
+    "AppendEntries.acknowledged_index": INDEX,
+    "AppendEntries.acknowledged_term": TERM,
     "AppendReply.sequence": SEQUENCE,
     "AppendReply.next_index": INDEX,
     "AppendReply.mute": ANY,

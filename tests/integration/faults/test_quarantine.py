@@ -106,9 +106,11 @@ def test_what_nobody_else_has_is_not_given_up(own_cluster: Cluster, log_name: st
     others = [node for node in (1, 2, 3) if node != leader]
     cluster.kill(leader, others[0])
     last = others[1]
-    wait_until(
-        lambda: cluster.call(lambda admin: admin.cluster_status(), [cluster.address(last)])["partitions_without_leader"],
-        "the loss of the leader",
-    )
+
+    def leaderless() -> bool:
+        found = cluster.call(lambda admin: admin.cluster_status(), [cluster.address(last)])
+        return bool(found["partitions_without_leader"])
+
+    wait_until(leaderless, "the loss of the leader")
     with pytest.raises(AdminError, match="no leader now"):
         cluster.call(lambda admin: admin.repair_group(last, group), [cluster.address(last)])

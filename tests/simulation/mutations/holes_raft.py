@@ -22,7 +22,7 @@ from cluster.raft.elections.leadership_transfer import LeadershipTransfer
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import GroupMember
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone
 from cluster.raft.replication import step
@@ -306,4 +306,49 @@ def of_two_released_too_soon() -> Iterator[None]:
         return release(vote_recovery, node, commit_index, min(commit_index, own_from))
 
     with mock.patch.object(VoteRecovery, "release", too_soon):
+        yield
+
+
+# ---------------------------------------------------------------- members that lost their memory
+
+
+@contextlib.contextmanager
+def own_word_not_verified() -> Iterator[None]:
+    """A member that lacks what it acknowledged goes on voting."""
+    with mock.patch.object(Stepper, "_verify_own_word", lambda *_: None):
+        yield
+
+
+@contextlib.contextmanager
+def mute_not_persisted() -> Iterator[None]:
+    """That a member has no vote is forgotten with its process."""
+    flush = LogStore.flush
+
+    def forget(log_store: LogStore) -> None:
+        mute, log_store.mute = log_store.mute, False
+        try:
+            flush(log_store)
+        finally:
+            log_store.mute = mute
+
+    with mock.patch.object(LogStore, "flush", forget):
+        yield
+
+
+@contextlib.contextmanager
+def regained_vote_in_the_same_term() -> Iterator[None]:
+    """Who gets its vote back may use it in the very term."""
+    with mock.patch.object(Core, "vote_for", lambda *_: None):
+        yield
+
+
+@contextlib.contextmanager
+def match_of_the_wiped_kept() -> Iterator[None]:
+    """What a member acknowledged before it lost its disk goes on counting."""
+
+    def keep(stepper: Stepper, member: GroupMember, progress: Progress) -> None:
+        progress.begin_new_life(stepper.next_sequence)
+        stepper.core.next_index[member] = stepper._log_store.last + 1
+
+    with mock.patch.object(Stepper, "_forget", keep):
         yield
