@@ -66,10 +66,14 @@ Requests to `$management`
                                                                                boolean, problems list of string,
                                                                                leads, replicas int, behind: list of
                                                                                maps (partition string, node int, up
-                                                                               boolean, entries int), free_bytes long
+                                                                               boolean, entries int), free_bytes long,
+                                                                               quarantined: list of maps (group int,
+                                                                               partition, reason string)
     node, drain         no    node int                                         as status, when the leaderships of the
                                                                                node have moved, or after 10 s
     node, resume        no    node int                                         as status; ends draining
+    node, repair        no    node int, raft_group int                         as status; the node's replica of that
+                                                                               Raft group begins anew, empty
     cluster, status     no    -                                                a map
 
 Answers
@@ -206,6 +210,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "status"): (False, frozenset({"node"}), 200),
     ("node", "drain"): (False, frozenset({"node"}), 200),
     ("node", "resume"): (False, frozenset({"node"}), 200),
+    ("node", "repair"): (False, frozenset({"node", "raft_group"}), 200),
     ("node", "describe"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),

@@ -15,8 +15,9 @@ from itertools import islice
 from typing import Any
 
 from cluster.metadata import MetadataView, PartitionRecord
-from cluster.raft import Group, MultiRaft, erase_group, stored_groups
+from cluster.raft import Group, MultiRaft, erase_group, forget_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
+from node.admin.errors import CannotRepair
 from node.partition.api import Failed
 from node.partition.consumer_groups.queries import Assign, Assigned
 from node.partition.offset_index import erase
@@ -159,6 +160,40 @@ class ReplicaManager:
             self._network.drop_group(group_id)
         log.info("group %d is deleted, its data erased", group_id)
 
+    def repair(self, group_id: int) -> None:
+        """The replica here is given up: it begins anew, empty and without a vote. Of the metadata that shows with the
+        next start of the node. Synced when this returns. Raises CannotRepair."""
+        self._require_others(group_id)
+        batch = self._disk.batch()
+        replica = self._open.pop(group_id, None)
+        if replica is not None:
+            self._dirty.pop(replica, None)
+            replica.close()
+            self._host.close_group(group_id, erase=False)
+            erase(group_id, batch)
+        else:
+            self._host.quarantine(group_id, "given up by an operator: it begins anew when this node is started again")
+        forget_group(group_id, batch)
+        self._disk.write(batch)
+        self._disk.sync()
+        log.warning("group %d was given up here, and begins anew without a vote", group_id)
+        self.reconcile()
+
+    def _require_others(self, group_id: int) -> None:
+        """What this replica has must not be all that there is."""
+        group = self._host.groups.get(group_id)
+        if group is None:
+            raise CannotRepair(f"node {self._node_id} has no replica of group {group_id}; `log describe` shows who has")
+        if len(group.members) == 1:
+            raise CannotRepair(f"group {group_id} has no other replica: delete its log, and create it again")
+        if group.is_leader:
+            raise CannotRepair(f"node {self._node_id} leads group {group_id}: nothing is wrong with it here")
+        if len(group.members) > 2 and self.leader_of(group_id) is None:
+            raise CannotRepair(
+                f"group {group_id} has no leader now: a majority of its other replicas must be up and whole, or what "
+                "was acknowledged may be given up with this one"
+            )
+
     def erase_leftovers(self) -> None:
         """What is stored of groups that were deleted just before this node went down: its metadata begins behind the
         deletion, so they are never opened, and never closed with their data."""
@@ -255,6 +290,7 @@ def _state(status: dict[str, Any]) -> ReplicaState:
         fetch_last=fetch.get("last", 0),
         received_bytes=fetch.get("received_bytes", 0),
         refused_pieces=fetch.get("refused_pieces", 0),
+        quarantined=status["quarantined"] or "",
     )
 
 

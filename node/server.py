@@ -246,6 +246,7 @@ class Node:
             self._drain,
             self._health,
             self._replicas.states,
+            self._replicas.repair,
         )
         for section in self.config.listener:
             self._listeners.append(self._listener(section, administration))

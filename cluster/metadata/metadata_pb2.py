@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63luster/metadata/metadata.proto\x12\x10\x63luster.metadata\")\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"u\n\x0cRegisterNode\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0brpc_address\x18\x02 \x01(\t\x12-\n\tlisteners\x18\x03 \x03(\x0b\x32\x1a.cluster.metadata.Listener\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\"0\n\x0bReadmitNode\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"~\n\tCreateLog\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x03\x12\x10\n\x08replicas\x18\x03 \x01(\x03\x12\x14\n\x0cretention_ms\x18\x04 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x05 \x01(\x03\x12\x0e\n\x06now_ms\x18\x06 \x01(\x03\"\x9e\x01\n\x08\x41lterLog\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\npartitions\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0cretention_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fretention_bytes\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\r\n\x0b_partitionsB\x0f\n\r_retention_msB\x12\n\x10_retention_bytes\"\x19\n\tDeleteLog\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xaf\x02\n\x07\x43ommand\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x37\n\rregister_node\x18\x02 \x01(\x0b\x32\x1e.cluster.metadata.RegisterNodeH\x00\x12\x31\n\ncreate_log\x18\x03 \x01(\x0b\x32\x1b.cluster.metadata.CreateLogH\x00\x12/\n\talter_log\x18\x04 \x01(\x0b\x32\x1a.cluster.metadata.AlterLogH\x00\x12\x31\n\ndelete_log\x18\x05 \x01(\x0b\x32\x1b.cluster.metadata.DeleteLogH\x00\x12\x35\n\x0creadmit_node\x18\x06 \x01(\x0b\x32\x1d.cluster.metadata.ReadmitNodeH\x00\x42\t\n\x07\x63ommand\",\n\tPartition\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x10\n\x08replicas\x18\x02 \x03(\r\"\xa5\x01\n\x03Log\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12\x10\n\x08replicas\x18\x03 \x01(\r\x12\x14\n\x0cretention_ms\x18\x04 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x05 \x01(\x03\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12/\n\npartitions\x18\x07 \x03(\x0b\x32\x1b.cluster.metadata.Partition\"\xba\x01\n\x04Node\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0brpc_address\x18\x02 \x01(\t\x12-\n\tlisteners\x18\x03 \x03(\x0b\x32\x1a.cluster.metadata.Listener\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x14\n\x0creadmissions\x18\x05 \x01(\r\x12\x18\n\x10lost_below_group\x18\x06 \x01(\x04\x12\x1b\n\x13\x66ormer_incarnations\x18\x07 \x03(\x06\"X\n\x06Result\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\'\n\x03log\x18\x03 \x01(\x0b\x32\x15.cluster.metadata.LogH\x00\x88\x01\x01\x42\x06\n\x04_log\"L\n\nRemembered\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0b\n\x03log\x18\x04 \x01(\t\"\xc4\x01\n\nCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nnext_group\x18\x02 \x01(\x04\x12\x13\n\x0bnext_log_id\x18\x03 \x01(\x04\x12%\n\x05nodes\x18\x04 \x03(\x0b\x32\x16.cluster.metadata.Node\x12#\n\x04logs\x18\x05 \x03(\x0b\x32\x15.cluster.metadata.Log\x12\x30\n\nremembered\x18\x06 \x03(\x0b\x32\x1c.cluster.metadata.Rememberedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63luster/metadata/metadata.proto\x12\x10\x63luster.metadata\")\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x91\x01\n\x0cRegisterNode\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0brpc_address\x18\x02 \x01(\t\x12-\n\tlisteners\x18\x03 \x03(\x0b\x32\x1a.cluster.metadata.Listener\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0c\n\x04\x62oot\x18\x05 \x01(\x04\x12\x0c\n\x04life\x18\x06 \x01(\x06\">\n\x0bReadmitNode\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x0c\n\x04life\x18\x03 \x01(\x06\"~\n\tCreateLog\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x03\x12\x10\n\x08replicas\x18\x03 \x01(\x03\x12\x14\n\x0cretention_ms\x18\x04 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x05 \x01(\x03\x12\x0e\n\x06now_ms\x18\x06 \x01(\x03\"\x9e\x01\n\x08\x41lterLog\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\npartitions\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0cretention_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fretention_bytes\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\r\n\x0b_partitionsB\x0f\n\r_retention_msB\x12\n\x10_retention_bytes\"\x19\n\tDeleteLog\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xaf\x02\n\x07\x43ommand\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x37\n\rregister_node\x18\x02 \x01(\x0b\x32\x1e.cluster.metadata.RegisterNodeH\x00\x12\x31\n\ncreate_log\x18\x03 \x01(\x0b\x32\x1b.cluster.metadata.CreateLogH\x00\x12/\n\talter_log\x18\x04 \x01(\x0b\x32\x1a.cluster.metadata.AlterLogH\x00\x12\x31\n\ndelete_log\x18\x05 \x01(\x0b\x32\x1b.cluster.metadata.DeleteLogH\x00\x12\x35\n\x0creadmit_node\x18\x06 \x01(\x0b\x32\x1d.cluster.metadata.ReadmitNodeH\x00\x42\t\n\x07\x63ommand\",\n\tPartition\x12\r\n\x05group\x18\x01 \x01(\x04\x12\x10\n\x08replicas\x18\x02 \x03(\r\"\xa5\x01\n\x03Log\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x04\x12\x10\n\x08replicas\x18\x03 \x01(\r\x12\x14\n\x0cretention_ms\x18\x04 \x01(\x03\x12\x17\n\x0fretention_bytes\x18\x05 \x01(\x03\x12\x12\n\ncreated_ms\x18\x06 \x01(\x03\x12/\n\npartitions\x18\x07 \x03(\x0b\x32\x1b.cluster.metadata.Partition\"\xef\x01\n\x04Node\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x13\n\x0brpc_address\x18\x02 \x01(\t\x12-\n\tlisteners\x18\x03 \x03(\x0b\x32\x1a.cluster.metadata.Listener\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x14\n\x0creadmissions\x18\x05 \x01(\r\x12\x18\n\x10lost_below_group\x18\x06 \x01(\x04\x12\x1b\n\x13\x66ormer_incarnations\x18\x07 \x03(\x06\x12\x0c\n\x04\x62oot\x18\x08 \x01(\x04\x12\x0c\n\x04life\x18\t \x01(\x06\x12\x17\n\x0freadmitted_life\x18\n \x01(\x06\"X\n\x06Result\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\'\n\x03log\x18\x03 \x01(\x0b\x32\x15.cluster.metadata.LogH\x00\x88\x01\x01\x42\x06\n\x04_log\"L\n\nRemembered\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0b\n\x03log\x18\x04 \x01(\t\"\xc4\x01\n\nCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nnext_group\x18\x02 \x01(\x04\x12\x13\n\x0bnext_log_id\x18\x03 \x01(\x04\x12%\n\x05nodes\x18\x04 \x03(\x0b\x32\x16.cluster.metadata.Node\x12#\n\x04logs\x18\x05 \x03(\x0b\x32\x15.cluster.metadata.Log\x12\x30\n\nremembered\x18\x06 \x03(\x0b\x32\x1c.cluster.metadata.Rememberedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,28 +33,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LISTENER']._serialized_start=53
   _globals['_LISTENER']._serialized_end=94
-  _globals['_REGISTERNODE']._serialized_start=96
-  _globals['_REGISTERNODE']._serialized_end=213
-  _globals['_READMITNODE']._serialized_start=215
-  _globals['_READMITNODE']._serialized_end=263
-  _globals['_CREATELOG']._serialized_start=265
-  _globals['_CREATELOG']._serialized_end=391
-  _globals['_ALTERLOG']._serialized_start=394
-  _globals['_ALTERLOG']._serialized_end=552
-  _globals['_DELETELOG']._serialized_start=554
-  _globals['_DELETELOG']._serialized_end=579
-  _globals['_COMMAND']._serialized_start=582
-  _globals['_COMMAND']._serialized_end=885
-  _globals['_PARTITION']._serialized_start=887
-  _globals['_PARTITION']._serialized_end=931
-  _globals['_LOG']._serialized_start=934
-  _globals['_LOG']._serialized_end=1099
-  _globals['_NODE']._serialized_start=1102
-  _globals['_NODE']._serialized_end=1288
-  _globals['_RESULT']._serialized_start=1290
-  _globals['_RESULT']._serialized_end=1378
-  _globals['_REMEMBERED']._serialized_start=1380
-  _globals['_REMEMBERED']._serialized_end=1456
-  _globals['_CHECKPOINT']._serialized_start=1459
-  _globals['_CHECKPOINT']._serialized_end=1655
+  _globals['_REGISTERNODE']._serialized_start=97
+  _globals['_REGISTERNODE']._serialized_end=242
+  _globals['_READMITNODE']._serialized_start=244
+  _globals['_READMITNODE']._serialized_end=306
+  _globals['_CREATELOG']._serialized_start=308
+  _globals['_CREATELOG']._serialized_end=434
+  _globals['_ALTERLOG']._serialized_start=437
+  _globals['_ALTERLOG']._serialized_end=595
+  _globals['_DELETELOG']._serialized_start=597
+  _globals['_DELETELOG']._serialized_end=622
+  _globals['_COMMAND']._serialized_start=625
+  _globals['_COMMAND']._serialized_end=928
+  _globals['_PARTITION']._serialized_start=930
+  _globals['_PARTITION']._serialized_end=974
+  _globals['_LOG']._serialized_start=977
+  _globals['_LOG']._serialized_end=1142
+  _globals['_NODE']._serialized_start=1145
+  _globals['_NODE']._serialized_end=1384
+  _globals['_RESULT']._serialized_start=1386
+  _globals['_RESULT']._serialized_end=1474
+  _globals['_REMEMBERED']._serialized_start=1476
+  _globals['_REMEMBERED']._serialized_end=1552
+  _globals['_CHECKPOINT']._serialized_start=1555
+  _globals['_CHECKPOINT']._serialized_end=1751
 # @@protoc_insertion_point(module_scope)

@@ -14,7 +14,7 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
-from cluster.raft.log.keys import entries_stored_under, erase_group, stored_groups
+from cluster.raft.log.keys import entries_stored_under, erase_group, forget_group, stored_groups
 from cluster.raft.multiraft import MultiRaft, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
@@ -63,5 +63,6 @@ __all__ = [
     "Unknown",
     "entries_stored_under",
     "erase_group",
+    "forget_group",
     "stored_groups",
 ]

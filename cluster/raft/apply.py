@@ -19,7 +19,7 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.results import ApplyFailed, InvariantBroken
+from cluster.raft.results import ApplyFailed, NodeUnfit
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Applier:
         try:
             return self._machine.apply(index, term, data, batch)
         except (MemoryError, OSError) as error:
-            raise InvariantBroken(f"{self._name}: entry {index} cannot be applied on this node: {error}") from error
+            raise NodeUnfit(f"{self._name}: entry {index} cannot be applied on this node: {error}") from error
         except Exception as error:  # L2: a defect common to all replicas; stopping them all forever helps nobody
             log.exception("%s: apply of entry %d (term %d) failed, recorded as a rejection", self._name, index, term)
             return ApplyFailed(f"{type(error).__name__}: {error}")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -51,7 +52,7 @@ class GroupHost(Protocol):
 
     now: float
 
-    def batch(self) -> DiskBatch: ...
+    def batch_of(self, group_id: GroupId) -> DiskBatch: ...
     def mark_dirty(self, group: Group) -> None: ...
     def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
 
@@ -90,8 +91,10 @@ class Group:
         self._role: tuple[int, int, NodeId | None, bool] = (FOLLOWER, 0, None, False)
         self.scheduled_at = inf
         self.closed = False
+        self.quarantined: str | None = None  # why nothing more is done with it on this node
+        self._batch = partial(host.batch_of, group_id)
         self._catch_up = CatchUp(
-            group_id, self.name, version, log_store, machine, options, disk, budget, host.batch, draws
+            group_id, self.name, version, log_store, machine, options, disk, budget, self._batch, draws
         )
         self._reads = ReadIndex(self.name, len(members) - 1)
         self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
@@ -140,14 +143,7 @@ class Group:
             keep_entries,
         )
         self._applier = Applier(
-            self.name,
-            log_store,
-            self._core,
-            self._machine,
-            self._proposals,
-            self._compaction,
-            options,
-            self._host.batch,
+            self.name, log_store, self._core, self._machine, self._proposals, self._compaction, options, self._batch
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
@@ -161,16 +157,18 @@ class Group:
 
     @property
     def is_leader(self) -> bool:
-        return self._core.state == LEADER
+        return self._core.state == LEADER and self.quarantined is None
 
     @property
     def ready(self) -> bool:
         """Leads, and has applied everything that earlier leaders committed."""
         core = self._core
-        return core.state == LEADER and core.applied_index >= (core.noop_index or 0)
+        return self.is_leader and core.applied_index >= (core.noop_index or 0)
 
     @property
     def leader(self) -> NodeId | None:
+        if self.quarantined is not None:
+            return None
         member = self._core.leader
         return None if member is None else int(member.id)
 
@@ -209,6 +207,8 @@ class Group:
 
     def has_vote(self, node: NodeId) -> bool:
         """False: `node` lost its memory, as far as is known here, and does not count yet."""
+        if self.quarantined is not None and node == self._self_id:
+            return False
         return not (self._log_store.mute if node == self._self_id else self._step.vote_recovery.is_mute(node))
 
     def safe_trim_index(self) -> int:
@@ -231,6 +231,9 @@ class Group:
 
     def when_applied(self, index: int, done: ReadDone) -> None:
         """`done(index)` once entries up to `index` are applied here; `done(None)` if the group is closed first."""
+        if self.closed or self.quarantined is not None:
+            done(None)
+            return
         self._reads.add_applied(index, done)
         self._host.mark_dirty(self)
 
@@ -239,7 +242,7 @@ class Group:
     @property
     def remembers_nothing(self) -> bool:
         """Neither a term nor an entry: as if it had just been made."""
-        return self._log_store.term == 0 and len(self._log_store) == 1
+        return self.quarantined is None and self._log_store.term == 0 and len(self._log_store) == 1
 
     def vote_from_the_beginning(self) -> None:
         """A mute member learns that nobody has a memory of this group, so it has lost none."""
@@ -265,7 +268,7 @@ class Group:
 
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int:
         core = self._core
-        if self.closed or core.state != LEADER or self._leadership_transfer.is_active:
+        if self.closed or not self.is_leader or self._leadership_transfer.is_active:
             raise NotLeader(None if self.is_leader else self.leader)
         if not self.ready and self._proposals.has_older(core.term):
             # Led, was deposed, leads again: who repeats what is discarded of then must not find newer ones before it.
@@ -334,6 +337,21 @@ class Group:
     def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
         self._step.receive(sender, message, now)
 
+    @property
+    def refused_messages(self) -> int:
+        """Of peers, for values that cannot be."""
+        return self._step.refused
+
+    def quarantine(self, reason: str) -> None:
+        """Something is wrong with this group on this node: from now on it is as if its process had been killed. Who
+        waits here is answered; nothing of it is written, sent or ticked any more."""
+        self.quarantined = reason
+        self._reads.close()
+        self._catch_up.snapshot_sender.end()
+        self._catch_up.snapshot_receiver.release_slot()
+        self._proposals.give_up(terms_before=self._core.term + 1)
+        self._notify()
+
     def tick(self, now: float) -> None:
         core = self._core
         if self._catch_up.snapshot_receiver.is_ready:
@@ -356,7 +374,7 @@ class Group:
         self._notify()
 
     def _notify(self) -> None:
-        role = (self._core.state, self._core.term, self.leader, self.ready)
+        role = (self._core.state if self.quarantined is None else FOLLOWER, self._core.term, self.leader, self.ready)
         if role == self._role:
             return
         self._role = role
@@ -365,6 +383,8 @@ class Group:
 
     def next_deadline(self) -> float:
         core = self._core
+        if self.quarantined is not None:
+            return inf
         if core.state != LEADER:
             return min(core.election_deadline, self._proposals.give_up_at, self._catch_up.snapshot_receiver.next_at)
         return min(core.append_time, self._leadership_transfer.next_deadline, self._proposals.give_up_at)
@@ -428,6 +448,6 @@ class Group:
         self._proposals.give_up(terms_before=self._core.term + 1)
         if erase:
             self._log_store.erase()
-        else:
+        elif self.quarantined is None:
             self._compaction.close()
             self._log_store.flush()

@@ -77,7 +77,7 @@ class StateMachine(Protocol):
         """Start from a checkpoint taken at `index`; `data` is None for the empty state of a new group.
 
         Also called in a running group, between two applies, when a snapshot from the leader takes the place of a log
-        that was left behind. What this raises stops the node.
+        that was left behind. What this raises puts the group into quarantine.
         """
 
 

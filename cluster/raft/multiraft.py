@@ -12,8 +12,11 @@ belong to the next turn.
             await in_thread(disk.sync)
         host.release(turn)
 
-After any exception out of `turn` the node has to stop: memory is ahead of the disk. Every later call raises
-the same again.
+What is wrong with *one* group (a rule of Raft that does not hold, a state that cannot be, a value that does not fit)
+puts that group into *quarantine*: what it meant to write and say in this turn is dropped, as if its process had been
+killed before the write, and nothing more is done with it here; the others go on. What the node lacks (its disk, its
+memory) is no fault of a group: after any other exception out of `turn` the node has to stop, since memory is ahead of
+the disk. Every later call raises the same again.
 
 Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
 """
@@ -21,24 +24,33 @@ Rejected: a write and sync per group. One sync carries all groups of a node, as 
 from __future__ import annotations
 
 import heapq
+import logging
 import random
+import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from types import MappingProxyType
 
 from cluster.raft.group import Group
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
-from cluster.raft.log.log_store import LogStore
+from cluster.raft.log.group_batch import GroupBatch
+from cluster.raft.log.log_store import LogStore, NothingStored
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.messages import OutgoingMessage
-from cluster.raft.results import InvariantBroken
+from cluster.raft.results import InvariantBroken, NodeUnfit, RaftError
 from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
 
+log = logging.getLogger(__name__)
+
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
+
+GROUP_FAULTS = (RaftError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
+"""What a wrong value or a defect raises inside a group. Errors of the disk and of memory are not among them."""
 
 
 class Turn:
@@ -89,7 +101,8 @@ class MultiRaft:
         self._deadlines: list[tuple[float, int, Group]] = []
         self._tie = 0
         self._up: set[NodeId] = set()
-        self._batch: DiskBatch | None = None
+        self.on_quarantined: Callable[[Group], None] | None = None
+        self._batches: dict[GroupId, GroupBatch] = {}  # of this turn
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
         self._fetched: list[tuple[NodeId, FetchReply]] = []
@@ -132,20 +145,43 @@ class MultiRaft:
         if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        log_store = LogStore(
-            group_id, self._disk, self._cache, self.batch, self._note_vote, self._note_entries, mute=mute
-        )
-        append_emit = self._emit_early if self.options.eager_appends else self._emit
-        group = Group(
-            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, self.options,
-            random.Random(self._random.getrandbits(64)), version, preferred,
-            self._disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
-        )  # fmt: skip
+        make = partial(self._make_group, group_id, members, machine, version, preferred, mute, keep_entries)
+        try:
+            group = make(self._disk)
+        except NodeUnfit:
+            raise
+        except GROUP_FAULTS as error:
+            # With nothing in memory, so that nothing can come of it; what is stored stays as it is.
+            self._batches.pop(group_id, None)
+            group = make(NothingStored())
+            self._groups[group_id] = group
+            self._quarantine(group, error)
+            return group
         self._groups[group_id] = group
         for node in sorted(self._up):
             group.peer_up(node)
         self.mark_dirty(group)
         return group
+
+    def _make_group(
+        self,
+        group_id: GroupId,
+        members: Sequence[NodeId],
+        machine: StateMachine,
+        version: int,
+        preferred: NodeId | None,
+        mute: bool,
+        keep_entries: int | None,
+        disk: Disk,
+    ) -> Group:
+        batch = partial(self.batch_of, group_id)
+        log_store = LogStore(group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute)
+        append_emit = self._emit_early if self.options.eager_appends else self._emit
+        return Group(
+            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, self.options,
+            random.Random(self._random.getrandbits(64)), version, preferred,
+            disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
+        )  # fmt: skip
 
     def close_group(self, group_id: GroupId, *, erase: bool) -> None:
         """Forget a group; with `erase` also everything this package stored of it (a machine removes its own
@@ -166,7 +202,7 @@ class MultiRaft:
     def replay(self, group: Group) -> None:
         """Apply what the group is known to have committed before, right after it was opened: for whoever must not act
         on less than this node knew when it stopped. The caller drives no turns meanwhile."""
-        while group.applied_index < group.commit_index:
+        while group.applied_index < group.commit_index and group.quarantined is None:
             turn = self.turn()
             if turn is None:
                 return
@@ -188,7 +224,13 @@ class MultiRaft:
         group = self._groups.get(request.group)
         if group is None:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
-        return group.serve_fetch(sender, request, self.now)
+        try:
+            return group.serve_fetch(sender, request, self.now)
+        except NodeUnfit:
+            raise
+        except GROUP_FAULTS as error:
+            self._quarantine(group, error)
+            return SnapshotSender.refuse(request, f"the group is in quarantine on node {self.node_id}")
 
     def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
         idle = not self.has_work
@@ -199,15 +241,15 @@ class MultiRaft:
     def peer_up(self, node: NodeId) -> None:
         self._enter()
         self._up.add(node)
-        for group in self._groups.values():
-            group.peer_up(node)
+        for group in list(self._groups.values()):
+            self._guarded(group, group.peer_up, node)
             self._schedule(group)
 
     def peer_down(self, node: NodeId) -> None:
         self._enter()
         self._up.discard(node)
-        for group in self._groups.values():
-            group.peer_down(node)
+        for group in list(self._groups.values()):
+            self._guarded(group, group.peer_down, node)
             self._schedule(group)
 
     @property
@@ -221,7 +263,7 @@ class MultiRaft:
             self.on_wake()
 
     def mark_dirty(self, group: Group) -> None:
-        if group not in self._dirty and not group.closed:
+        if group not in self._dirty and not group.closed and group.quarantined is None:
             idle = not self.has_work
             self._dirty[group] = None
             if idle:
@@ -252,26 +294,24 @@ class MultiRaft:
         for sender, messages in inbox:
             for message in messages:
                 group = groups.get(message.group)
-                if group is not None:
-                    group.receive(sender, message, now)
+                if group is not None and self._guarded(group, group.receive, sender, message, now):
                     dirty[group] = None
         fetched, self._fetched = self._fetched, []
         for sender, reply in fetched:
             group = groups.get(reply.group)
-            if group is not None:
-                group.fetched(sender, reply, now)
+            if group is not None and self._guarded(group, group.fetched, sender, reply, now):
                 dirty[group] = None
         self._collect_due(now)
         ticked, self._dirty = self._dirty, {}
-        if not ticked and self._batch is None and not self._outbox:
+        if not ticked and not self._batches and not self._outbox:
             return None
         for group in ticked:
-            group.tick(now)
+            self._guarded(group, group.tick, now)
             self._schedule(group)
         self._write()
         early, self._early = self._early, {}
         self._send_all(early)
-        durable = [(group, group.log_store.mark_written()) for group in ticked]
+        durable = [(group, group.log_store.mark_written()) for group in ticked if group.quarantined is None]
         self._cache.shrink()
         needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
         self._votes_changed = self._entries_changed = False
@@ -286,13 +326,57 @@ class MultiRaft:
         self._enter()
         for group, index in turn.durable:
             if not group.closed:
-                group.after_sync(index)
+                self._guarded(group, group.after_sync, index)
         self._send_all(turn.messages)
         if self.on_fetch is not None:
             for node, request in turn.fetches:
                 self.on_fetch(node, request)
         if self.has_work:
             self._wake()
+
+    # ---- quarantine
+
+    def quarantine(self, group_id: GroupId, reason: str) -> None:
+        """Somebody outside knows that nothing more may be done with it here."""
+        self._enter()
+        group = self._groups[group_id]
+        if group.quarantined is None:
+            self._quarantine(group, InvariantBroken(reason))
+
+    @property
+    def quarantined(self) -> dict[GroupId, str]:
+        """Why, of each group that is."""
+        return {number: group.quarantined for number, group in self._groups.items() if group.quarantined is not None}
+
+    def _guarded(self, group: Group, work: Callable[..., object], *arguments: object) -> bool:
+        """Do it, or put the group into quarantine. Whether the group is sound."""
+        if group.quarantined is not None:
+            return False
+        try:
+            work(*arguments)
+        except NodeUnfit:
+            raise
+        except GROUP_FAULTS as error:
+            self._quarantine(group, error)
+        return group.quarantined is None
+
+    def _quarantine(self, group: Group, error: BaseException) -> None:
+        told = isinstance(error, RaftError)  # it says all there is to say; anything else is a defect to be found
+        log.critical(
+            "%s is in quarantine: nothing more is done with it on this node, all other groups go on. %s",
+            group.name, error, exc_info=None if told else error,
+        )  # fmt: skip
+        number = group.group_id
+        group.quarantine(str(error) or type(error).__name__)
+        self._batches.pop(number, None)
+        self._dirty.pop(group, None)
+        for box in (self._outbox, self._early):
+            for node, messages in box.items():
+                box[node] = [message for message in messages if message.group != number]
+        self._fetches = [fetch for fetch in self._fetches if fetch[1].group != number]
+        group.scheduled_at = inf
+        if self.on_quarantined is not None:
+            self.on_quarantined(group)
 
     def _collect_due(self, now: float) -> None:
         deadlines = self._deadlines
@@ -329,17 +413,21 @@ class MultiRaft:
         self.now = now = self._clock.monotonic()
         set_clock(lambda: now)
 
-    def batch(self) -> DiskBatch:
-        if self._batch is None:
-            self._batch = self._disk.batch()
-        return self._batch
+    def batch_of(self, group_id: GroupId) -> DiskBatch:
+        batch = self._batches.get(group_id)
+        if batch is None:
+            batch = self._batches[group_id] = GroupBatch()
+        return batch
 
     def _write(self) -> None:
-        for group in self._dirty:
+        for group in list(self._dirty):
             # A callback proposed to it after its tick, or input came since: entries and hard state go together.
-            group.log_store.flush()
-        if self._batch is not None:
-            batch, self._batch = self._batch, None
+            self._guarded(group, group.log_store.flush)
+        if self._batches:
+            batches, self._batches = self._batches, {}
+            batch = self._disk.batch()
+            for one in batches.values():
+                one.pour_into(batch)
             try:
                 self._disk.write(batch)
             except BaseException as error:

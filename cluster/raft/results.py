@@ -72,10 +72,15 @@ class Overloaded(RaftError):
 
 
 class InvariantBroken(RaftError):
-    """A rule of Raft does not hold, here or at a peer. The process must stop; going on could destroy
-    committed entries."""
+    """A rule of Raft does not hold, here or at a peer. The group must stop on this node (`MultiRaft` sees to it); going
+    on could destroy committed entries."""
+
+
+class NodeUnfit(InvariantBroken):
+    """What this node lacks (memory, disk) and every group of it needs: the process must stop, whichever group met
+    it."""
 
 
 class StateDamaged(InvariantBroken):
-    """What the disk returned is not what was written. The node must not vote with a damaged memory of its
+    """What the disk returned is not what was written. The member must not vote with a damaged memory of its
     votes."""

@@ -41,7 +41,9 @@ def describe(group: DescribedGroup) -> dict[str, Any]:
     core = group._core
     return {
         "group": group.group_id,
-        "role": ROLES[core.state],
+        "role": ROLES[core.state] if group.quarantined is None else "quarantined",
+        "quarantined": group.quarantined,
+        "refused_messages": group.refused_messages,
         "ready": group.ready,
         "term": core.term,
         "leader": group.leader,

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from google.protobuf.message import DecodeError
 
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.wire_ranges import parsed
 
 METADATA_KEY = "holdfast-hello-bin"
 WELCOME_KEY = "holdfast-welcome"
@@ -112,7 +114,7 @@ def hello_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> Hello | None
     for key, value in metadata or ():
         if key == METADATA_KEY and isinstance(value, bytes):
             try:
-                return Hello.FromString(value)
+                return cast(Hello, parsed(Hello, value))
             except DecodeError:
                 return None
     return None

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new")
+    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "life")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DIALLED_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,8 @@ class Hello(_message.Message):
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     dialled: int
@@ -25,7 +27,9 @@ class Hello(_message.Message):
     expected: int
     members: _containers.RepeatedScalarFieldContainer[int]
     is_new: bool
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ...) -> None: ...
+    boot: int
+    life: int
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
 
 class LeaderHints(_message.Message):
     __slots__ = ("groups", "terms", "leaders")
@@ -298,7 +302,7 @@ class ReplicasRequest(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReplicaState(_message.Message):
-    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces")
+    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces", "quarantined")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +313,7 @@ class ReplicaState(_message.Message):
     FETCH_LAST_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_PIECES_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     group: int
     applied: int
     last: int
@@ -319,7 +324,8 @@ class ReplicaState(_message.Message):
     fetch_last: int
     received_bytes: int
     refused_pieces: int
-    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ...) -> None: ...
+    quarantined: str
+    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ..., quarantined: _Optional[str] = ...) -> None: ...
 
 class ReplicasReply(_message.Message):
     __slots__ = ("states",)

@@ -182,6 +182,11 @@ class AdminClient:
         """Let a drained node lead again. Safe to repeat."""
         return await self._request("node", "resume", None, _of(node), changes=False)
 
+    async def repair_group(self, node: int, raft_group: int) -> dict[str, Any]:
+        """Let the replica of a Raft group on the node that is connected to begin anew, empty and without a vote; what
+        it had it gets from the others. Safe to repeat."""
+        return await self._request("node", "repair", None, {"node": node, "raft_group": raft_group}, changes=False)
+
     async def cluster_status(self) -> dict[str, Any]:
         """The cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)

@@ -405,6 +405,9 @@ class AdminClient(_Twin[admin.AdminClient]):
     def drain_node(self, node: int) -> dict[str, Any]:
         return self._run(lambda client: client.drain_node(node))
 
+    def repair_group(self, node: int, raft_group: int) -> dict[str, Any]:
+        return self._run(lambda client: client.repair_group(node, raft_group))
+
     def resume_node(self, node: int) -> dict[str, Any]:
         return self._run(lambda client: client.resume_node(node))
 

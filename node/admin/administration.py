@@ -27,7 +27,7 @@ from cluster.metadata import (
 )
 from cluster.raft import Group
 from cluster.rpc import PeerNetwork, ReplicaState
-from node.admin.errors import AdminError
+from node.admin.errors import AdminError, CannotRepair
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
 
@@ -56,6 +56,7 @@ class Administration:
         drain: Drain,
         health: Health,
         states: Callable[[Sequence[int]], list[ReplicaState]],
+        repair: Callable[[int], None],
     ) -> None:
         self._node_id = node_id
         self._group = group
@@ -67,6 +68,7 @@ class Administration:
         self._drain = drain
         self._health = health
         self._states = states
+        self._repair = repair
         self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "log.list": self._list_logs,
             "log.describe": self._describe_log,
@@ -81,7 +83,7 @@ class Administration:
         if operation in self._reads:
             answer: dict[str, Any] = await self._reads[operation](args)
             return answer
-        if operation in ("node.status", "node.drain", "node.resume"):
+        if operation in ("node.status", "node.drain", "node.resume", "node.repair"):
             return await self._here(operation, args)
         try:
             now_ms = time.time_ns() // 1_000_000
@@ -120,7 +122,18 @@ class Administration:
             await self._drain.run(DRAIN_WITHIN_S)
         elif operation == "node.resume":
             self._drain.resume()
+        elif operation == "node.repair":
+            self._repair_group(args)
         return self._health.status(time.monotonic())
+
+    def _repair_group(self, args: Mapping[str, Any]) -> None:
+        group = args.get("raft_group")
+        if not isinstance(group, int) or group < 0:
+            raise AdminError("invalid-argument", "raft_group: must be the number of a Raft group")
+        try:
+            self._repair(group)
+        except CannotRepair as error:
+            raise AdminError("not-allowed", str(error)) from error
 
     def _serves(self, name: str, log_id: int, partitions: int) -> bool:
         """The log is known here and each of its partitions has a leader."""
@@ -263,6 +276,8 @@ def _state(node: int, state: ReplicaState | None) -> dict[str, Any]:
     if state is None:
         return {"node": node, "state": "unknown"}
     told: dict[str, Any] = {"node": node, "applied": state.applied, "last": state.last, "votes": state.votes}
+    if state.quarantined:
+        return {**told, "group": state.group, "state": "in quarantine", "reason": state.quarantined}
     if not state.phase:
         return {**told, "state": "follows" if state.votes else "follows without a vote"}
     entries = max(0, state.fetch_last - state.fetch_first + 1)

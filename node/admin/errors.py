@@ -10,3 +10,7 @@ class AdminError(Exception):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+class CannotRepair(Exception):
+    """A replica must not be given up: the message says why, and what to do first."""

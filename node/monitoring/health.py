@@ -78,6 +78,13 @@ class Health:
                 "partitions", not lost,
                 "all have a leader" if not lost else f"{len(lost)} without a leader: {', '.join(lost[:NAMED])}",
             ),
+            Check(
+                "groups", not parts.host.quarantined,
+                "all sound" if not parts.host.quarantined
+                else "in quarantine: " + ", ".join(
+                    f"{parts.name_of(number)} (group {number})" for number in sorted(parts.host.quarantined)[:NAMED]
+                ) + ": `holdfast node status` says why, docs/operations.md what to do",
+            ),
             Check("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
         ]  # fmt: skip
 
@@ -94,6 +101,10 @@ class Health:
             "replicas": sum(1 for _ in self._parts.replicas.all_open()),
             "behind": self.behind(),
             "free_bytes": self._parts.disk.free_bytes(),
+            "quarantined": [
+                {"group": number, "partition": self._parts.name_of(number), "reason": reason}
+                for number, reason in sorted(self._parts.host.quarantined.items())
+            ],
         }
 
     def behind(self) -> list[dict[str, Any]]:

@@ -134,6 +134,11 @@ class Metrics:
             backlog.add_metric([str(node)], state["backlog_bytes"])
             dropped.add_metric([str(node)], state["dropped_messages"])
         yield from (up, backlog, dropped)
+        host = self._parts.host
+        text = "Raft groups that this node does nothing more with"
+        yield _gauge("holdfast_groups_quarantined", text, len(host.quarantined))
+        refused = sum(group.refused_messages for group in host.groups.values())
+        yield _counter("holdfast_refused_messages", "Of peers, for values that cannot be", refused)
 
     def _loop_and_disk(self) -> Iterator[Metric]:
         loop = self._parts.loop

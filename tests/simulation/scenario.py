@@ -18,6 +18,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,20 @@ def wipe(script: Script, words: list[str]) -> None:
         script.theatre.stop(node, power_loss=False)
     script.theatre.disks[node] = type(script.theatre.disks[node])()
     script.theatre.start(node, mute=True)
+
+
+@command
+def copy(script: Script, words: list[str]) -> None:
+    """copy 1: an image of its disk as it is now, for `restore`."""
+    node = int(words[0])
+    script.theatre.images[node] = deepcopy(script.theatre.disks[node])
+
+
+@command
+def restore(script: Script, words: list[str]) -> None:
+    """restore 1: of a node that is down; its disk is the older image from here on."""
+    node = int(words[0])
+    script.theatre.disks[node] = deepcopy(script.theatre.images[node])
 
 
 @command
@@ -298,6 +313,15 @@ def log(script: Script, words: list[str]) -> None:
     """log [1 ...]: logs as they are."""
     for node in [int(word) for word in words] or script.theatre.ids:
         script.theatre.note(script.theatre.show(node))
+
+
+@command
+def match(script: Script, words: list[str]) -> None:
+    """match 1: what it, as leader, takes the others to hold."""
+    node = int(words[0])
+    group = script.theatre.group(node)
+    held = [f"{peer} up to {group.match_index(peer)}" for peer in group.members if peer != node]
+    script.theatre.note(f"{node} takes to be held: {', '.join(held)}")
 
 
 @command

@@ -23,7 +23,6 @@ from cluster.raft import (
     Overloaded,
     RaftMessage,
     RaftOptions,
-    StateDamaged,
     Turn,
 )
 from cluster.raft.log.entry_cache import EntryCache
@@ -91,6 +90,7 @@ class Theatre:
         self.options = options
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
+        self.images: dict[int, SimDisk] = {}
         self.hosts: dict[int, MultiRaft] = {}
         self.machines: dict[int, NotedMachine] = {}
         self.queues: dict[Pair, deque[Sent]] = {(a, b): deque() for a in self.ids for b in self.ids if a != b}
@@ -109,11 +109,8 @@ class Theatre:
     def start(self, node: int, *, mute: bool = False) -> None:
         host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         machine = NotedMachine(lambda what: self.note(f"{node} {what}"))
-        try:
-            group = host.open_group(GROUP, self.ids, machine, mute=mute)
-        except StateDamaged as error:
-            self.note(f"{node} refuses to start: {error}")
-            return
+        host.on_quarantined = lambda group: self.note(f"{node} puts the group into quarantine: {group.quarantined}")
+        group = host.open_group(GROUP, self.ids, machine, mute=mute)
         host.on_fetch = lambda peer, request: self._send(node, peer, Fetch(request))
         self.hosts[node], self.machines[node] = host, machine
         self._roles[node] = "follower"
@@ -346,7 +343,7 @@ def _append(body: Any) -> str:
 
 def _append_reply(body: Any) -> str:
     answer = "ok" if body.success else "no, go back" if body.reset else "heard"
-    return f"{answer} #{body.sequence}, next {body.next_index}"
+    return f"{answer} #{body.sequence}, next {body.next_index}{', without a vote' if body.mute else ''}"
 
 
 def _vote_request(body: Any) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from google.protobuf.message import DecodeError
 
-from cluster.raft import MultiRaft, Outcome, RaftMessage, RaftOptions
+from cluster.raft import Outcome, RaftMessage, RaftOptions
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.pysyncobj.core import Core
@@ -127,7 +126,6 @@ def test_l15_no_position_is_32_bits_wide() -> None:
     place = ValueLocation(3, 5 << 32, 1024, 7)
     assert place_of(row_there(*place)) == place
     disk = SimDisk()
-    host = MultiRaft(1, disk, Theatre(1, RaftOptions()).clock, random.Random(1), lambda node, messages: None)
     batch = disk.batch()
     journal = LogStore(GROUP, disk, EntryCache(0), lambda: batch, lambda: None, lambda: None)
     journal.base_index = journal.last = journal.commit = 1 << 33
@@ -136,5 +134,5 @@ def test_l15_no_position_is_32_bits_wide() -> None:
     journal.put_checkpoint(1 << 33, b"")
     journal.flush()
     disk.write(batch)
-    again = LogStore(GROUP, disk, EntryCache(0), host.batch, lambda: None, lambda: None)
+    again = LogStore(GROUP, disk, EntryCache(0), disk.batch, lambda: None, lambda: None)
     assert (again.last, again.data_at(again.last)) == ((1 << 33) + 1, b"\0beyond")

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.raft import MultiRaft, StateDamaged, stored_groups
+from cluster.raft import MultiRaft, stored_groups
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from tests.simulation.world.disk import SimDisk
@@ -33,7 +33,7 @@ class OneLog:
         return 0
 
 
-async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_others_on_the_bell() -> None:
+async def test_a_group_whose_state_is_damaged_is_in_quarantine_and_the_node_goes_on() -> None:
     disk = SimDisk()
     batch = disk.batch()
     batch.put(b"h" + GROUP.to_bytes(8), b"not a hard state")
@@ -51,8 +51,14 @@ async def test_a_group_whose_state_is_damaged_stops_the_node_and_spares_the_othe
     await routing_events.until(lambda: bool(told), 1.0)
 
     assert told
-    assert [type(failure) for failure in failures] == [StateDamaged]
-    assert "group 4" in str(failures[0])
+    assert failures == []
+    assert "does not match its checksum" in str(host.groups[GROUP].quarantined)
+    [state] = replicas.states([])
+    assert (state.group, state.votes) == (GROUP, False)
+    assert "does not match its checksum" in state.quarantined
+    replica = replicas.partition(GROUP)
+    assert replica is not None
+    assert not replica.is_leader
 
 
 class NoLog(OneLog):

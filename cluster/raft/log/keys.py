@@ -9,14 +9,18 @@ snapshot that is being fetched.
 from __future__ import annotations
 
 import struct
+import zlib
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 
 _U64 = struct.Struct(">Q")
 HARD = struct.Struct(">BBQQQQQQ")  # layout, flags, term, vote (0 = none), commit, base index, base term, last index
+CHECK = struct.Struct(">I")  # CRC of what stands before it
 LAYOUT = 2
 FLAG_MUTE, FLAG_OTHER_SPACE = 1, 2
 OTHER_SPACE = 1 << 63
+BASE_OF_NEW_GROUP = (1, 1, 0)
+"""Commit index, base index and base term."""
 
 
 def group_prefix(kind: bytes, group: GroupId) -> bytes:
@@ -39,6 +43,14 @@ def entries_stored_under(group: GroupId, disk: Disk) -> GroupId:
     """The group number in the keys of the group's entries: a snapshot changes it."""
     hard = disk.get(group_prefix(b"h", group))
     return group | OTHER_SPACE if hard is not None and hard[1] & FLAG_OTHER_SPACE else group
+
+
+def forget_group(group: GroupId, batch: DiskBatch) -> None:
+    """The member begins anew: with nothing, and without a vote, from the same batch on (`elections/vote_recovery.py`).
+    The group must not be open, and nothing of its earlier life may speak any more."""
+    erase_group(group, batch)
+    body = HARD.pack(LAYOUT, FLAG_MUTE, 0, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0])
+    batch.put(group_prefix(b"h", group), body + CHECK.pack(zlib.crc32(body)))
 
 
 def erase_group(group: GroupId, batch: DiskBatch) -> None:

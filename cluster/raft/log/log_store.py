@@ -4,7 +4,7 @@ stored twice.
 The problem: pysyncobj's log store lives in RAM, forgets its vote when a file is unreadable, and is torn by a
 crash in the middle of a truncation (A6-A8, L10, L15 in docs/pysyncobj.md). The rules: entries and hard state change
 in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not
-verify stops the node, because a node that forgot its vote could vote twice; nothing here scans the log,
+verify stops the group, because a member that forgot its vote could vote twice; nothing here scans the log,
 neither at start nor later.
 
 Terms are kept as *starts* (first index of each term), so an entry's value on disk is exactly the proposed
@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 from cluster.raft.log.entry_cache import EntryCache
@@ -42,6 +42,7 @@ from cluster.raft.log.keys import (
 )
 from cluster.raft.pysyncobj.log_view import LazyEntry, LazySlice
 from cluster.raft.pysyncobj.private_names import NO_OP
+from cluster.raft.replication.wire_ranges import MAX_TERM
 from cluster.raft.results import StateDamaged
 
 _U64 = struct.Struct(">Q")
@@ -49,6 +50,25 @@ _CHECK = struct.Struct(">I")
 
 BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
+
+
+class NothingStored:
+    """The disk of a group in quarantine that cannot be loaded. Only reading is asked of it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        return None
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def batch(self) -> DiskBatch:
+        raise AssertionError("a group in quarantine writes nothing")
+
+    def write(self, batch: DiskBatch) -> None:
+        raise AssertionError("a group in quarantine writes nothing")
+
+    def sync(self) -> None:
+        raise AssertionError("a group in quarantine writes nothing")
 
 
 class LogStore:
@@ -131,12 +151,14 @@ class LogStore:
             raise self._damaged("the terms of the first entries are missing")
         if self.term < self.last_term:
             raise self._damaged(f"term {self.term} is older than the last entry's, {self.last_term}")
+        if self.term > MAX_TERM:
+            raise self._damaged(f"term {self.term} is beyond what elections can lead to ({MAX_TERM})")
 
     def _damaged(self, what: str) -> StateDamaged:
         return StateDamaged(
-            f"Raft group {self._group}: {what}. The node cannot tell what it promised and must not vote. "
-            "Retrying does not help. Move the node's data directory away, start it with an empty one, and let it in "
-            "with `holdfast node readmit`: it then copies what it had from the other nodes."
+            f"Raft group {self._group}: {what}. The member cannot tell what it promised and must not vote. "
+            f"Retrying does not help. If the other members are whole, `holdfast node repair-group NODE {self._group}` "
+            "makes it begin anew as an empty replica, which copies what it had from them."
         )
 
     def load_checkpoint(self) -> tuple[int, bytes | None]:
@@ -226,6 +248,12 @@ class LogStore:
     def put_checkpoint(self, index: int, state: bytes) -> None:
         body = _U64.pack(index) + state
         self._batch().put(self._checkpoint_key, _CHECK.pack(zlib.crc32(body)) + body)
+
+    def lose_vote(self) -> None:
+        """The member has lost what it promised: from here on it is one without a memory."""
+        self.mute = True
+        self._hard_changed = True
+        self._on_vote()
 
     def regain_vote(self) -> None:
         """The member may vote again, in terms after this one."""
@@ -355,6 +383,7 @@ class LogStore:
         vote = votedForNodeId or 0
         if (term, vote) == (self.term, self.vote):
             return
+        assert term <= MAX_TERM, term
         assert term > self.term or (term == self.term and self.vote == 0), (term, vote, self.term, self.vote)
         self.term, self.vote = term, vote
         self._hard_changed = True

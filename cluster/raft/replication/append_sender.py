@@ -89,6 +89,9 @@ class AppendSender:
             if member not in self._core.connected:
                 continue
             progress = self._step.progress[node]
+            if progress.is_suspected:
+                progress.is_suspected = False
+                self._send_empty(node, member)  # before it is given what it lost
             if self._send_entries(node, member, progress, built):
                 progress.commit_told = commit
                 if beats and self._step.vote_recovery.is_mute(node):
@@ -138,13 +141,19 @@ class AppendSender:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
         start, log_store, core = self._core.next_index[member], self._log_store, self._core
         sequence = self._next_sequence()
+        index = self._step.progress[node].acknowledged
+        acknowledged = (index, log_store.term_at(index)) if index >= log_store.base_index else None
         if start <= log_store.base_index:
             retained_from = log_store.base_index + 1
-            message = self._stamp.append(core.term, sequence, core.commit_index, None, retained_from=retained_from)
+            message = self._stamp.append(
+                core.term, sequence, core.commit_index, None, retained_from=retained_from, acknowledged=acknowledged
+            )
         else:
             previous = (start - 1, log_store.term_at(start - 1))
             release = self._step.release_for(node)
-            message = self._stamp.append(core.term, sequence, core.commit_index, previous, release=release)
+            message = self._stamp.append(
+                core.term, sequence, core.commit_index, previous, release=release, acknowledged=acknowledged
+            )
         self._emit(node, message)
 
     def _next_sequence(self) -> int:

@@ -39,9 +39,10 @@ class EncodedAppend:
     """An append with entries on its way out: its protobuf encoding, made when first asked for, and only
     then."""
 
-    __slots__ = ("_encoded", "_entries", "_head", "sequence")
+    __slots__ = ("_encoded", "_entries", "_head", "group", "sequence")
 
     def __init__(self, head: RaftMessage, entries: Sequence[bytes]) -> None:
+        self.group = head.group
         self.sequence = head.append.sequence
         self._head = head
         self._entries = entries
@@ -86,6 +87,7 @@ class Stamp:
         *,
         retained_from: int = 0,
         release: tuple[int, int] | None = None,
+        acknowledged: tuple[int, int] | None = None,
     ) -> RaftMessage:
         """A heartbeat; without `previous` it promises nothing about logs."""
         message = self._message(term)
@@ -98,6 +100,8 @@ class Stamp:
         body.retained_from = retained_from
         if release is not None:
             body.release_index, body.release_mark = release
+        if acknowledged is not None:
+            body.acknowledged_index, body.acknowledged_term = acknowledged
         return message
 
     def append_entries(

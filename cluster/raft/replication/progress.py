@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 class Progress:
     __slots__ = (
-        "_floor", "_in_flight", "_options", "_valid_from", "_warned", "behind", "commit_told", "in_flight_bytes",
-        "probing", "tried_base",
+        "_floor", "_in_flight", "_options", "_valid_from", "_warned", "acknowledged", "behind", "commit_told",
+        "in_flight_bytes", "is_suspected", "probing", "tried_base",
     )  # fmt: skip
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
@@ -36,6 +36,8 @@ class Progress:
         self.probing = False
         self.behind = False  # needs entries that are gone here: a snapshot, which it fetches itself
         self.tried_base = False  # the logs do not agree where ours begins
+        self.acknowledged = 0  # the last entry that it said it has, in this term
+        self.is_suspected = False  # it asks for what it had acknowledged: to be told so before anything else
         self._warned = False
 
     def warn_once(self, text: str) -> None:
@@ -61,8 +63,14 @@ class Progress:
         """The member lost its memory after it gave this answer."""
         return sequence < self._valid_from
 
+    def suspect(self, next_sequence: int) -> None:
+        """It asks for what it had acknowledged. What it says next counts again, once it knows what it had said."""
+        self.is_suspected = True
+        self._valid_from = next_sequence
+
     def begin_new_life(self, next_sequence: int) -> None:
         self._valid_from = next_sequence
+        self.acknowledged, self.is_suspected = 0, False
         self.behind = self.tried_base = False
         self.restart(next_sequence)
 

@@ -6,16 +6,18 @@ of voters (A5), takes replies of any age for fresh ones (A1), truncates what it 
 (A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
 handlers within the conditions under which it is right:
 
-* only members with the same configuration version are heard;
+* only members with the same configuration version are heard, and only with values that can be (`wire_ranges`);
 * an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
-  a conflict at or below our commit index stops the process;
+  a conflict at or below our commit index stops the group;
 * a commit index is believed up to the entry the same append proved to match;
 * one vote per voter and term; one accepted rejection per batch of appends (`progress`);
 * elections go through `election` (pre-vote, loyalty); messages of a past term are answered with ours (L3 +
   L4, never one alone);
 * commands are never forwarded to another member (A12, A13);
 * a member without a memory grants no vote (but to the only other member), and is not believed to remember
-  (`vote_recovery`).
+  (`vote_recovery`);
+* a leader repeats to each member the last entry that it acknowledged in the leader's term; a member that lacks it has
+  lost its memory, and is one without from then on, on disk before it says anything else.
 
 Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
 
@@ -41,6 +43,7 @@ from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex
 from cluster.raft.replication.messages import Stamp
 from cluster.raft.replication.progress import Progress
+from cluster.raft.replication.wire_ranges import RAFT, term_fault
 from cluster.raft.results import InvariantBroken
 from cluster.raft.snapshot.receiver import SnapshotReceiver
 
@@ -79,6 +82,7 @@ class Stepper(Transport):
         self.next_sequence = 1
         self._answering = 0
         self._voters: set[tuple[int, NodeId]] = set()
+        self.refused = 0  # messages with values that cannot be
         self._handlers: dict[str, Callable[[GroupMember, RaftMessage, float], None]] = {
             "append": self._on_append,
             "append_reply": self._on_append_reply,
@@ -128,9 +132,22 @@ class Stepper(Transport):
         member = self._members.get(sender)
         if member is None or message.version != self._version:
             return
+        fault = RAFT.fault(message) or term_fault(message.term, self.core.term)
+        if fault is not None:
+            self._refuse(member, fault)
+            return
         kind = message.WhichOneof("body")
         if kind is not None:
             self._handlers[kind](member, message, now)
+
+    def _refuse(self, member: GroupMember, fault: str) -> None:
+        self.refused += 1
+        if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
+            log.error(
+                "%s: a message of %s is refused (%d so far): %s. It is %s that is wrong there, or what carried it; if "
+                "it goes on: `holdfast node repair-group`",
+                self.name, member, self.refused, fault, member,
+            )  # fmt: skip
 
     def _deliver(self, member: GroupMember, message: dict[str, Any]) -> None:
         self._onMessageReceived(member, message)
@@ -144,6 +161,7 @@ class Stepper(Transport):
             raise InvariantBroken(f"{self.name}: {member} and this node both lead term {core.term}")
         self._election.leader_heard(now)
         body = message.append
+        self._verify_own_word(member, message.term, body)
         self._answering = body.sequence
         if body.has_previous:
             self._match(member, message.term, body)
@@ -152,6 +170,20 @@ class Stepper(Transport):
             if body.retained_from > self._log_store.commit + 1:
                 self._snapshot_receiver.wanted(member.id, now)
             self._emit(member.id, self._reply(self._log_store.commit + 1, success=False, reset=False))
+
+    def _verify_own_word(self, member: GroupMember, term: int, body: AppendEntries) -> None:
+        """This member told the leader of this very term that it has an entry. Nobody else could have taken it back in
+        this term, so who lacks it has lost what it acknowledged, and its vote with it: an older copy of the disk, or a
+        disk that lied."""
+        index, log_store = body.acknowledged_index, self._log_store
+        if log_store.mute or index <= log_store.base_index or self._has(index, body.acknowledged_term):
+            return
+        log.error(
+            "%s: lacks entry %d of term %d, which it acknowledged to %s in term %d: its disk has lost what was durable, "
+            "or is an older copy. It goes on without a vote until nothing that it forgot can matter",
+            self.name, index, body.acknowledged_term, member, term,
+        )  # fmt: skip
+        log_store.lose_vote()
 
     def _bare(self, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
         """A sign of life whose commit index is believed up to `proven` (A3)."""
@@ -259,13 +291,17 @@ class Stepper(Transport):
                     f"but this leader's last is {self._log_store.last}"
                 )
             progress.accepts_success(reply.sequence)
+            progress.acknowledged = max(progress.acknowledged, reply.next_index - 1)
         elif reply.reset:
             if not progress.accepts_reset(reply.sequence, self.next_sequence):
                 return
-            if reply.next_index <= core.match.get(member, 0):
+            if reply.next_index <= progress.acknowledged:
+                # On a network that reorders it may have said so before; it knows, and does not count meanwhile.
+                progress.suspect(self.next_sequence)
+                core.match[member] = 0
                 progress.warn_once(
                     f"{self.name}: {member} lacks entry {reply.next_index}, which it had acknowledged in term "
-                    f"{core.term}: it lost data it reported as durable; sending it again"
+                    f"{core.term}: it lost data it reported as durable; it does not count until it has said what it is"
                 )
         sent_next = core.next_index[member]
         self._deliver(

@@ -20,6 +20,7 @@ from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
+from cluster.raft.replication.wire_ranges import RAFT
 from cluster.raft.snapshot.receiver import FetchBudget, SnapshotReceiver
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.raft.snapshot.staging import Staging
@@ -57,6 +58,9 @@ class CatchUp:
         return self.snapshot_receiver.progress()
 
     def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float, *, leads: bool) -> FetchReply:
+        fault = RAFT.fault(request)
+        if fault is not None:
+            return SnapshotSender.refuse(request, fault)
         if request.version != self._version:
             return SnapshotSender.refuse(request, "the members are of another configuration")
         if not leads:

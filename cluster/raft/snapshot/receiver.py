@@ -29,6 +29,7 @@ from cluster.raft.interfaces import DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
+from cluster.raft.replication.wire_ranges import RAFT, term_fault
 from cluster.raft.snapshot.sender import row_ranges
 from cluster.raft.snapshot.staging import Staging
 
@@ -206,12 +207,16 @@ class SnapshotReceiver:
         if body is not None and body.refusal:
             log.info("%s: node %d gives no snapshot: %s", self._name, sender, body.refusal)
             self._begin(self._leader, now + self._options.fetch_retry_s)
-        elif body is None or not takes(body):
+        elif body is None or not self._can_be(body) or not takes(body):
             self._refuse(now)
         else:
             self._refused_in_a_row = 0
             self._piece_bytes = min(self._options.fetch_bytes, 2 * self._piece_bytes)
             self.next_at = inf if self._phase in (IDLE, READY) else max(now, self._budget.free_at)
+
+    def _can_be(self, body: FetchBody) -> bool:
+        terms = [body.manifest.base_term, *body.entry_terms]
+        return RAFT.fault(body) is None and term_fault(max(terms), self._log_store.term) is None
 
     def _refuse(self, now: float) -> None:
         self.refused_pieces += 1

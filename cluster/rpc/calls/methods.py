@@ -14,6 +14,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.wire_ranges import parser
 
 PEERS = "cluster.rpc.Peers"
 PARTITION = "cluster.rpc.Partition"
@@ -56,14 +57,14 @@ def link_call(channel: Any) -> Any:
 
 
 def append_call(channel: Any) -> Any:
-    return channel.stream_stream(APPEND, response_deserializer=pb.AppendReplies.FromString)
+    return channel.stream_stream(APPEND, response_deserializer=parser(pb.AppendReplies))
 
 
 def read_call(channel: Any) -> Any:
     return channel.stream_stream(
         READ,
         request_serializer=pb.ReadRequest.SerializeToString,
-        response_deserializer=pb.ReadReply.FromString,
+        response_deserializer=parser(pb.ReadReply),
     )
 
 
@@ -71,7 +72,7 @@ def info_call(channel: Any) -> Any:
     return channel.unary_unary(
         INFO,
         request_serializer=pb.InfoRequest.SerializeToString,
-        response_deserializer=pb.InfoReply.FromString,
+        response_deserializer=parser(pb.InfoReply),
     )
 
 
@@ -79,7 +80,7 @@ def open_producer_call(channel: Any) -> Any:
     return channel.unary_unary(
         OPEN_PRODUCER,
         request_serializer=pb.OpenProducerRequest.SerializeToString,
-        response_deserializer=pb.OpenProducerReply.FromString,
+        response_deserializer=parser(pb.OpenProducerReply),
     )
 
 
@@ -87,7 +88,7 @@ def producers_call(channel: Any) -> Any:
     return channel.unary_unary(
         PRODUCERS,
         request_serializer=pb.ProducersRequest.SerializeToString,
-        response_deserializer=pb.ProducersReply.FromString,
+        response_deserializer=parser(pb.ProducersReply),
     )
 
 
@@ -95,7 +96,7 @@ def group_call(channel: Any) -> Any:
     return channel.unary_unary(
         GROUP,
         request_serializer=pb.GroupRequest.SerializeToString,
-        response_deserializer=pb.GroupReply.FromString,
+        response_deserializer=parser(pb.GroupReply),
     )
 
 
@@ -103,7 +104,7 @@ def execute_call(channel: Any) -> Any:
     return channel.unary_unary(
         EXECUTE,
         request_serializer=pb.AdminRequest.SerializeToString,
-        response_deserializer=pb.AdminReply.FromString,
+        response_deserializer=parser(pb.AdminReply),
     )
 
 
@@ -111,7 +112,7 @@ def confirm_call(channel: Any) -> Any:
     return channel.unary_unary(
         CONFIRM,
         request_serializer=pb.ConfirmRequest.SerializeToString,
-        response_deserializer=pb.ConfirmReply.FromString,
+        response_deserializer=parser(pb.ConfirmReply),
     )
 
 
@@ -119,7 +120,7 @@ def replicas_call(channel: Any) -> Any:
     return channel.unary_unary(
         REPLICAS,
         request_serializer=pb.ReplicasRequest.SerializeToString,
-        response_deserializer=pb.ReplicasReply.FromString,
+        response_deserializer=parser(pb.ReplicasReply),
     )
 
 

@@ -29,6 +29,7 @@ from cluster.rpc.calls.producer_codec import (
 )
 from cluster.rpc.handshake import Who, hello_in
 from cluster.rpc.streams.frames import APPEND_REPLIES, PartQueue
+from cluster.rpc.wire_ranges import parsed
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -329,9 +330,9 @@ async def _next(context: Any, kind: Any) -> Any:
 
 async def _parse(context: Any, kind: Any, data: bytes) -> Any:
     try:
-        return kind.FromString(data)
-    except DecodeError:
-        reason = f"{len(data)} bytes are no {kind.DESCRIPTOR.name}: the caller is broken or runs another version"
+        return parsed(kind, data)
+    except DecodeError as error:
+        reason = f"no {kind.DESCRIPTOR.name} ({error}): the caller is broken or runs another version"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 

@@ -21,6 +21,7 @@ from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import WELCOME_KEY, Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
+from cluster.rpc.wire_ranges import RPC
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -116,7 +117,8 @@ class InboundLinks:
         try:
             async with asyncio.timeout(options.HELLO_TIMEOUT_S):
                 first = await context.read()
-            return Frame.FromString(first).hello if first is not EOF else None
+            hello = Frame.FromString(first).hello if first is not EOF else None
+            return None if hello is None or RPC.fault(hello) is not None else hello
         except (DecodeError, TimeoutError):
             return None
 
@@ -129,7 +131,7 @@ class InboundLinks:
             stream.heard_s = now_s()
             if frame.messages:
                 self._on_messages(stream.node, list(frame.messages))
-            if frame.HasField("hints"):
+            if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
                 self._on_hints(frame.hints)
 
     def _retire(self, stream: InboundStream, reason: str) -> None:

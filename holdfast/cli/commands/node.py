@@ -148,6 +148,20 @@ def resume(frame: CommandFrame, node_id: int, listener: str) -> None:
     _show(frame, run(_at_node(frame, node_id, listener, "resume")))
 
 
+@node.command("repair-group")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@click.argument("raft_group", metavar="GROUP", type=click.IntRange(min=0))
+@LISTENER
+@command_frame()
+def repair_group(frame: CommandFrame, node_id: int, raft_group: int, listener: str) -> None:
+    """Let node N's replica of one Raft group begin anew, empty and without a vote.
+
+    GROUP is the number that `node status` and `log describe` show. The other replicas must be whole: it gets everything
+    from them. Group 0 are the metadata; of those it begins anew when the node is started again.
+    """
+    _show(frame, run(_at_node(frame, node_id, listener, "repair", raft_group)))
+
+
 @node.command("health")
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=None, help="How many there must be (default: as registered)."
@@ -217,7 +231,9 @@ async def _ask(entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
         return str(error)
 
 
-async def _at_node(frame: CommandFrame, node_id: int, listener: str, what: str) -> dict[str, Any]:
+async def _at_node(
+    frame: CommandFrame, node_id: int, listener: str, what: str, raft_group: int = 0
+) -> dict[str, Any]:
     async with frame.admin() as admin:
         known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
     if node_id not in known:
@@ -230,6 +246,8 @@ async def _at_node(frame: CommandFrame, node_id: int, listener: str, what: str) 
                 return await admin.drain_node(node_id)
             case "resume":
                 return await admin.resume_node(node_id)
+            case "repair":
+                return await admin.repair_group(node_id, raft_group)
             case _:
                 return await admin.node_status(node_id)
 

@@ -71,6 +71,8 @@ class ScriptMutation:
 
 
 BY_SCRIPTS: dict[str, ScriptMutation] = {
+    "terms-not-bounded": ScriptMutation(holes_raft.terms_not_bounded, "term-that-cannot-be"),
+    "term-lead-not-bounded": ScriptMutation(holes_raft.term_lead_not_bounded, "term-that-cannot-be"),
     "replies-of-any-term": ScriptMutation(holes_raft.replies_of_any_term, "a1-acknowledgement-of-an-earlier-term"),
     "no-append-rewrite": ScriptMutation(holes_raft.no_append_rewrite, "a2-resent-prefix"),
     "no-commit-clamp": ScriptMutation(holes_raft.no_commit_clamp, "a3-sign-of-life-commits-nothing"),
@@ -93,6 +95,14 @@ BY_SCRIPTS: dict[str, ScriptMutation] = {
     "unknown-is-discarded": ScriptMutation(holes_raft.unknown_is_discarded, "l16-outcomes"),
     "every-reset-counts": ScriptMutation(holes_raft.every_reset_counts, "late-rejection"),
     "success-moves-back": ScriptMutation(holes_raft.success_moves_back, "success-repeats-nothing"),
+    "own-word-not-verified": ScriptMutation(holes_raft.own_word_not_verified, "rolled-back-member"),
+    "mute-not-persisted": ScriptMutation(holes_raft.mute_not_persisted, "rolled-back-member"),
+    "regained-vote-in-the-same-term": ScriptMutation(
+        holes_raft.regained_vote_in_the_same_term, "wiped-member-votes-in-later-terms-only"
+    ),
+    "match-of-the-wiped-kept": ScriptMutation(
+        holes_raft.match_of_the_wiped_kept, "wiped-member-acknowledged-more-than-it-has"
+    ),
     "votes-while-mute": ScriptMutation(holes_raft.votes_while_mute, "wiped-member"),
     "mute-of-two-grants-nothing": ScriptMutation(holes_raft.mute_of_two_grants_nothing, "wiped-member-of-two"),
     "mute-of-two-compares-logs": ScriptMutation(

@@ -22,11 +22,13 @@ from cluster.raft.elections.leadership_transfer import LeadershipTransfer
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import GroupMember
+from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone
+from cluster.raft.replication import step
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
+from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
 
 # ---------------------------------------------------------------- `step`
 
@@ -51,6 +53,21 @@ def no_append_rewrite() -> Iterator[None]:
         )
 
     with mock.patch.object(Stepper, "_match", deliver_as_it_came):
+        yield
+
+
+@contextlib.contextmanager
+def terms_not_bounded() -> Iterator[None]:
+    """Whatever 64 bits hold is taken for a term."""
+    anything = RangeTable(dict.fromkeys(RAFT_RANGES, ANY))
+    with mock.patch.object(step, "RAFT", anything), mock.patch.object(step, "term_fault", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def term_lead_not_bounded() -> Iterator[None]:
+    """Any term within its range is taken, also one that no election can have led to."""
+    with mock.patch.object(step, "term_fault", return_value=None):
         yield
 
 
@@ -289,4 +306,49 @@ def of_two_released_too_soon() -> Iterator[None]:
         return release(vote_recovery, node, commit_index, min(commit_index, own_from))
 
     with mock.patch.object(VoteRecovery, "release", too_soon):
+        yield
+
+
+# ---------------------------------------------------------------- members that lost their memory
+
+
+@contextlib.contextmanager
+def own_word_not_verified() -> Iterator[None]:
+    """A member that lacks what it acknowledged goes on voting."""
+    with mock.patch.object(Stepper, "_verify_own_word", lambda *_: None):
+        yield
+
+
+@contextlib.contextmanager
+def mute_not_persisted() -> Iterator[None]:
+    """That a member has no vote is forgotten with its process."""
+    flush = LogStore.flush
+
+    def forget(log_store: LogStore) -> None:
+        mute, log_store.mute = log_store.mute, False
+        try:
+            flush(log_store)
+        finally:
+            log_store.mute = mute
+
+    with mock.patch.object(LogStore, "flush", forget):
+        yield
+
+
+@contextlib.contextmanager
+def regained_vote_in_the_same_term() -> Iterator[None]:
+    """Who gets its vote back may use it in the very term."""
+    with mock.patch.object(Core, "vote_for", lambda *_: None):
+        yield
+
+
+@contextlib.contextmanager
+def match_of_the_wiped_kept() -> Iterator[None]:
+    """What a member acknowledged before it lost its disk goes on counting."""
+
+    def keep(stepper: Stepper, member: GroupMember, progress: Progress) -> None:
+        progress.begin_new_life(stepper.next_sequence)
+        stepper.core.next_index[member] = stepper._log_store.last + 1
+
+    with mock.patch.object(Stepper, "_forget", keep):
         yield

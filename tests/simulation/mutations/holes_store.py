@@ -73,8 +73,11 @@ def hard_state_apart() -> Iterator[None]:
     """A7: what callbacks propose inside a turn is written without the hard state that goes with it."""
 
     def write(host: MultiRaft) -> None:
-        if host._batch is not None:
-            batch, host._batch = host._batch, None
+        if host._batches:
+            batches, host._batches = host._batches, {}
+            batch = host._disk.batch()
+            for one in batches.values():
+                one.pour_into(batch)
             host._disk.write(batch)
 
     with mock.patch.object(MultiRaft, "_write", write):

@@ -139,6 +139,7 @@ class SimNode:
         self.host = WatchedHost(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
         self.host.node = self
         self.host.on_wake = self._wake
+        self.host.on_quarantined = self._quarantined
         machine = MetadataMachine()
         self.view = MetadataView(machine)
         self.host.on_fetch = self._fetch
@@ -179,6 +180,10 @@ class SimNode:
             self._refuses(error)
         else:
             raise Violation(f"node {self.id} stopped itself: {error!r}") from error
+
+    def _quarantined(self, group: Group) -> None:
+        """No fault of a schedule is one of a group alone."""
+        raise Violation(f"node {self.id} puts group {group.group_id} into quarantine: {group.quarantined}")
 
     def _refuses(self, error: Exception) -> None:
         """The node ends, and says why: that is what has to be done with a damaged store."""

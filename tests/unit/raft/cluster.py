@@ -68,6 +68,7 @@ class Stage:
         machine: Any = ListMachine,
         keep_entries: int | None = None,
     ) -> None:
+        self.may_quarantine = False
         self.clock = HandClock()
         self.options = options or RaftOptions()
         self.ids = list(range(1, nodes + 1))
@@ -92,6 +93,7 @@ class Stage:
     def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
         host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         host.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
+        host.on_quarantined = self._quarantined
         self.hosts[node] = host
         self.machines[node] = self._machine()
         group = host.open_group(
@@ -104,6 +106,9 @@ class Stage:
             if peer != node and peer in self.hosts:
                 self.hosts[peer].peer_up(node)
         return group
+
+    def _quarantined(self, group: Group) -> None:
+        assert self.may_quarantine, group.quarantined
 
     def stop(self, node: int, *, power_loss: bool = False, noticed: bool = True) -> None:
         del self.hosts[node]

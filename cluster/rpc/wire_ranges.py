@@ -1,0 +1,122 @@
+"""What the integers of calls between nodes may be, beside those of Raft (`cluster/raft/replication/wire_ranges.py`,
+which says why). A message outside of it is treated like bytes that are no message at all: the call fails, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from cluster.raft.replication.wire_ranges import (
+    ANY,
+    COUNT,
+    GROUP,
+    INDEX,
+    NODE,
+    RAFT_RANGES,
+    SEQUENCE,
+    TERM,
+    Range,
+    RangeTable,
+)
+
+TIME_MS: Range = (-(1 << 63), (1 << 63) - 1)
+"""Of events, and what readers look for: compared, never counted with."""
+WISHED: Range = TIME_MS
+"""By a client, for its producer: the partition answers what is out of range, with a reason."""
+PRODUCER: Range = (0, (1 << 63) - 1)
+NUMBER: Range = (0, (1 << 31) - 1)
+
+RPC_RANGES: dict[str, Range] = {
+    "Hello.node": NODE,
+    "Hello.dialled": NODE,
+    "Hello.protocol": COUNT,
+    "Hello.incarnation": ANY,
+    "Hello.expected": ANY,
+    "Hello.members": NODE,
+    "Hello.boot": SEQUENCE,
+    "Hello.life": ANY,
+    "LeaderHints.groups": GROUP,
+    "LeaderHints.terms": TERM,
+    "LeaderHints.leaders": NODE,
+    "Failure.leader": NODE,
+    "Failure.known": COUNT,
+    "Numbers.producer_id": PRODUCER,
+    "Numbers.epoch": NUMBER,
+    "Numbers.first": NUMBER,
+    "AppendRequest.id": SEQUENCE,
+    "AppendFrame.group": GROUP,
+    "AppendReply.id": SEQUENCE,
+    "AppendReply.base_offset": INDEX,
+    "AppendReply.timestamp_ms": TIME_MS,
+    "AppendReply.duplicates": COUNT,
+    "Row.records": COUNT,
+    "Row.base_offset": INDEX,
+    "ReadOpen.group": GROUP,
+    "ReadOpen.after_offset": INDEX,
+    "ReadOpen.after_time_ms": TIME_MS,
+    "ReadOpen.window_bytes": INDEX,
+    "ReadOpen.owner_claim": ANY,
+    "ReadOpen.from_offset": INDEX,
+    "ReadRequest.credit_bytes": INDEX,
+    "StoredBatch.base_offset": INDEX,
+    "StoredBatch.timestamp_ms": TIME_MS,
+    "ReadReply.next_offset": INDEX,
+    "InfoRequest.group": GROUP,
+    "InfoReply.earliest_offset": INDEX,
+    "InfoReply.latest_offset": INDEX,
+    "InfoReply.next_offset": INDEX,
+    "InfoReply.events": INDEX,
+    "InfoReply.bytes": INDEX,
+    "InfoReply.leader": NODE,
+    "InfoReply.replicas": NODE,
+    "InfoReply.last_timestamp_ms": TIME_MS,
+    "OpenProducerRequest.group": GROUP,
+    "OpenProducerRequest.producer_id": WISHED,
+    "OpenProducerRequest.epoch": WISHED,
+    "OpenProducerRequest.last_sequence": WISHED,
+    "OpenProducerReply.producer_id": PRODUCER,
+    "OpenProducerReply.epoch": NUMBER,
+    "OpenProducerReply.last_sequence": NUMBER,
+    "ProducersRequest.group": GROUP,
+    "ProducersRequest.after": WISHED,
+    "ProducersRequest.limit": COUNT,
+    "ProducerInfo.producer_id": PRODUCER,
+    "ProducerInfo.epoch": NUMBER,
+    "ProducerInfo.last_sequence": NUMBER,
+    "ProducerInfo.last_offset": INDEX,
+    "ProducerInfo.last_active_ms": TIME_MS,
+    "ProducerInfo.remembered": COUNT,
+    "GroupRequest.group": GROUP,
+    "ConfirmReply.index": INDEX,
+    "ReplicasRequest.groups": GROUP,
+    "ReplicaState.group": GROUP,
+    "ReplicaState.applied": INDEX,
+    "ReplicaState.last": INDEX,
+    "ReplicaState.fetch_first": INDEX,
+    "ReplicaState.fetch_next": INDEX,
+    "ReplicaState.fetch_last": INDEX,
+    "ReplicaState.received_bytes": INDEX,
+    "ReplicaState.refused_pieces": SEQUENCE,
+}
+
+RPC = RangeTable({**RAFT_RANGES, **RPC_RANGES})
+
+
+class OutOfRange(DecodeError):
+    """The bytes are a message, and what it says cannot be."""
+
+
+def parsed(kind: Any, data: bytes) -> Any:
+    """Raises DecodeError."""
+    message = kind.FromString(data)
+    fault = RPC.fault(message)
+    if fault is not None:
+        raise OutOfRange(fault)
+    return message
+
+
+def parser(kind: Any) -> Callable[[bytes], Any]:
+    return lambda data: parsed(kind, data)
