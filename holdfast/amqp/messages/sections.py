@@ -147,6 +147,26 @@ def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
     return code, after, False
 
 
+def section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int]:
+    """(code, position of the value) of the section that begins at `pos`, behind a section `previous` (0: none)."""
+    if previous < DATA and payload[pos : pos + 2] == b"\x00S" and (code := payload[pos + 2]) > previous:
+        if HEADER <= code <= FOOTER:  # as nearly everybody writes it, before there is a body
+            return code, pos + 3
+    code, value, _ = _section_at(payload, pos, previous)
+    return code, value
+
+
+def _section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int, bool]:
+    code, value, canonical = _descriptor(payload, pos)
+    if not HEADER <= code <= FOOTER:
+        raise MalformedMessage(f"unknown section 0x{code:02x}")
+    if code < previous or (code == previous and code not in (DATA, SEQUENCE)):
+        raise MalformedMessage(f"section 0x{code:02x} out of order")
+    if previous in (DATA, SEQUENCE) and previous < code < FOOTER:
+        raise MalformedMessage("more than one kind of body")
+    return code, value, canonical
+
+
 def split(payload: bytes) -> list[Section]:
     """The sections of a message, in order, bodies unread. Raises MalformedMessage for what is not a sequence of
     sections."""
@@ -155,13 +175,7 @@ def split(payload: bytes) -> list[Section]:
     sections: list[Section] = []
     pos, previous = 0, 0
     while pos < len(payload):
-        code, value, canonical = _descriptor(payload, pos)
-        if not HEADER <= code <= FOOTER:
-            raise MalformedMessage(f"unknown section 0x{code:02x}")
-        if code < previous or (code == previous and code not in (DATA, SEQUENCE)):
-            raise MalformedMessage(f"section 0x{code:02x} out of order")
-        if previous in (DATA, SEQUENCE) and previous < code < FOOTER:
-            raise MalformedMessage("more than one kind of body")
+        code, value, canonical = _section_at(payload, pos, previous)
         end = skip_value(payload, value)
         if code != VALUE and payload[value] not in _CONSTRUCTORS[code]:
             raise MalformedMessage(f"section 0x{code:02x} holds type 0x{payload[value]:02x}")
