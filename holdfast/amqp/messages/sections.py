@@ -149,8 +149,9 @@ def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
 
 def section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int]:
     """(code, position of the value) of the section that begins at `pos`, behind a section `previous` (0: none)."""
-    if previous < DATA and payload[pos : pos + 2] == b"\x00S" and (code := payload[pos + 2]) > previous:
-        if HEADER <= code <= FOOTER:  # as nearly everybody writes it, before there is a body
+    if previous < DATA and payload[pos : pos + 2] == b"\x00S":  # as nearly everybody writes it, before there is a body
+        code = payload[pos + 2]
+        if max(previous, HEADER - 1) < code <= FOOTER:
             return code, pos + 3
     code, value, _ = _section_at(payload, pos, previous)
     return code, value

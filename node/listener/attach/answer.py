@@ -33,6 +33,7 @@ from node.listener.outgoing.consumer_groups.claims import (
     claim_all,
     let_go,
 )
+from node.listener.outgoing.consumer_groups.durable_start import fix_positions
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
@@ -165,6 +166,8 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 wanted = _partitions(host.broker, plan)
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
                 starts = dict(zip(wanted, found, strict=True))
+            if held is not None:
+                await fix_positions(plan, held, starts)
         if link.alive:
             endpoint = _events(host, link, plan, starts, granted, held)
             held = None  # the endpoint's now
