@@ -54,6 +54,16 @@ class ProtocolError(HoldfastError):
     advice = "check that the port is an AMQP 1.0 port of a Holdfast node"
 
 
+class DamagedEventError(ProtocolError):
+    """An event that was read is no message that can be decoded. Nodes refuse such today; older logs may hold some."""
+
+    advice = "read past it: on_damaged in the consumer's options, or `holdfast consume --skip-damaged`"
+
+    def __init__(self, partition: str, offset: str, reason: str) -> None:
+        super().__init__(f"event {offset} of partition {partition} is damaged: {reason}")
+        self.partition, self.offset, self.reason = partition, offset, reason
+
+
 class TimeoutExpiredError(HoldfastError):
     """A wait reached its bound. What was asked may still take effect."""
 
