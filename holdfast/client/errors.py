@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import protocol as wire
-from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_LOCKED
+from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED
 
 
 class HoldfastError(Exception):
@@ -116,6 +116,12 @@ class NotFoundError(LinkRefusedError):
     """The log, or the partition, does not exist."""
 
     advice = "check the name with `holdfast log list`, or create the log"
+
+
+class LogDeletedError(LinkRefusedError):
+    """The log was deleted. One that was made in its place is another log, even if it has the same name."""
+
+    advice = "to use the log that has the name now, if there is one, open a new client"
 
 
 class ProducerStateError(LinkRefusedError):
@@ -230,6 +236,7 @@ RETRIABLE_CONDITIONS = frozenset(
 FATAL_TO_PRODUCERS: dict[str, type[LinkRefusedError]] = {
     wire.PRODUCER_STOLEN: ProducerStolenError,
     wire.OUT_OF_ORDER: OutOfOrderError,
+    RESOURCE_DELETED: LogDeletedError,
 }
 
 

@@ -94,7 +94,7 @@ class IncomingLink(Endpoint):
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         self.link.accept(
             target=Target(address=self.plan.address),
-            properties=properties,
+            properties={**(properties or {}), **self.which_log()} or None,
             max_message_size=self.host.config.max_message_size,
         )
         self.link.grant(self._window)
@@ -214,7 +214,7 @@ class IncomingLink(Endpoint):
     def _partitions(self) -> Sequence[str]:
         known = self._known_partitions
         if known is None:
-            view = self.host.broker.describe(self.plan.log)
+            view = self.plan.broker.describe(self.plan.log)
             known = self._known_partitions = () if view is None else view.partitions
         return known
 
@@ -227,7 +227,7 @@ class IncomingLink(Endpoint):
         if queue is None:
             queue = self._queues[partition] = self.LANE(
                 self,
-                self.host.broker,
+                self.plan.broker,
                 self.plan.log,
                 partition,
                 wait_s=self.host.config.leader_wait_s,
@@ -266,6 +266,8 @@ class IncomingLink(Endpoint):
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
         self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+        if why.kind == "deleted":
+            self.leave(errors.log_deleted(self.plan.log))
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
@@ -300,7 +302,7 @@ class IncomingLink(Endpoint):
     def _order_at_risk(self) -> None:
         if self.leaving or not self._ordered:
             return
-        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
+        broker, log, bound = self.plan.broker, self.plan.log, self.plan.partition
         if broker.describe(log) is None:
             self.leave(errors.log_deleted(log))
         elif self._redirects and bound is not None and not broker.is_local(log, bound):
@@ -313,7 +315,7 @@ class IncomingLink(Endpoint):
         self._known_partitions = None
         if self.leaving:
             return
-        if self.host.broker.describe(self.plan.log) is None:
+        if self.plan.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
         elif self.belongs_elsewhere():
             self.move()

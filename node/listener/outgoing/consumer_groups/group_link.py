@@ -110,6 +110,9 @@ class GroupLink(OutgoingLink):
             held = await claim_all(self.host, self.link, self.plan, [partition])
             if self._membership.durable and held[partition].position == NOTHING:
                 await held[partition].fix_position(0)
+        except KeyError:
+            self.leave(errors.log_deleted(self.plan.log))
+            return
         except Refused as refusal:
             let_go(held)
             self.leave(refusal.error)
