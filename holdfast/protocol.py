@@ -49,7 +49,8 @@ Requests to `$management`
     group, commit       yes   group, offset string (the last event that is     group, partition, committed_offset
                         (log) done), partition int, claim int (told with the
                               answer to the attach; without it, an operator's
-                              word, only while nobody reads)
+                              word, only while nobody reads), log int (which
+                              making of it, told likewise)
     group, reset        yes   group string, partition int (absent: all), to:   as describe
                         (log) an offset, @earliest, @latest or none
     group, delete       yes   group string                                     group
@@ -108,6 +109,7 @@ EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
 LINK_PARTITION: Final = "event-streams-partition"
+LINK_LOG: Final = "holdfast:log"  # asked: null, tell which making of it this is; or ulong, this one. Told: ulong
 LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
 LINK_EPOCH: Final = "event-streams-epoch"
 LINK_RESUME: Final = "holdfast:resume"  # asked by a receiver, boolean: begin at the position kept for it, if any
@@ -203,7 +205,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("producer", "describe"): (True, frozenset({"partition", "producer_id"}), 200),
     ("group", "list"): (True, frozenset({"after_group"}), 200),
     ("group", "describe"): (True, frozenset({"group"}), 200),
-    ("group", "commit"): (True, frozenset({"group", "partition", "offset", "claim"}), 200),
+    ("group", "commit"): (True, frozenset({"group", "partition", "offset", "claim", "log"}), 200),
     ("group", "reset"): (True, frozenset({"group", "partition", "to"}), 200),
     ("group", "delete"): (True, frozenset({"group"}), 200),
     ("node", "list"): (False, frozenset(), 200),

@@ -48,6 +48,10 @@ class NodeBroker:
         record = self._view.log(log)
         return None if record is None else LogView(record.name, [item.name for item in record.partitions])
 
+    def identity_of(self, log: str) -> int | None:
+        record = self._view.log(log)
+        return None if record is None else record.id
+
     def leader(self, log: str, partition: str) -> int | None:
         return self._replicas.leader_of(self._group(log, partition))
 
@@ -91,10 +95,19 @@ class NodeBroker:
         if operation in idempotent_producers.OPERATIONS | consumer_groups.OPERATIONS:
             answer = idempotent_producers.run if operation in idempotent_producers.OPERATIONS else consumer_groups.run
             name = str(args.get("name"))
+            await self._check_identity(name, args.get("log"))
             view = self.describe(name)
             partitions = None if view is None else view.partitions
             return await answer(operation, args, partitions, lambda partition: self.handle(name, partition))
         return await self._administration.run(operation, args)
+
+    async def _check_identity(self, name: str, meant: Any) -> None:
+        """A claim on a log that was deleted means nothing in another one of its name."""
+        if meant is None or meant == self.identity_of(name):
+            return
+        await self.current()  # or this node has not heard of it yet
+        if meant != self.identity_of(name):
+            raise AdminError("not-owner", f"the log {name!r} that is meant was deleted; what has its name is another")
 
     async def current(self) -> bool:
         try:

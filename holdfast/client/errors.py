@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import protocol as wire
-from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_LOCKED
+from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED
 
 
 class HoldfastError(Exception):
@@ -52,6 +52,16 @@ class ProtocolError(HoldfastError):
     """The peer's bytes were not AMQP as we know it, or it broke a rule of the protocol."""
 
     advice = "check that the port is an AMQP 1.0 port of a Holdfast node"
+
+
+class DamagedEventError(ProtocolError):
+    """An event that was read is no message that can be decoded. Nodes refuse such today; older logs may hold some."""
+
+    advice = "read past it: on_damaged in the consumer's options, or `holdfast consume --skip-damaged`"
+
+    def __init__(self, partition: str, offset: str, reason: str) -> None:
+        super().__init__(f"event {offset} of partition {partition} is damaged: {reason}")
+        self.partition, self.offset, self.reason = partition, offset, reason
 
 
 class TimeoutExpiredError(HoldfastError):
@@ -106,6 +116,12 @@ class NotFoundError(LinkRefusedError):
     """The log, or the partition, does not exist."""
 
     advice = "check the name with `holdfast log list`, or create the log"
+
+
+class LogDeletedError(LinkRefusedError):
+    """The log was deleted. One that was made in its place is another log, even if it has the same name."""
+
+    advice = "to use the log that has the name now, if there is one, open a new client"
 
 
 class ProducerStateError(LinkRefusedError):
@@ -220,6 +236,7 @@ RETRIABLE_CONDITIONS = frozenset(
 FATAL_TO_PRODUCERS: dict[str, type[LinkRefusedError]] = {
     wire.PRODUCER_STOLEN: ProducerStolenError,
     wire.OUT_OF_ORDER: OutOfOrderError,
+    RESOURCE_DELETED: LogDeletedError,
 }
 
 

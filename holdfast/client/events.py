@@ -13,11 +13,12 @@ out without a key), then one data section. Application properties and the rest g
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from holdfast import protocol as wire
+from holdfast.amqp.encoding.codec import decode_value
 from holdfast.amqp.errors import MalformedMessage, Unencodable
 from holdfast.amqp.messages.message import (
     Message,
@@ -25,7 +26,9 @@ from holdfast.amqp.messages.message import (
     decode_message,
     encode_message,
 )
-from holdfast.client.errors import ConfigurationError, ProtocolError
+from holdfast.amqp.messages.sections import delivery_annotations_at
+from holdfast.amqp.messages.well_formed import check_message, ends_in_data
+from holdfast.client.errors import ConfigurationError, DamagedEventError, ProtocolError
 
 # Keys whose encoded annotation is remembered: a hit saves 1 us; 64 Ki entries are about 10 MiB.
 KEY_CACHE_SIZE = 1 << 16
@@ -171,7 +174,28 @@ class ReceivedEvent:
         try:
             return decode_message(self.payload)
         except MalformedMessage as error:
-            raise ProtocolError(f"event {self.offset} of partition {self.partition} is damaged: {error}") from error
+            raise DamagedEventError(self.partition, self.offset, str(error)) from error
+
+    def check(self) -> None:
+        """Raises DamagedEventError if some part of the event cannot be decoded."""
+        if not ends_in_data(self.payload, self._content):
+            try:
+                check_message(self.payload)
+            except MalformedMessage as error:
+                raise DamagedEventError(self.partition, self.offset, str(error)) from error
+
+
+def readable(events: list[ReceivedEvent], on_damaged: Callable[[DamagedEventError], None]) -> list[ReceivedEvent]:
+    """Those that can be decoded; of the others `on_damaged` is told."""
+    found: list[ReceivedEvent] = []
+    for event in events:
+        try:
+            event.check()
+        except DamagedEventError as error:
+            on_damaged(error)
+        else:
+            found.append(event)
+    return found
 
 
 def _sized(payload: bytes, at: int) -> int:
@@ -215,7 +239,11 @@ class DeliveryReader:
 
     def _read_in_full(self, payload: bytes) -> ReceivedEvent:
         try:
-            annotations = decode_message(payload).delivery_annotations
+            found = delivery_annotations_at(payload)  # what lies behind may be damaged: these say which event it is
+            if found is None:
+                annotations = decode_message(payload).delivery_annotations
+            else:
+                annotations = decode_value(payload, *found)[0]
         except MalformedMessage as error:
             raise ProtocolError(f"a delivery is not an AMQP message: {error}") from error
         offset, timestamp = annotations.get(wire.ANNOTATION_OFFSET), annotations.get(wire.ANNOTATION_TIMESTAMP)

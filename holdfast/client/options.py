@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast.client.errors import ConfigurationError
+from holdfast.client.errors import ConfigurationError, DamagedEventError
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
 from holdfast.client.transport.network import NetworkOptions
@@ -74,6 +74,9 @@ class ConsumerOptions:
     prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
     reconnect_timeout_s: float = 30.0  # a partition that cannot be reached for so long is an error
     until_end: bool = False  # stop at what was the end of the log when the consumer started
+    # Called, if given, with each event that cannot be decoded, and that event is passed over. Without it events are
+    # handed out as they are, and the parts of a damaged one raise DamagedEventError when they are asked for.
+    on_damaged: Callable[[DamagedEventError], None] | None = None
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def check(self) -> None:

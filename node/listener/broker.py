@@ -35,6 +35,11 @@ class Broker(Protocol):
         """None: there is no such log."""
         ...
 
+    def identity_of(self, log: str) -> int | None:
+        """Which making of the log has the name now: a log that was deleted and made again is another one. None: there
+        is none. Cheap, and never an identity twice."""
+        ...
+
     def leader(self, log: str, partition: str) -> int | None:
         """The node that leads the partition, as far as this one knows; None while nobody does."""
         ...

@@ -35,6 +35,7 @@ from holdfast.amqp import (
     Transfers,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
+from node.listener import errors
 from node.listener.attach import answer, link_plan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
@@ -327,7 +328,7 @@ class Connection(asyncio.Protocol):
             endpoint.open()
         except KeyError:  # the log went away between the decision and the opening
             self._forget_link(link, None)
-            link.close(Error(INTERNAL_ERROR, f"log {endpoint.plan.log!r} has just been deleted"))
+            link.close(errors.log_deleted(endpoint.plan.log))
         self.flush_soon()
 
     def _forget_link(self, link: Link, error: Error | None, how: End = End.LOST) -> None:

@@ -14,13 +14,15 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from holdfast.amqp import Credit, Link, Settlements, Transfers
+from holdfast import protocol as words
+from holdfast.amqp import Credit, Link, Settlements, Transfers, ulong
 from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.link_plan import Plan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
+from node.listener.one_log import OneLog
 from node.partition.consumer_groups.group_state import End
 
 
@@ -79,6 +81,12 @@ class Endpoint:
         """Accepts the link."""
         raise NotImplementedError
 
+    def which_log(self) -> dict[str, object]:
+        """The property that tells a peer that asks for it which making of the log it is attached to."""
+        if words.LINK_LOG not in self.link.remote_properties or not isinstance(self.plan.broker, OneLog):
+            return {}
+        return {words.LINK_LOG: ulong(self.plan.broker.identity)}
+
     def on_transfers(self, event: Transfers) -> None:
         raise NotImplementedError
 
@@ -131,7 +139,7 @@ class Endpoint:
 
     def belongs_elsewhere(self) -> bool:
         """The peer follows redirects, and there is one to give it."""
-        broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
+        broker, log, partition = self.plan.broker, self.plan.log, self.plan.partition
         if partition is None or self.plan.assigned or not self.host.redirects:
             return False
         leader = broker.leader(log, partition)
@@ -149,7 +157,7 @@ class Endpoint:
         self._try_to_move()
 
     def _try_to_move(self) -> None:
-        broker, log, partition = self.host.broker, self.plan.log, self.plan.partition
+        broker, log, partition = self.plan.broker, self.plan.log, self.plan.partition
         assert partition is not None
         if broker.describe(log) is None:
             self._moved(errors.log_deleted(log))

@@ -55,6 +55,11 @@ def log_deleted(log: str) -> Error:
     return Error(RESOURCE_DELETED, f"log {log!r} was deleted while this link was open")
 
 
+def log_made_anew(log: str) -> Error:
+    text = f"the log {log!r} that is meant was deleted; the one that has its name now is another: attach anew to use it"
+    return Error(RESOURCE_DELETED, text)
+
+
 def not_confirmed() -> Error:
     return Error(
         DETACH_FORCED,

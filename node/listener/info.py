@@ -53,7 +53,7 @@ class Info(Endpoint):
 
     async def _answer(self) -> None:
         try:
-            view = self.host.broker.describe(self.plan.log)
+            view = self.plan.broker.describe(self.plan.log)
             if view is None:
                 self.leave(errors.log_deleted(self.plan.log))
                 return
@@ -88,12 +88,12 @@ class Info(Endpoint):
     async def _ask_leader(self, partition: str) -> PartitionInfo:
         while True:
             try:
-                return await self.host.broker.handle(self.plan.log, partition).info()
+                return await self.plan.broker.handle(self.plan.log, partition).info()
             except (ConnectionError, TimeoutError):
                 await asyncio.sleep(RETRY_DELAY_S)  # no leader now; the caller's timeout ends this
 
     def on_change(self) -> None:
-        if not self.leaving and self.host.broker.describe(self.plan.log) is None:
+        if not self.leaving and self.plan.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
 
     def quiesce(self) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NamedTuple
 
 from holdfast.amqp.encoding.codec import (
@@ -147,6 +148,27 @@ def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
     return code, after, False
 
 
+def section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int]:
+    """(code, position of the value) of the section that begins at `pos`, behind a section `previous` (0: none)."""
+    if previous < DATA and payload[pos : pos + 2] == b"\x00S":  # as nearly everybody writes it, before there is a body
+        code = payload[pos + 2]
+        if max(previous, HEADER - 1) < code <= FOOTER:
+            return code, pos + 3
+    code, value, _ = _section_at(payload, pos, previous)
+    return code, value
+
+
+def _section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int, bool]:
+    code, value, canonical = _descriptor(payload, pos)
+    if not HEADER <= code <= FOOTER:
+        raise MalformedMessage(f"unknown section 0x{code:02x}")
+    if code < previous or (code == previous and code not in (DATA, SEQUENCE)):
+        raise MalformedMessage(f"section 0x{code:02x} out of order")
+    if previous in (DATA, SEQUENCE) and previous < code < FOOTER:
+        raise MalformedMessage("more than one kind of body")
+    return code, value, canonical
+
+
 def split(payload: bytes) -> list[Section]:
     """The sections of a message, in order, bodies unread. Raises MalformedMessage for what is not a sequence of
     sections."""
@@ -155,13 +177,7 @@ def split(payload: bytes) -> list[Section]:
     sections: list[Section] = []
     pos, previous = 0, 0
     while pos < len(payload):
-        code, value, canonical = _descriptor(payload, pos)
-        if not HEADER <= code <= FOOTER:
-            raise MalformedMessage(f"unknown section 0x{code:02x}")
-        if code < previous or (code == previous and code not in (DATA, SEQUENCE)):
-            raise MalformedMessage(f"section 0x{code:02x} out of order")
-        if previous in (DATA, SEQUENCE) and previous < code < FOOTER:
-            raise MalformedMessage("more than one kind of body")
+        code, value, canonical = _section_at(payload, pos, previous)
         end = skip_value(payload, value)
         if code != VALUE and payload[value] not in _CONSTRUCTORS[code]:
             raise MalformedMessage(f"section 0x{code:02x} holds type 0x{payload[value]:02x}")
@@ -297,26 +313,47 @@ def _ingest_slowly(payload: bytes) -> Ingested:
 
 
 def splice(stored: bytes, delivery_annotations: bytes) -> bytes:
-    """A message to send: fresh delivery annotations (a whole 0x71 section) in a message as `ingest` stored it."""
+    """A message to send: fresh delivery annotations (a whole 0x71 section) in a message as `ingest` stored it. Of one
+    that cannot be read (older logs may hold such) they go in front of everything: then its reader can say which it is.
+    """
     if stored[:3] != b"\x00Sp":
         return delivery_annotations + stored
-    after = _after_header(stored)
-    if after < 0 or after > len(stored):
-        raise MalformedMessage("the stored message has a damaged header")
+    after = _after_any_header(stored)
+    if after < 0:
+        return delivery_annotations + stored
     return stored[:after] + delivery_annotations + stored[after:]
+
+
+def _after_any_header(payload: bytes) -> int:
+    """The same as `_after_header`, of bytes that may be anything."""
+    try:
+        after = _after_header(payload)
+    except (IndexError, StructError):
+        return -1
+    return after if after <= len(payload) else -1
+
+
+def delivery_annotations_at(payload: bytes) -> tuple[int, int] | None:
+    """Where the value of the delivery annotations of a message that a node sent begins, and where it ends; what lies
+    behind is not looked at. None: there are none."""
+    start = _after_any_header(payload) if payload[:3] == b"\x00Sp" else 0
+    if start < 0 or payload[start : start + 3] != b"\x00Sq" or payload[start + 3 : start + 4] not in (b"\xc1", b"\xd1"):
+        return None
+    return start + 3, skip_value(payload, start + 3)
 
 
 def annotated(message: bytes, name: str, encoded: bytes) -> bytes:
     """A message that goes out, with one more delivery annotation: the value is given encoded. Not for hot paths."""
-    for section in split(message):
-        if section.code == DELIVERY_ANNOTATIONS:
-            wide = message[section.value] == 0xD1
-            first = section.value + (9 if wide else 3)
-            count = int(_U32.unpack_from(message, first - 4)[0]) if wide else message[first - 1]
-            pairs = message[first : section.end] + encode_value(symbol(name)) + encoded
-            head = b"\x00Sq\xd1" + _U32.pack(len(pairs) + 4) + _U32.pack(count + 2)
-            return message[: section.start] + head + pairs + message[section.end :]
-    raise MalformedMessage("a message without delivery annotations is not one that goes out")
+    found = delivery_annotations_at(message)
+    if found is None:
+        raise MalformedMessage("a message without delivery annotations is not one that goes out")
+    value, end = found
+    wide = message[value] == 0xD1
+    first = value + (9 if wide else 3)
+    count = int(_U32.unpack_from(message, first - 4)[0]) if wide else message[first - 1]
+    pairs = message[first:end] + encode_value(symbol(name)) + encoded
+    head = b"\x00Sq\xd1" + _U32.pack(len(pairs) + 4) + _U32.pack(count + 2)
+    return message[: value - 3] + head + pairs + message[end:]
 
 
 def offset_text(offset: int) -> str:

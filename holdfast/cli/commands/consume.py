@@ -50,6 +50,9 @@ from holdfast.client.start_position import Start
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
 @click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
+@click.option(
+    "--skip-damaged", is_flag=True, help="Go on past events that cannot be decoded; they are named on standard error."
+)
 @click.option("--show", type=click.Choice(["body", "all"]), default="body", show_default=True, help="What of an event.")
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @command_frame()
@@ -65,6 +68,7 @@ def consume(
     most: int | None,
     until_end: bool,
     idle_s: float | None,
+    skip_damaged: bool,
     show: str,
     redirect: bool,
 ) -> None:
@@ -80,7 +84,10 @@ def consume(
             exit_code=EXIT_USAGE,
         )
     options = ConsumerOptions(
-        reconnect_timeout_s=frame.timeout_s, until_end=until_end, network=frame.network(follow_redirects=redirect)
+        reconnect_timeout_s=frame.timeout_s,
+        until_end=until_end,
+        on_damaged=(lambda damaged: frame.output.note(f"{damaged}; skipped")) if skip_damaged else None,
+        network=frame.network(follow_redirects=redirect),
     )
     shared = None if ownership is None else ZooKeeperOwnership(ownership, login=frame.zookeeper.login())
     consumer = {

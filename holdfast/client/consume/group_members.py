@@ -320,6 +320,8 @@ class GroupMembers:
     async def _commit(self, reader: GroupReceiver, offset: str) -> None:
         claim, partition = reader.claim, reader.partition
         given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
+        if (which := self.network.log(self.consumer.log).value) is not None:
+            given["log"] = which
         timeout_s = self.consumer.options.reconnect_timeout_s
         try:
             await request(self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s)

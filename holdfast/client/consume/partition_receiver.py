@@ -13,7 +13,7 @@ from typing import Protocol
 
 from holdfast import protocol as wire
 from holdfast.client.errors import HoldfastError
-from holdfast.client.events import DeliveryReader, ReceivedEvent
+from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
@@ -137,6 +137,9 @@ class PartitionReceiver:
             self._ended.set()
         if events:
             self._next = Start.after(events[-1].offset)
+            if self._options.on_damaged is not None:
+                events = readable(events, self._options.on_damaged)
+        if events:
             self._buffered += len(events)
             self._consumer.deliver(self, events)
         else:

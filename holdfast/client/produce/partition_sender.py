@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from holdfast.amqp.errors import Error
+from holdfast.amqp.errors import RESOURCE_DELETED, Error
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     DeliveryState,
@@ -34,6 +34,7 @@ from holdfast.client.errors import (
     ClosedError,
     EventTooLargeError,
     HoldfastError,
+    LogDeletedError,
     RejectedError,
     TimeoutExpiredError,
     UndeliveredError,
@@ -188,7 +189,7 @@ class PartitionSender:
             error = state.error or Error("amqp:not-allowed", "no reason given")
             self._stats.rejected += 1
             self._progress_at_s = self._loop.time()
-            self._finish(item, RejectedError(f"event refused: {error}", condition=error.condition))
+            self._finish(item, refusal_of(error))
             return
         certainly_not_stored = isinstance(state, Released) or (
             isinstance(state, Modified) and not state.delivery_failed
@@ -230,6 +231,8 @@ class PartitionSender:
             self.pump()
             await self._until_trouble()
             hint = await self._take_back()
+            if isinstance(hint, LogDeletedError) and self._waiting:
+                self._fail_all(hint)
             if self._loop.time() >= self._deadline_s and self._waiting:
                 self._fail_all(TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s"))
             if self._stats.accepted != accepted_before:
@@ -299,11 +302,13 @@ class PartitionSender:
         failed = list(self._waiting)
         self._waiting.clear()
         self._stats.failed += len(failed)
-        undelivered = UndeliveredError(
+        told: HoldfastError = UndeliveredError(
             f"{len(failed)} events for {where} were not confirmed: {error}", count=len(failed)
         )
+        if isinstance(error, LogDeletedError):  # there is no doubt left: whatever was stored is gone
+            told = error
         for item in failed:
-            self._finish(item, undelivered)
+            self._finish(item, told)
         self._progress_at_s = self._loop.time()
 
     def _finish(self, item: Delivery, error: HoldfastError) -> None:
@@ -311,3 +316,11 @@ class PartitionSender:
         if not item.claimed:
             self._unclaimed(item)
         self._settled(self.partition, 1, len(item.content), False)
+
+
+def refusal_of(error: Error) -> HoldfastError:
+    """What the program is told of an event that the node rejected."""
+    text = f"event refused: {error}"
+    if error.condition == RESOURCE_DELETED:
+        return LogDeletedError(text, condition=error.condition)
+    return RejectedError(text, condition=error.condition)

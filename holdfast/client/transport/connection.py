@@ -56,6 +56,7 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
+from holdfast.client.transport.log_identity import LogIdentity
 
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
@@ -147,11 +148,12 @@ class Connection(asyncio.Protocol):
         *,
         bound_s: float,
         identity: Mapping[str, Any] | None = None,
+        which: LogIdentity | None = None,
     ) -> Sender:
         """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
-        idempotent producer says that it is, as link properties."""
+        idempotent producer says that it is, as link properties. `which`: the log that is meant."""
         self._check_open()
-        properties = _partition_property(partition)
+        properties = _partition_property(partition) | ({} if which is None else which.properties())
         desired: tuple[str, ...] = ()
         if identity is not None:
             properties, desired = {**properties, **identity, wire.IMPLIED_NUMBERS: True}, (wire.IDEMPOTENT_CAPABILITY,)
@@ -159,6 +161,8 @@ class Connection(asyncio.Protocol):
         link = self._engine.open_sender(address, source=source, properties=properties, desired_capabilities=desired)
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
+        if which is not None:
+            which.learn(sender.properties)
         return sender
 
     async def attach_receiver(
@@ -174,15 +178,17 @@ class Connection(asyncio.Protocol):
         properties: Mapping[str, Any] | None = None,
         for_good: bool = True,
         where: str | None = None,
+        which: LogIdentity | None = None,
     ) -> Receiver:
         """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
-        a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL."""
+        a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL.
+        `which`: the log that is meant."""
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
         if where is not None:
             wanted[wire.SQL_FILTER_NAME] = Described(ulong(wire.SQL_FILTER_CODE), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
-        said = {**_partition_property(partition), **(properties or {})}
+        said = {**_partition_property(partition), **(properties or {}), **({} if which is None else which.properties())}
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
         receiver = Receiver(self, link, owner, _name(address, partition))
         receiver.for_good = for_good
@@ -194,6 +200,8 @@ class Connection(asyncio.Protocol):
             raise ConfigurationError(
                 f"the filter {where!r} is refused: {error}", advice="correct it; the language is in docs/protocol.md"
             ) from error
+        if which is not None:
+            which.learn(receiver.properties)
         granted = {str(name) for name in getattr(link.remote_source, "filter", None) or {}}
         if set(wanted) - granted:
             receiver.abandon()

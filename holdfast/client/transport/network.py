@@ -38,6 +38,7 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
+from holdfast.client.transport.log_identity import LogIdentity
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class Network:
             raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
         self._learned: list[Address] = []
+        self._logs: dict[str, LogIdentity] = {}
         self._places: dict[str, Address] = {}
         self._suspect_until: dict[Address, float] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -113,7 +115,9 @@ class Network:
         see `Connection.attach_sender`."""
 
         async def attach(connection: Connection, bound_s: float) -> Sender:
-            return await connection.attach_sender(address, partition, owner, bound_s=bound_s, identity=identity)
+            return await connection.attach_sender(
+                address, partition, owner, bound_s=bound_s, identity=identity, which=self.log(address)
+            )
 
         return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
 
@@ -141,10 +145,15 @@ class Network:
             return await connection.attach_receiver(
                 address, partition, start, owner,
                 bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
+                which=self.log(address),
             )  # fmt: skip
 
         what = f"{address}/{partition or '*'}"
         return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
+
+    def log(self, address: str) -> LogIdentity:
+        """Which log the client means by an address."""
+        return self._logs.setdefault(address, LogIdentity())
 
     async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
         """Put a question to any server; again to another one while it fails in a way that may pass."""

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
-from holdfast.amqp.errors import NOT_FOUND
+from holdfast.amqp.errors import NOT_FOUND, RESOURCE_DELETED
 from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.link_plan import Kind, Plan
-from node.listener.broker import Broker
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
@@ -33,10 +32,14 @@ from node.listener.outgoing.consumer_groups.claims import (
     claim_all,
     let_go,
 )
+from node.listener.outgoing.consumer_groups.durable_start import fix_positions
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
+
+UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED})
+"""What this node may believe because it has not heard the latest."""
 
 
 class Attacher(EndpointHost, Claimer, Protocol):
@@ -56,7 +59,7 @@ def on_request(host: Attacher, link: Link) -> None:
     try:
         _answer(host, link)
     except Refused as refusal:
-        if refusal.error.condition == NOT_FOUND:
+        if refusal.error.condition in UNSURE:
             host.spawn(_look_again(host, link))
         else:
             link.refuse(refusal.error)
@@ -114,7 +117,7 @@ def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
     """Whether the link can be accepted at once; raises Refused when it must go elsewhere."""
     if plan.partition is not None:
         _redirect_away(host, plan, plan.partition)
-        if not _leader_usable(host, plan.log, plan.partition):
+        if not _leader_usable(plan, plan.partition):
             return False
     return not _needs_position(plan)
 
@@ -123,13 +126,14 @@ def _needs_position(plan: Plan) -> bool:
     return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
 
 
-def _leader_usable(host: Attacher, log: str, partition: str) -> bool:
-    leader = host.broker.leader(log, partition)
-    return leader is not None and (leader != host.broker.node_id or host.broker.is_local(log, partition))
+def _leader_usable(plan: Plan, partition: str) -> bool:
+    broker, log = plan.broker, plan.log
+    leader = broker.leader(log, partition)
+    return leader is not None and (leader != broker.node_id or broker.is_local(log, partition))
 
 
 def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
-    broker = host.broker
+    broker = plan.broker
     leader = broker.leader(plan.log, partition)
     if not host.redirects or leader is None or leader == broker.node_id or broker.is_local(plan.log, partition):
         return
@@ -138,10 +142,10 @@ def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
         raise Refused(error)
 
 
-def _partitions(broker: Broker, plan: Plan) -> list[str]:
+def _partitions(plan: Plan) -> list[str]:
     if plan.partition is not None:
         return [plan.partition]
-    view = broker.describe(plan.log)
+    view = plan.broker.describe(plan.log)
     if view is None:
         raise Refused(errors.log_deleted(plan.log))
     return list(view.partitions)
@@ -160,11 +164,13 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 _redirect_away(host, plan, plan.partition)
             granted = await _open_producer(host, plan)
             if plan.membership is not None and held is None:
-                held = await claim_all(host, link, plan, _partitions(host.broker, plan))
+                held = await claim_all(host, link, plan, _partitions(plan))
             if _needs_position(plan):
-                wanted = _partitions(host.broker, plan)
+                wanted = _partitions(plan)
                 found = await asyncio.gather(*(_position(host, plan, partition) for partition in wanted))
                 starts = dict(zip(wanted, found, strict=True))
+            if held is not None:
+                await fix_positions(plan, held, starts)
         if link.alive:
             endpoint = _events(host, link, plan, starts, granted, held)
             held = None  # the endpoint's now
@@ -182,10 +188,10 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
 
 async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
     def settled() -> bool:
-        return host.broker.describe(plan.log) is None or _leader_usable(host, plan.log, partition)
+        return plan.broker.describe(plan.log) is None or _leader_usable(plan, partition)
 
     await host.until(settled, host.config.leader_wait_s)
-    if host.broker.describe(plan.log) is None:
+    if plan.broker.describe(plan.log) is None:
         raise Refused(errors.log_deleted(plan.log))
 
 
@@ -194,7 +200,7 @@ async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
     if plan.producer is None or plan.partition is None:
         return None
     while True:
-        outcome = await host.broker.handle(plan.log, plan.partition).open_producer(plan.producer)
+        outcome = await plan.broker.handle(plan.log, plan.partition).open_producer(plan.producer)
         if isinstance(outcome, ProducerOpened):
             return outcome
         if not outcome.retriable:
@@ -210,7 +216,7 @@ async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
     while True:
         await _until_usable(host, plan, partition)
         try:
-            info = await host.broker.handle(plan.log, partition).info()
+            info = await plan.broker.handle(plan.log, partition).info()
         except (ConnectionError, LookupError, TimeoutError):
             await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
             continue

@@ -26,6 +26,7 @@ from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent import producer_terms
+from node.listener.one_log import OneLog
 from node.listener.outgoing.consumer_groups import group_terms
 from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
 from node.listener.outgoing.source_filters import Selection, select
@@ -44,6 +45,7 @@ class Kind(Enum):
 class Plan:
     kind: Kind
     address: str
+    broker: Broker  # the node, and of logs the one that the link is about
     log: str = ""
     partition: str | None = None  # None: agnostic (or not about events)
     selection: Selection | None = None  # EGRESS only
@@ -80,50 +82,62 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
         raise _invalid("the target has no address; name a log")
     address = target.address
     if address == words.MANAGEMENT_ADDRESS:
-        return Plan(Kind.MANAGEMENT, address)
+        return Plan(Kind.MANAGEMENT, address, broker)
     if address.endswith(words.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
-    log, partition = _log_and_partition(link, address, broker)
+    one, partition = _log_and_partition(link, address, broker)
     wish = producer_terms.producer_request_of(link)
     if wish is not None and partition is None:
-        raise Refused(errors.producer_needs_partition(log))
-    return Plan(Kind.INGEST, address, log, partition, producer=wish)
+        raise Refused(errors.producer_needs_partition(one.name))
+    return Plan(Kind.INGEST, address, one, one.name, partition, producer=wish)
 
 
 def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
     source = link.remote_source
     if isinstance(source, Source) and source.dynamic:
-        return Plan(Kind.REPLY, "", dynamic=True)
+        return Plan(Kind.REPLY, "", broker, dynamic=True)
     if not isinstance(source, Source) or not source.address:
         raise _invalid("the source has no address; name a log")
     address = source.address
     if address == words.MANAGEMENT_ADDRESS:
-        return Plan(Kind.REPLY, address)
+        return Plan(Kind.REPLY, address, broker)
     if address.endswith(words.INFO_SUFFIX):
-        log = address[: -len(words.INFO_SUFFIX)]
-        if broker.describe(log) is None:
-            raise Refused(errors.unknown_log(log))
-        return Plan(Kind.INFO, address, log)
-    log, partition = _log_and_partition(link, address, broker)
+        named = _log(link, address[: -len(words.INFO_SUFFIX)], broker)
+        return Plan(Kind.INFO, address, named, named.name)
+    one, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
     wish = group_terms.group_terms_of(link, source, selection)
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{words.LINK_EPOCH} is a claim on one partition: name it ({words.LINK_PARTITION})")
-    return Plan(Kind.EGRESS, address, log, partition, selection, membership=wish)
+    return Plan(Kind.EGRESS, address, one, one.name, partition, selection, membership=wish)
 
 
-def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[str, str | None]:
+def _log(link: Link, name: str, broker: Broker) -> OneLog:
+    """The log of that name; if the peer says which one it means, that one and no other."""
+    identity = broker.identity_of(name)
+    if identity is None:
+        raise Refused(errors.unknown_log(name))
+    meant = link.remote_properties.get(words.LINK_LOG)
+    if meant is not None and (isinstance(meant, bool) or not isinstance(meant, int)):
+        raise _invalid(f"{words.LINK_LOG} must be the whole number that a node told, not {meant!r}")
+    if meant not in (None, identity):
+        raise Refused(errors.log_made_anew(name))
+    return OneLog(broker, name, identity)
+
+
+def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog, str | None]:
+    one = _log(link, address, broker)
     view = broker.describe(address)
     if view is None:
         raise Refused(errors.unknown_log(address))
     partition = link.remote_properties.get(words.LINK_PARTITION)
     if partition is None:
-        return address, None
+        return one, None
     if not isinstance(partition, str):
         raise _invalid(f"{words.LINK_PARTITION} must be a symbol, not {type(partition).__name__}")
     if partition not in view.partitions:
         raise Refused(errors.unknown_partition(address, partition, len(view.partitions)))
-    return address, str(partition)
+    return one, str(partition)
 
 
 def may_redirect(policy: RedirectPolicy, desired_capabilities: Collection[str]) -> bool:

@@ -1,10 +1,11 @@
 """Links that bring events: one endpoint for bound and agnostic senders.
 
 Problem: a quarter of a million messages a second must be routed, appended and answered in a process that has four
-microseconds for each. So a message is never touched as such: its first three bytes tell whether it carries annotations
-that concern us; a run of messages for one partition is one list, one append, one settle.
+microseconds for each. So a message that is a body of bytes and nothing else is never touched as such: its length and
+first bytes tell that it is one; a run of messages for one partition is one list, one append, one settle.
 
 Rules never broken:
+ - nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever;
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
    released when it certainly was not appended; modified with delivery-failed when nobody can know;
  - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
@@ -42,6 +43,7 @@ from holdfast.amqp import (
     ulong,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
+from holdfast.amqp.messages.well_formed import all_data
 from holdfast.amqp.partition_key import partition_index
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
@@ -51,9 +53,6 @@ from node.listener.incoming import routing_annotations
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
 from node.partition.api import Appended, Failed, Numbers
-
-PLAIN = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
-"""How a message begins that has neither header nor annotations: nothing in it concerns a node."""
 
 GROUP_KEY_LIMIT = 4096
 """Characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
@@ -95,7 +94,7 @@ class IncomingLink(Endpoint):
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         self.link.accept(
             target=Target(address=self.plan.address),
-            properties=properties,
+            properties={**(properties or {}), **self.which_log()} or None,
             max_message_size=self.host.config.max_message_size,
         )
         self.link.grant(self._window)
@@ -109,7 +108,7 @@ class IncomingLink(Endpoint):
         payloads, deliveries = event.payloads, event.deliveries
         count, size = self._count(payloads)
         partition = self.plan.partition
-        if not PLAIN.issuperset([payload[:3] for payload in payloads]):
+        if not all_data(payloads):
             self._sort(deliveries, payloads)
         elif partition is not None:
             self._queue(partition).submit(QueuedBatch(deliveries, payloads, count, size))
@@ -215,7 +214,7 @@ class IncomingLink(Endpoint):
     def _partitions(self) -> Sequence[str]:
         known = self._known_partitions
         if known is None:
-            view = self.host.broker.describe(self.plan.log)
+            view = self.plan.broker.describe(self.plan.log)
             known = self._known_partitions = () if view is None else view.partitions
         return known
 
@@ -228,7 +227,7 @@ class IncomingLink(Endpoint):
         if queue is None:
             queue = self._queues[partition] = self.LANE(
                 self,
-                self.host.broker,
+                self.plan.broker,
                 self.plan.log,
                 partition,
                 wait_s=self.host.config.leader_wait_s,
@@ -267,6 +266,8 @@ class IncomingLink(Endpoint):
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
         self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+        if why.kind == "deleted":
+            self.leave(errors.log_deleted(self.plan.log))
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
@@ -301,7 +302,7 @@ class IncomingLink(Endpoint):
     def _order_at_risk(self) -> None:
         if self.leaving or not self._ordered:
             return
-        broker, log, bound = self.host.broker, self.plan.log, self.plan.partition
+        broker, log, bound = self.plan.broker, self.plan.log, self.plan.partition
         if broker.describe(log) is None:
             self.leave(errors.log_deleted(log))
         elif self._redirects and bound is not None and not broker.is_local(log, bound):
@@ -314,7 +315,7 @@ class IncomingLink(Endpoint):
         self._known_partitions = None
         if self.leaving:
             return
-        if self.host.broker.describe(self.plan.log) is None:
+        if self.plan.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
         elif self.belongs_elsewhere():
             self.move()

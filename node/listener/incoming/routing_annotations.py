@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from holdfast import protocol as words
 from holdfast.amqp import Ingested, ingest, message_annotations
+from holdfast.amqp.messages.well_formed import check_message
 from node.listener import errors
 from node.listener.errors import Refused
 
@@ -26,14 +27,18 @@ _known: dict[bytes, str | None] = {}
 
 
 def read(payload: bytes) -> Ingested:
-    """What `holdfast.amqp.ingest` says. Raises MalformedMessage, or Refused for a message with a producer's numbers."""
+    """What `holdfast.amqp.ingest` says of a message that every reader can decode. Raises MalformedMessage, or Refused
+    for a message with a producer's numbers."""
     if payload[:4] != _START or len(payload) <= _HEAD_BYTES:
         return _ingest_plain(payload)
     section = payload[: _HEAD_BYTES + payload[4]]
     try:
-        return Ingested(payload, None, _known[section])
+        hint = _known[section]
     except KeyError:
         message = _ingest_plain(payload)
+    else:
+        check_message(payload)
+        return Ingested(payload, None, hint)
     if len(_known) >= ENTRIES:
         _known.clear()
     _known[section] = message.group_key
@@ -42,6 +47,7 @@ def read(payload: bytes) -> Ingested:
 
 def _ingest_plain(payload: bytes) -> Ingested:
     message = ingest(payload)
+    check_message(message.stored)
     if words.PRODUCER_PREFIX in payload:  # seldom, and then most likely in the annotations
         found = message_annotations(message.stored)
         if found is not None and any(entry.key in words.PRODUCER_NAMES for entry in found.entries):

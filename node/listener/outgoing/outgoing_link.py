@@ -96,7 +96,7 @@ class OutgoingLink(Endpoint):
     def _properties(self) -> dict[str, object]:
         """What the peer is told of its link."""
         bound = self.plan.partition
-        return {} if bound is None else {words.LINK_PARTITION: symbol(bound)}
+        return self.which_log() | ({} if bound is None else {words.LINK_PARTITION: symbol(bound)})
 
     def _owner(self, partition: str) -> Owner | None:
         """In whose name the partition is read."""
@@ -114,7 +114,7 @@ class OutgoingLink(Endpoint):
     def _wanted(self) -> Sequence[str]:
         if self.plan.partition is not None:
             return (self.plan.partition,)
-        view = self.host.broker.describe(self.plan.log)
+        view = self.plan.broker.describe(self.plan.log)
         return () if view is None else view.partitions
 
     # ------------------------------------------------------------------------------------------------- sending
@@ -208,7 +208,10 @@ class OutgoingLink(Endpoint):
     # --------------------------------------------------------------------------------------------- draining
 
     def _is_remote(self, cursor: PartitionCursor) -> bool:
-        return cursor.reader is not None and not self.host.broker.is_local(self.plan.log, cursor.partition)
+        try:
+            return cursor.reader is not None and not self.plan.broker.is_local(self.plan.log, cursor.partition)
+        except KeyError:  # the log is gone, and soon this link
+            return False
 
     def _has_drained(self) -> bool:
         """Everything that was there when the peer asked has been sent, or its credit is used up."""
@@ -255,7 +258,7 @@ class OutgoingLink(Endpoint):
         async def ask(cursor: PartitionCursor) -> None:
             try:
                 async with asyncio.timeout(DRAIN_QUESTION_S):
-                    info = await self.host.broker.handle(self.plan.log, cursor.partition).info()
+                    info = await self.plan.broker.handle(self.plan.log, cursor.partition).info()
                 cursor.drain_to = info.next_offset
             except (ConnectionError, LookupError, TimeoutError):
                 cursor.drain_to = 0  # what cannot be had now is not at hand
@@ -275,14 +278,14 @@ class OutgoingLink(Endpoint):
             self._ready[cursor] = None
             self.host.pump_soon(self)
 
-        handle = self.host.broker.handle(self.plan.log, cursor.partition)
+        handle = self.plan.broker.handle(self.plan.log, cursor.partition)
         cursor.reader = handle.open_reader(cursor.start, wake, owner)
         self._ready[cursor] = None
 
     def _reader_failed(self, cursor: PartitionCursor, why: ReadError) -> None:
         cursor.drop_reader()
         self._ready.pop(cursor, None)
-        if why.kind == "deleted" or self.host.broker.describe(self.plan.log) is None:
+        if why.kind == "deleted" or self.plan.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
         elif not why.retriable or why.kind == "damaged":  # here it stays damaged; another leader may have it whole
             self.leave(Error(INTERNAL_ERROR, f"partition {cursor.partition!r} cannot be read: {why.detail}"))
@@ -293,7 +296,7 @@ class OutgoingLink(Endpoint):
 
     def _reopen(self) -> None:
         self._reopening = None
-        broker, log = self.host.broker, self.plan.log
+        broker, log = self.plan.broker, self.plan.log
         if self.leaving or broker.describe(log) is None:
             return  # a deleted log: `on_change` closes the link
         for cursor in self._cursors:
@@ -306,7 +309,7 @@ class OutgoingLink(Endpoint):
         super().on_change()
         if self.leaving:
             return
-        if self.host.broker.describe(self.plan.log) is None:
+        if self.plan.broker.describe(self.plan.log) is None:
             self.leave(errors.log_deleted(self.plan.log))
             return
         if self.belongs_elsewhere():

@@ -34,6 +34,7 @@ from holdfast.client.errors import (
     ClosedError,
     HoldfastError,
     LinkRefusedError,
+    LogDeletedError,
     NotFoundError,
     ProducerStateError,
     ProducerStolenError,
@@ -54,7 +55,7 @@ from holdfast.client.produce.receipts import receipt_of, tell
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
-FATAL = (ProducerStateError, ProducerStolenError)
+FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)
 
 
 class PartitionPublisher:

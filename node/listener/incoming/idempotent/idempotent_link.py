@@ -118,7 +118,7 @@ class IdempotentLink(IncomingLink):
     def _watch(self) -> None:
         """The partition is to say when the producer is taken over."""
         try:
-            handle = self.host.broker.handle(self.plan.log, self._partition)
+            handle = self.plan.broker.handle(self.plan.log, self._partition)
         except KeyError:  # the log is gone, and soon this link
             return
         if handle is not self._watched:

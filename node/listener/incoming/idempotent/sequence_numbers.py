@@ -40,6 +40,7 @@ from holdfast.amqp import (
     message_annotations,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
+from holdfast.amqp.messages.well_formed import all_data, check_message
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
@@ -66,6 +67,12 @@ class Run(NamedTuple):
     records: list[bytes]
     numbers: Numbers
 
+    def before(self, position: int) -> list[Run]:
+        """What is left of it in front of one of its messages."""
+        if not position:
+            return []
+        return [Run(self.start, self.start + position, self.records[:position], self.numbers.cut(0, position))]
+
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
@@ -73,6 +80,11 @@ class Wrong:
 
     position: int
     error: Error
+
+
+def _unreadable(position: int, problem: MalformedMessage) -> Wrong:
+    text = f"the message cannot be read: {problem}; correct it, do not resend it"
+    return Wrong(position, Error(DECODE_ERROR, text))
 
 
 class _Event(NamedTuple):
@@ -137,6 +149,18 @@ class SequenceNumberReader:
 
     def read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         """The messages in runs. All of them, or those before the wrong one."""
+        runs, wrong = self._read(payloads)
+        for place, run in enumerate(runs):
+            if all_data(run.records):
+                continue
+            for position, record in enumerate(run.records):
+                try:
+                    check_message(record)
+                except MalformedMessage as problem:
+                    return [*runs[:place], *run.before(position)], _unreadable(run.start + position, problem)
+        return runs, wrong
+
+    def _read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         first = self._next if self._implied else None
         if first is not None and _BODY.issuperset([payload[:_NEXT_BYTES] for payload in payloads]):
             digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
@@ -188,8 +212,7 @@ class SequenceNumberReader:
                 self._next = (event.number + 1) % SEQUENCES
                 events.append(event)
             except MalformedMessage as problem:
-                text = f"the message cannot be read: {problem}; correct it, do not resend it"
-                wrong = Wrong(position, Error(DECODE_ERROR, text))
+                wrong = _unreadable(position, problem)
                 break
             except Refused as refusal:
                 wrong = Wrong(position, refusal.error)

@@ -66,9 +66,9 @@ async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[
     held: dict[str, OwnedPartition] = {}
     try:
         for partition in partitions:
-            owned = await claim(host.broker, plan.log, partition, wish)
+            owned = await claim(plan.broker, plan.log, partition, wish)
             held[partition] = OwnedPartition(
-                host.broker, host, plan.log, partition, wish.key, owned, durable=plan.membership.durable
+                plan.broker, host, plan.log, partition, wish.key, owned, durable=plan.membership.durable
             )
     except BaseException:
         let_go(held)
@@ -85,7 +85,7 @@ def let_go(held: Mapping[str, OwnedPartition]) -> None:
 async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, OwnedPartition]]:
     """The plan with the partition that the nodes choose, and the claim on it. Held until there is one, as long as the
     configuration allows. Raises Refused."""
-    membership, broker, config = plan.membership, host.broker, host.config
+    membership, broker, config = plan.membership, plan.broker, host.config
     assert membership is not None
     assert membership.group is not None
     wish = membership.claim(host.container, link.name)

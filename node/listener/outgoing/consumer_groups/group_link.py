@@ -22,10 +22,11 @@ from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.outgoing.consumer_groups.claims import claim_all, let_go
+from node.listener.outgoing.consumer_groups.durable_start import resumed
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
-from node.partition.api import After, Earliest, Owner, ReadError, Start
+from node.partition.api import Earliest, Latest, Owner, ReadError, Start
 from node.partition.consumer_groups.group_state import NOTHING, End
 
 SETTLE_WAIT_S = 1.0
@@ -58,14 +59,6 @@ class GroupLink(OutgoingLink):
         self._claiming: set[str] = set()
         super().__init__(host, link, plan, starts)
 
-    def open(self) -> None:
-        super().open()
-        if self._membership.pin:  # else the next owner would begin at an end that came later, and events be skipped
-            for cursor in self._cursors:
-                owned = self._held[cursor.partition]
-                if owned.position == NOTHING:
-                    owned.begin(_beginning(cursor))
-
     # ------------------------------------------------------------------------------------------------- what is told
 
     def _source(self) -> Source:
@@ -95,13 +88,15 @@ class GroupLink(OutgoingLink):
         return self._held[partition].owner
 
     def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:
-        """It goes on where the position of the group, or of the terminus, says, if that is asked for and further."""
+        """It goes on where the position of the group, or of the terminus, says, if that is asked for and further. To
+        who comes back to a durable source, `@latest` is where that stands: what it was at the first attach is done."""
+        position = self._held[partition].start if self._membership.resume else None
+        if position is not None and self._membership.durable and self._selection.needs_latest:
+            latest = position
         cursor = super()._cursor(partition, latest)
-        start = self._held[partition].start if self._membership.resume else None
-        bound = self._selection.start  # where the filter begins, not where `@latest` was found to be
-        behind = isinstance(start, After) and isinstance(bound, After) and start.offset < bound.offset
-        if start is not None and not behind:
-            cursor.start = start
+        if position is not None:
+            begin = self._selection.start  # where the filter begins, not where `@latest` was found to be
+            cursor.start = resumed(begin if isinstance(begin, Latest) else cursor.start, position)
         return cursor
 
     def _partition_made(self, partition: str) -> None:
@@ -110,9 +105,16 @@ class GroupLink(OutgoingLink):
             self.host.spawn(self._claim_more(partition))
 
     async def _claim_more(self, partition: str) -> None:
+        held: dict[str, OwnedPartition] = {}
         try:
             held = await claim_all(self.host, self.link, self.plan, [partition])
+            if self._membership.durable and held[partition].position == NOTHING:
+                await held[partition].fix_position(0)
+        except KeyError:
+            self.leave(errors.log_deleted(self.plan.log))
+            return
         except Refused as refusal:
+            let_go(held)
             self.leave(refusal.error)
             return
         if self.leaving or not self.link.alive:
@@ -184,10 +186,3 @@ class GroupLink(OutgoingLink):
         if self._letting_go is not None:
             self._letting_go.cancel()
         super().gone()
-
-
-def _beginning(cursor: PartitionCursor) -> int:
-    """Where the link begins to read, of one that begins at the end."""
-    if isinstance(cursor.start, After):
-        return cursor.start.offset + 1
-    return 0 if isinstance(cursor.start, Earliest) or cursor.reader is None else cursor.reader.position

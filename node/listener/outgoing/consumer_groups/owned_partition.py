@@ -22,7 +22,9 @@ from typing import Any, Protocol
 
 from holdfast import protocol as words
 from holdfast.amqp import encode_value, symbol
+from node.listener import errors
 from node.listener.broker import Broker
+from node.listener.errors import Refused
 from node.partition.api import After, Earliest, Failed, GroupQuestion, Owner, Start
 from node.partition.consumer_groups.group_state import (
     NOTHING,
@@ -87,10 +89,31 @@ class OwnedPartition:
             return None
         return After(self.position - 1) if self.position > 0 else Earliest()
 
-    def begin(self, position: int) -> None:
-        """There was no position: the group's begins here."""
-        self._reached = max(self._reached, position)
-        self._commit_due()
+    async def fix_position(self, position: int) -> None:
+        """There was none: the first reader begins here, or at the end if that is nearer. Replicated when this returns.
+        Raises Refused."""
+        while True:
+            answer = await self._ask(Commit(self.owner.key, self.owner.claim, position))
+            if isinstance(answer, Done):
+                self.position = self._reached = answer.position
+                return
+            if isinstance(answer, Denied) and answer.code == "out-of-range":
+                position = min(position, await self._end())
+            elif isinstance(answer, Denied):
+                raise Refused(errors.claim_denied(answer, self._log, self.partition, self.owner.key))
+            elif not answer.retriable:
+                raise Refused(errors.group_failed(answer, self._log))
+            else:
+                await asyncio.sleep(RETRY_DELAY_S)
+
+    async def _end(self) -> int:
+        while True:
+            try:
+                return (await self._broker.handle(self._log, self.partition).info()).next_offset
+            except (ConnectionError, LookupError, TimeoutError):
+                if self._broker.describe(self._log) is None:
+                    raise Refused(errors.log_deleted(self._log)) from None
+                await asyncio.sleep(RETRY_DELAY_S)  # a new leader: the caller's timeout ends this
 
     # ------------------------------------------------------------ settlements
 

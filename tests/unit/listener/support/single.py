@@ -51,6 +51,7 @@ class SingleNode:
         self._dirty: dict[PartitionReplica, None] = {}
         self._subscribers: list[Callable[[], None]] = []
         self._groups = 0
+        self._identities: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- life
 
@@ -79,6 +80,7 @@ class SingleNode:
         for number in range(partitions):
             await self.add_partition(replicas, str(number))
         self.logs[log] = replicas
+        self._identities[log] = self._groups  # of its last partition: none has it twice
         self.ring()
         return replicas
 
@@ -135,6 +137,9 @@ class SingleNode:
     def describe(self, log: str) -> LogView | None:
         replicas = self.logs.get(log)
         return None if replicas is None else LogView(log, list(replicas))
+
+    def identity_of(self, log: str) -> int | None:
+        return self._identities[log] if log in self.logs else None
 
     def leader(self, log: str, partition: str) -> int | None:
         replica = self.logs[log][partition]
