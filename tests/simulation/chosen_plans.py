@@ -29,6 +29,11 @@ def impatient(plan: Plan) -> Plan:
     return changed.varied(producers=1)
 
 
+def slowly_applying(plan: Plan) -> Plan:
+    """An entry a turn is applied, so that what is committed is far ahead of it."""
+    return plan.varied(options=replace(plan.options, apply_entries_per_tick=1), slow_syncs=0.5)
+
+
 def on_files(plan: Plan) -> Plan:
     """The store is one of files, and a bit turns in one of them."""
     return plan.varied(disk="journal", weights={**plan.weights, "flip": 2.0, "crash": 2.0, "start": 4.0})

@@ -45,28 +45,28 @@ class SnapshotSender:
         self._machine = machine
         self._options = options
         self._random = randomness
-        self._snapshot_sender: dict[NodeId, _Snapshot] = {}
+        self._snapshots: dict[NodeId, _Snapshot] = {}
 
     def end(self) -> None:
         """This node leads no more."""
-        self._snapshot_sender.clear()
+        self._snapshots.clear()
 
     def joined(self, node: NodeId, match_index: int) -> None:
         """The member has the snapshot, and takes the rest from the log."""
-        snapshot = self._snapshot_sender.get(node)
+        snapshot = self._snapshots.get(node)
         if snapshot is not None and match_index >= snapshot.index:
-            del self._snapshot_sender[node]
+            del self._snapshots[node]
 
     def pinned_index(self, now: float) -> int | None:
         """Up to here entries may go; None: nobody fetches."""
-        for node, snapshot in list(self._snapshot_sender.items()):
+        for node, snapshot in list(self._snapshots.items()):
             if now - snapshot.asked_at > self._options.fetch_lease_s:
-                del self._snapshot_sender[node]
-        return min((snapshot.pinned for snapshot in self._snapshot_sender.values()), default=None)
+                del self._snapshots[node]
+        return min((snapshot.pinned for snapshot in self._snapshots.values()), default=None)
 
     def progress(self, node: NodeId) -> dict[str, int] | None:
         """For people."""
-        snapshot = self._snapshot_sender.get(node)
+        snapshot = self._snapshots.get(node)
         if snapshot is None:
             return None
         return {"first": snapshot.base[0] + 1, "next": snapshot.pinned + 1, "last": snapshot.index}
@@ -98,7 +98,7 @@ class SnapshotSender:
         wanted = request.WhichOneof("wanted")
         if request.snapshot == 0:
             return self._begin(node, request.entries_from, applied_index, now)
-        snapshot = self._snapshot_sender.get(node)
+        snapshot = self._snapshots.get(node)
         if snapshot is None or snapshot.snapshot != request.snapshot:
             return FetchBody(refusal="the snapshot is gone: begin anew")
         snapshot.asked_at = now
@@ -122,7 +122,7 @@ class SnapshotSender:
             pinned=have_from - 1 if goes_on else base[0],
             asked_at=now,
         )
-        self._snapshot_sender[node] = snapshot
+        self._snapshots[node] = snapshot
         body = FetchBody()
         manifest = body.manifest
         manifest.snapshot, manifest.index = snapshot.snapshot, snapshot.index

@@ -44,6 +44,11 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "outcome-without-term": Mutation(holes_raft.outcome_without_term, chosen_plans.as_drawn),
     "unknown-is-discarded": Mutation(holes_raft.unknown_is_discarded, chosen_plans.as_drawn),
     "reads-not-confirmed": Mutation(holes_raft.reads_not_confirmed, chosen_plans.as_drawn),
+    "reads-by-one-member": Mutation(holes_raft.reads_by_one_member, chosen_plans.as_drawn),
+    "reads-before-applied": Mutation(holes_raft.reads_before_applied, chosen_plans.slowly_applying),
+    "snapshot-index-too-high": Mutation(holes_raft.snapshot_index_too_high, chosen_plans.replacing),
+    "shortened-duplicate-window": Mutation(holes_state.shortened_duplicate_window, chosen_plans.as_drawn),
+    "ownership-checked-only-at-attach": Mutation(holes_state.ownership_checked_only_at_attach, chosen_plans.as_drawn),
     "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, chosen_plans.crashing),
     "restored-without-digests": Mutation(holes_state.restored_without_digests, chosen_plans.crashing),
     "no-dedup": Mutation(holes_state.no_dedup, chosen_plans.as_drawn),
@@ -81,6 +86,13 @@ BY_SCRIPTS: dict[str, ScriptMutation] = {
     "commit-before-own-sync": ScriptMutation(holes_store.commit_before_own_sync, "a9-commit-waits-for-the-own-disk"),
     "outcome-without-term": ScriptMutation(holes_raft.outcome_without_term, "a13-leading-twice"),
     "reads-not-confirmed": ScriptMutation(holes_raft.reads_not_confirmed, "a16-deposed-leader"),
+    "reads-by-answers-of-any-age": ScriptMutation(holes_raft.reads_by_answers_of_any_age, "read-and-late-answers"),
+    "reads-by-one-member": ScriptMutation(holes_raft.reads_by_one_member, "read-and-late-answers"),
+    "reads-from-another-term": ScriptMutation(holes_raft.reads_from_another_term, "read-across-leaderships"),
+    "early-answer-to-repeats": ScriptMutation(holes_raft.early_answer_to_repeats, "repeated-append-is-synced-first"),
+    "earlier-terms-commit-by-counting": ScriptMutation(
+        holes_raft.earlier_terms_commit_by_counting, "fig-08-d-old-entries-are-not-committed-by-counting"
+    ),
     "apply-again-from-the-start": ScriptMutation(
         holes_raft.apply_again_from_the_start, "l1-restart-behind-the-checkpoint"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from cluster.raft import (
@@ -22,13 +22,15 @@ from cluster.raft.elections.leadership_transfer import LeadershipTransfer
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, GroupMember, MatchIndex
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
-from cluster.raft.read_index import ReadDone
+from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication import step
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
+from cluster.raft.snapshot.receiver import SnapshotReceiver
+from cluster.raft.snapshot.sender import SnapshotSender
 
 # ---------------------------------------------------------------- `step`
 
@@ -338,7 +340,11 @@ def mute_not_persisted() -> Iterator[None]:
 @contextlib.contextmanager
 def regained_vote_in_the_same_term() -> Iterator[None]:
     """Who gets its vote back may use it in the very term."""
-    with mock.patch.object(Core, "vote_for", return_value=None):
+
+    def vote_for_nobody(core: Core, member: GroupMember) -> None:
+        """Not a mock: the library looks at each method of its subclass."""
+
+    with mock.patch.object(Core, "vote_for", vote_for_nobody):
         yield
 
 
@@ -351,4 +357,109 @@ def match_of_the_wiped_kept() -> Iterator[None]:
         stepper.core.next_index[member] = stepper._log_store.last + 1
 
     with mock.patch.object(Stepper, "_forget", keep):
+        yield
+
+
+# ---------------------------------------------------------------- confirmed reads
+
+
+@contextlib.contextmanager
+def reads_by_answers_of_any_age() -> Iterator[None]:
+    """A16: an answer to an append that was sent before the question confirms it, too."""
+
+    def answered(reads: ReadIndex, node: NodeId, sequence: int) -> None:
+        for one in reads._rounds:
+            one.confirmed_by.add(node)
+        reads._confirm()
+
+    with mock.patch.object(ReadIndex, "answered", answered):
+        yield
+
+
+@contextlib.contextmanager
+def reads_by_one_member() -> Iterator[None]:
+    """A16: with the leader itself, one member fewer than a majority confirms."""
+    begin = ReadIndex.__init__
+
+    def needs_one_fewer(reads: ReadIndex, name: str, peers: int) -> None:
+        begin(reads, name, peers)
+        reads._needed = max(0, reads._needed - 1)
+
+    with mock.patch.object(ReadIndex, "__init__", needs_one_fewer):
+        yield
+
+
+@contextlib.contextmanager
+def reads_before_applied() -> Iterator[None]:
+    """A confirmed read is answered from what is applied, as far as that may be."""
+    applied = ReadIndex.applied
+
+    def answer_all(reads: ReadIndex, index: int) -> None:
+        while reads._confirmed:
+            reads._answer(reads._confirmed.popleft()[1], index)
+        applied(reads, index)
+
+    with mock.patch.object(ReadIndex, "applied", answer_all):
+        yield
+
+
+@contextlib.contextmanager
+def reads_from_another_term() -> Iterator[None]:
+    """A16: what waited under an earlier leadership is confirmed under the next."""
+    with mock.patch.object(ReadIndex, "lost", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def early_answer_to_repeats() -> Iterator[None]:
+    """A6: that an append was here already is said before what came with it is synced."""
+    match = Stepper._match
+
+    def answer_early(step: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
+        later = step._emit
+        with mock.patch.object(step, "_emit", cast(Any, later).__self__._emit_early):
+            match(step, member, term, body)
+
+    with mock.patch.object(Stepper, "_match", answer_early):
+        yield
+
+
+# ---------------------------------------------------------------- commits and snapshots
+
+
+@contextlib.contextmanager
+def earlier_terms_commit_by_counting() -> Iterator[None]:
+    """Figure 8 of the Raft paper: an entry of an earlier term counts as one of the own."""
+    entries = Core._SyncObj__getEntries  # type: ignore[attr-defined]
+
+    def of_the_own_term(core: Core, first: int | None, count: int | None = None, max_bytes: int | None = None) -> Any:
+        found = entries(core, first, count, max_bytes)
+        return [(data, index, core.term) for data, index, _ in found] if count == 1 else found
+
+    def from_the_start(match: MatchIndex, _: int) -> None:
+        match._own_term_from = 0
+
+    with (
+        mock.patch.object(Core, "_SyncObj__getEntries", of_the_own_term),
+        mock.patch.object(MatchIndex, "own_term_begins", from_the_start),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_index_too_high() -> Iterator[None]:
+    """A snapshot says that it holds one entry more than its state has applied."""
+    begin = SnapshotSender._begin
+
+    def one_more(sender: SnapshotSender, node: NodeId, have_from: int, applied_index: int, now: float) -> Any:
+        return begin(sender, node, have_from, min(applied_index + 1, sender._log_store.last), now)
+
+    with mock.patch.object(SnapshotSender, "_begin", one_more):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_drops_the_tail() -> Iterator[None]:
+    """A snapshot takes the place of a log that has come further meanwhile."""
+    with mock.patch.object(SnapshotReceiver, "matched", return_value=None):
         yield

@@ -24,6 +24,8 @@ from node.partition.consumer_groups.group_state import (
     Done,
     GroupTable,
 )
+from node.partition.consumer_groups.ownership_leases import OwnershipLeases
+from node.partition.idempotence import producer_state
 from node.partition.idempotence.producer_state import (
     ALL_NEW,
     Known,
@@ -193,4 +195,18 @@ def metadata_snapshot_without_state() -> Iterator[None]:
 def snapshot_without_rows() -> Iterator[None]:
     """What the machine keeps beside its state is not copied."""
     with mock.patch.object(PartitionReplica, "rows", return_value=[]):
+        yield
+
+
+@contextlib.contextmanager
+def shortened_duplicate_window() -> Iterator[None]:
+    """A partition remembers the last batch of a producer only."""
+    with mock.patch.multiple(producer_state, REMEMBERED_BATCHES=1, REMEMBERED_EVENTS=1):
+        yield
+
+
+@contextlib.contextmanager
+def ownership_checked_only_at_attach() -> Iterator[None]:
+    """A reader whose claim was outbid reads on."""
+    with mock.patch.object(OwnershipLeases, "ousted", return_value=None):
         yield
