@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from cluster.raft import Committed, Outcome, RaftError
+from node.partition.api import Earliest, Owner
 from node.partition.commands import encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
@@ -21,6 +22,7 @@ from node.partition.consumer_groups.group_state import (
     GroupCommand,
     Owned,
 )
+from node.partition.reader import LocalReader
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge
 
@@ -38,10 +40,26 @@ class GroupMember:
         self._name = name
         self._claim = 0
         self._epoch = 0
+        self._reader: LocalReader | None = None
+        self._read_at: tuple[SimNode, int, int] | None = None  # a life of a node, and the claim
 
     def act(self, node: SimNode) -> None:
-        """One command, at a node that believes it leads."""
+        """One command, at a node that believes it leads; and a look at what the member reads there."""
+        self._read(node)
         self._propose(node, self._wish(node.clock.wall_ms()))
+
+    def _read(self, node: SimNode) -> None:
+        """In the name of the claim. It is told nothing any more where that is no longer in force."""
+        replica, claim = node.partition(self._judge.group_id), self._claim
+        if replica is None or not claim:
+            return
+        if self._reader is None or self._read_at != (node, node.life, claim):
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = replica.open_reader(Earliest(), _nothing, Owner(GROUP, claim))
+            self._read_at = (node, node.life, claim)
+        if self._reader.error is None and not replica._machine.ownership.holds(GROUP, claim):
+            raise Violation(f"group {self._judge.group_id}: node {node.id} serves claim {claim}, which is not in force")
 
     def _wish(self, now_ms: int) -> GroupCommand:
         randomness = self._schedule.randomness
@@ -70,3 +88,7 @@ class GroupMember:
             raise Violation(f"group {self._judge.group_id}: {command} -> {result}")
         elif isinstance(command, EndClaim):
             self._claim = self._epoch = 0
+
+
+def _nothing() -> None:
+    """The reader is looked at by the clock."""
