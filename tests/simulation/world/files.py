@@ -163,6 +163,10 @@ class JournalDisk(SimDisk):
         segment = randomness.choice(segments)
         path = self.path / f"{segment:08}.seg"
         at = randomness.randrange(last.offset if segment == last.segment else os.path.getsize(path))
+        if self._provable < last and last.offset > SEGMENT_HEAD_BYTES and randomness.random() < 0.5:  # where the watermark alone tells
+            path = self.path / f"{last.segment:08}.seg"
+            first = self._provable.offset if self._provable.segment == last.segment else SEGMENT_HEAD_BYTES
+            at = randomness.randrange(first, last.offset)
         with open(path, "r+b") as file:
             file.seek(at)
             turned = file.read(1)[0] ^ 1 << randomness.randrange(8)
