@@ -163,7 +163,8 @@ class JournalDisk(SimDisk):
         segment = randomness.choice(segments)
         path = self.path / f"{segment:08}.seg"
         at = randomness.randrange(last.offset if segment == last.segment else os.path.getsize(path))
-        if self._provable < last and last.offset > SEGMENT_HEAD_BYTES and randomness.random() < 0.5:  # where the watermark alone tells
+        if self._provable < last and last.offset > SEGMENT_HEAD_BYTES and randomness.random() < 0.5:
+            # Where the watermark alone tells.
             path = self.path / f"{last.segment:08}.seg"
             first = self._provable.offset if self._provable.segment == last.segment else SEGMENT_HEAD_BYTES
             at = randomness.randrange(first, last.offset)
