@@ -19,6 +19,7 @@ from cluster.discovery import (
     ZooKeeperOptions,
 )
 from node.config import Config, ConfigError
+from node.storage.syncing import make_directory
 
 
 class NodeDiscovery:
@@ -41,7 +42,9 @@ class NodeDiscovery:
             self._discovery = StaticDiscovery(config.cluster.name, me, config.rpc_addresses)
         else:
             options = _options(config)
-            self._memory = RememberedCluster(Path(config.node.data_dir))
+            data_dir = Path(config.node.data_dir)
+            make_directory(data_dir)  # durably: what is remembered in it must be there after a loss of power
+            self._memory = RememberedCluster(data_dir)
             self._discovery = ZooKeeperDiscovery(config.cluster.name, me, options, self._memory)
         return await self._discovery.join()
 

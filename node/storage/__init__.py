@@ -1,6 +1,6 @@
 """The store of a node. See store.py for how it keeps its promises."""
 
-from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError
+from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError, SyncFailed
 from node.storage.node_identity import NodeIdentity
 from node.storage.options import DiskOptions
 from node.storage.store import Store
@@ -18,4 +18,5 @@ __all__ = [
     "StorageError",
     "Store",
     "StoreBatch",
+    "SyncFailed",
 ]

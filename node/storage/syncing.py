@@ -45,17 +45,25 @@ def sync_directory(path: Path) -> None:
         os.close(file)
 
 
+def forget_cached(file: int) -> None:
+    """What is clean is read from the disk the next time."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class System:
+    """The calls of the write-ahead log to whoever keeps its files: the operating system, or a simulated one."""
+
+    sync_data = staticmethod(sync_data)
+    sync_directory = staticmethod(sync_directory)
+    forget_cached = staticmethod(forget_cached)
+
+
 def make_directory(path: Path) -> None:
     """And those above it that are missing; their names are durable when it returns."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for part in missing:
         sync_directory(part.parent)
-
-
-def forget_cached(file: int) -> None:
-    """What is clean is read from the disk the next time."""
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def forget_cached_in(directory: Path) -> None:

@@ -11,6 +11,9 @@ from pysyncobj import syncobj as library
 
 from tests.simulation.plan import LogPlan, Plan
 
+UNHARMED = {"flip": 0.0, "wipe": 0.0, "sync_error": 0.0}
+"""No store is lost, so that nothing distracts from what crashes do."""
+
 
 def as_drawn(plan: Plan) -> Plan:
     return plan
@@ -18,7 +21,7 @@ def as_drawn(plan: Plan) -> Plan:
 
 def crashing(plan: Plan) -> Plan:
     """Power is lost often."""
-    weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, "flip": 0.0, "wipe": 0.0}
+    weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, **UNHARMED}
     options = replace(plan.options, durability="fsync", eager_appends=True)
     return plan.varied(weights=weights, power_loss=True, options=options, disk="memory")
 
@@ -36,7 +39,22 @@ def slowly_applying(plan: Plan) -> Plan:
 
 def on_files(plan: Plan) -> Plan:
     """The store is one of files, and a bit turns in one of them."""
-    return plan.varied(disk="journal", weights={**plan.weights, "flip": 2.0, "crash": 2.0, "start": 4.0})
+    weights = {**plan.weights, "flip": 2.0, "crash": 2.0, "start": 4.0}
+    return plan.varied(disk="journal", weights=weights, stale_watermark=False)
+
+
+def on_files_without_power(plan: Plan) -> Plan:
+    """The store is one of files, power is lost often, and the watermark does not help."""
+    return crashing(plan).varied(disk="journal", stale_watermark=True)
+
+
+def on_files_with_old_watermarks(plan: Plan) -> Plan:
+    """Power is lost, and then a bit turns."""
+    return on_files(plan).varied(power_loss=True, stale_watermark=True)
+
+
+def on_failing_disks(plan: Plan) -> Plan:
+    return plan.varied(weights={**plan.weights, "sync_error": 3.0, "flip": 0.0})
 
 
 def replacing(plan: Plan) -> Plan:
@@ -75,7 +93,7 @@ def contested_by_five(plan: Plan) -> Plan:
 
 def bare(plan: Plan) -> Plan:
     """What the bare library can take part in: no transfers, no disk of ours, no clock of its own."""
-    without = dict.fromkeys(("transfer", "clock", "flip", "wipe"), 0.0)
+    without = dict.fromkeys(("transfer", "clock", "slow_disk", *UNHARMED), 0.0)
     weights = {**plan.weights, **without, "replay": 8.0, "reset": 3.0}
     nodes = min(plan.nodes, 5)
     return plan.varied(nodes=nodes, weights=weights, wild=True, fault_every_s=0.05, chaos_s=10.0, rest="dead")

@@ -52,6 +52,7 @@ class Plan:
     core_first: bool
     rest: Rest
     keep_metadata: int  # entries
+    stale_watermark: bool
     options: RaftOptions
 
     def varied(self, **changes: Any) -> Plan:
@@ -88,6 +89,7 @@ def draw(randomness: random.Random) -> Plan:
         rest=choice(("dead", "isolated", "deaf", "mute")),
         options=_options(randomness, "replicated" if replicated else "fsync"),
         keep_metadata=choice((1, 4, 1000)),
+        stale_watermark=randomness.random() < 0.5,
     )
 
 
@@ -116,6 +118,8 @@ def _weights(randomness: random.Random, *, wild: bool, files: bool) -> dict[str,
         "clock": choice((0.0, 0.0, 0.5)),
         "flip": choice((0.0, 0.5)) if files else 0.0,
         "wipe": choice((0.0, 0.0, 0.7)),
+        "sync_error": choice((0.0, 0.0, 0.5)),
+        "slow_disk": choice((0.0, 0.0, 0.3)),
     }
 
 

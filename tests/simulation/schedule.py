@@ -217,6 +217,8 @@ class Schedule:
 
     def _liveness(self) -> None:
         self.latency_s, self.slow_syncs = HEALTHY_LATENCY_S, 0.0
+        for node in self.nodes.values():
+            node.disk.heal()
         if self.plan.core_first and len(self.nodes) > 2:
             self._heal_core()
         self.trace("HEAL everything")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from node.storage.errors import StorageDamaged
-from node.storage.syncing import forget_cached, sync_data
+from node.storage.syncing import System
 from node.storage.wal.record_format import (
     MARKER_BYTES,
     SEGMENT_HEAD_BYTES,
@@ -43,9 +43,10 @@ class End(NamedTuple):
 class Recovery:
     """`records`, once and to the end; then `end`."""
 
-    def __init__(self, directory: Path, sizes: dict[int, int], opened: Callable[[int], int]) -> None:
+    def __init__(self, directory: Path, sizes: dict[int, int], opened: Callable[[int], int], system: System) -> None:
         self._directory = directory
         self._sizes = sizes
+        self._system = system
         self._opened = opened  # the descriptor of a segment
         self.end = End(WalPosition(0, 0), 0)
 
@@ -84,8 +85,8 @@ class Recovery:
         file, path = self._opened(number), self._path(number)
         # What is applied from here must not become durable in RocksDB before it is durable in the write-ahead log; and
         # it is what the disk has that counts, see syncing.py.
-        sync_data(file, path)
-        forget_cached(file)
+        self._system.sync_data(file, path)
+        self._system.forget_cached(file)
         head = read_segment_head(file, number, path)
         if head is None:
             if not is_last or durable.segment >= number or self._sizes[number] > SEGMENT_HEAD_BYTES:

@@ -36,7 +36,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged, SyncFailed
-from node.storage.syncing import sync_data, sync_directory
+from node.storage.syncing import System
 from node.storage.wal.record_format import (
     SEGMENT_HEAD_BYTES,
     Op,
@@ -63,8 +63,9 @@ MAX_OPEN_SEGMENTS = 64
 class WriteAheadLog:
     """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, system: System | None = None) -> None:
         self.directory = directory
+        self._system = system or System()
         directory.mkdir(exist_ok=True)
         self._reading: OrderedDict[int, int] = OrderedDict()
         self._reading_lock = threading.Lock()  # `remove` is called by another thread than `read`
@@ -105,8 +106,8 @@ class WriteAheadLog:
             file = os.open(self.path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 _write_all(file, [encode_segment_head(number, head)], 0)
-                sync_data(file, self.path(number))
-                sync_directory(self.directory)
+                self._system.sync_data(file, self.path(number))
+                self._system.sync_directory(self.directory)
             except (OSError, SyncFailed):
                 os.close(file)
                 raise
@@ -145,7 +146,7 @@ class WriteAheadLog:
             raise self._sync_failed
         reached = self.end
         try:
-            sync_data(self._file, self.path(self._number))
+            self._system.sync_data(self._file, self.path(self._number))
         except SyncFailed as error:
             self._sync_failed = error
             raise
@@ -204,7 +205,7 @@ class WriteAheadLog:
         Raises:
             StorageDamaged: a record is missing that is not the very end, or that was durable.
         """
-        recovery = Recovery(self.directory, self._sizes, self._descriptor)
+        recovery = Recovery(self.directory, self._sizes, self._descriptor, self._system)
         yield from recovery.records(start, durable)
         (self._number, self._offset), self._sequence = recovery.end
         for number in [number for number in self._sizes if number > self._number and number >= start.segment]:
@@ -217,7 +218,7 @@ class WriteAheadLog:
         file = os.open(self.path(end.segment), os.O_RDWR | os.O_CLOEXEC)
         try:
             os.ftruncate(file, end.offset)
-            sync_data(file, self.path(end.segment))
+            self._system.sync_data(file, self.path(end.segment))
         finally:
             os.close(file)
         self._sizes[end.segment] = end.offset

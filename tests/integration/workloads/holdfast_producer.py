@@ -29,9 +29,11 @@ class HoldfastProducer(Producing):
         *,
         per_second: int = 2000,
         idempotent: bool = False,
+        patience_s: float = ProducerOptions.delivery_timeout_s,
     ) -> None:
         super().__init__(name)
         self.idempotent = idempotent
+        self._patience_s = patience_s
         self.resent = 0  # an upper bound of the copies
         self._servers, self._log, self._partition = servers, log, partition
         self._per_tick = max(1, int(per_second * PACE_S))
@@ -62,7 +64,9 @@ class HoldfastProducer(Producing):
             self.resent = producer.stats.resent + producer.stats.released
 
     def _options(self) -> ProducerOptions:
-        return ProducerOptions(max_buffered_events=5000, idempotent=self.idempotent)
+        return ProducerOptions(
+            max_buffered_events=5000, idempotent=self.idempotent, delivery_timeout_s=self._patience_s
+        )
 
     def _next_numbers(self, count: int) -> range:
         first, self.sent.numbers = self.sent.numbers, self.sent.numbers + count

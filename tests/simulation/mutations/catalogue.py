@@ -41,6 +41,14 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "checkpoint-too-new": Mutation(holes_store.checkpoint_too_new, chosen_plans.crashing),
     "no-checksums": Mutation(holes_store.no_checksums, chosen_plans.on_files),
     "no-watermark": Mutation(holes_store.no_watermark, chosen_plans.on_files),
+    "first-turn-not-synced": Mutation(holes_store.first_turn_not_synced, chosen_plans.contested, 2000),
+    "directory-not-synced": Mutation(holes_store.directory_not_synced, chosen_plans.on_files_without_power),
+    "seal-not-synced": Mutation(holes_store.seal_not_synced, chosen_plans.on_files_without_power, 2000),
+    "watermark-before-sync": Mutation(holes_store.watermark_before_sync, chosen_plans.on_files_without_power),
+    "records-say-nothing-of-durability": Mutation(
+        holes_store.records_say_nothing_of_durability, chosen_plans.on_files_with_old_watermarks
+    ),
+    "failed-sync-not-noted": Mutation(holes_store.failed_sync_not_noted, chosen_plans.on_failing_disks),
     "outcome-without-term": Mutation(holes_raft.outcome_without_term, chosen_plans.as_drawn),
     "unknown-is-discarded": Mutation(holes_raft.unknown_is_discarded, chosen_plans.as_drawn),
     "reads-not-confirmed": Mutation(holes_raft.reads_not_confirmed, chosen_plans.as_drawn),

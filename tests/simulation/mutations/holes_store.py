@@ -17,7 +17,9 @@ from node.storage.wal import record_format
 from node.storage.wal import write_ahead_log as store_wal
 from node.storage.wal.record_format import Record, WalPosition
 from tests.simulation.world.disk import SimDisk
+from tests.simulation.world.files import JournalDisk
 from tests.simulation.world.nodes import SimNode
+from tests.simulation.world.platter import Platter
 
 # ---------------------------------------------------------------- the logs and the barrier
 
@@ -135,4 +137,68 @@ def no_watermark() -> Iterator[None]:
         return scan(journal, start, WalPosition(0, 0))
 
     with mock.patch.object(store_wal.WriteAheadLog, "scan", scan_anything):
+        yield
+
+
+@contextlib.contextmanager
+def first_turn_not_synced() -> Iterator[None]:
+    """What a process writes first, when it has just read its store, asks for no sync."""
+    sync = SimNode._sync
+    synced: dict[SimNode, int] = {}
+
+    def sync_but_the_first(node: SimNode, turn: Turn) -> None:
+        if not turn.needs_sync or synced.get(node) == node.life:
+            sync(node, turn)
+        else:
+            synced[node] = node.life
+            node._release(turn)
+
+    with mock.patch.object(SimNode, "_sync", sync_but_the_first):
+        yield
+
+
+@contextlib.contextmanager
+def directory_not_synced() -> Iterator[None]:
+    """A segment's bytes are durable, and its name is not."""
+    with mock.patch.object(Platter, "sync_directory", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def seal_not_synced() -> Iterator[None]:
+    """A segment is left behind with what was written to it since the last sync."""
+    with mock.patch.object(store_wal.WriteAheadLog, "_sync", lambda wal: wal.end):
+        yield
+
+
+@contextlib.contextmanager
+def watermark_before_sync() -> Iterator[None]:
+    """The watermark says what is only about to be durable."""
+
+    def begin(disk: JournalDisk) -> WalPosition:
+        disk._marks.append(disk._opened.end)
+        return disk._opened.end
+
+    with mock.patch.object(JournalDisk, "begin_sync", begin):
+        yield
+
+
+@contextlib.contextmanager
+def records_say_nothing_of_durability() -> Iterator[None]:
+    """An old watermark, and a durable record that has become unreadable, look like a torn tail."""
+    encode = record_format.encode_record_head
+
+    def encode_without(marker: bytes, meta: bytes, data_bytes: int, sequence: int, durable: int) -> bytes:
+        return encode(marker, meta, data_bytes, sequence, 0)
+
+    with mock.patch.object(store_wal, "encode_record_head", encode_without):
+        yield
+
+
+@contextlib.contextmanager
+def failed_sync_not_noted() -> Iterator[None]:
+    """The next process takes for durable what the page cache has."""
+    with mock.patch.object(
+        SimDisk, "_failure_noted", property(lambda disk: False, lambda disk, noted: None), create=True
+    ):
         yield

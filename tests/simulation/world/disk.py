@@ -14,6 +14,8 @@ import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from node.storage.errors import SyncFailed
+
 PLENTY = 1 << 40
 """Free bytes: a full disk has tests of its own."""
 
@@ -41,6 +43,7 @@ class SimDisk:
         self._keys: list[bytes] = []
         self._unsynced: list[list[tuple[bytes, bytes | None]]] = []
         self._writes = 0
+        self._failure_noted = False
         self.ignores_sync = False
         self.syncs = 0
 
@@ -79,7 +82,25 @@ class SimDisk:
     # ---- what schedules use
 
     damaged = False
-    """A bit of it was turned: it must not open any more."""
+    """A bit of it was turned, or a sync failed: it must not open any more."""
+    failing = False
+    """The next sync fails, once, as on Linux: what it was to write counts as clean, and will never be durable."""
+    slow = False
+    """Its syncs take long, all of them."""
+    stale_watermark = False
+    """After a loss of power the watermark may be an old one."""
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.damaged or self.failing)
+
+    def fail_if_told(self) -> None:
+        if self.failing:
+            self.failing, self.damaged, self._failure_noted = False, True, True
+            raise SyncFailed("the simulated disk", "it was told to fail")
+
+    def heal(self) -> None:
+        self.failing = self.slow = False
 
     def begin_sync(self) -> int:
         """A sync begins: what is written from now on is not its business."""
@@ -87,12 +108,15 @@ class SimDisk:
 
     def end_sync(self, begun: int) -> None:
         self.syncs += 1
+        self.fail_if_told()
         if not self.ignores_sync:
             durable = len(self._unsynced) - (self._writes - begun)
             del self._unsynced[: max(0, durable)]
 
     def open(self) -> None:
-        """The process starts. Raises StorageDamaged."""
+        """The process starts. Raises StorageDamaged, SyncFailed."""
+        if self._failure_noted:
+            raise SyncFailed("the simulated disk", "it was told to fail, and that was noted", noted=True)
 
     def close(self) -> None:
         """The schedule is over."""

@@ -218,7 +218,7 @@ class Faults:
         schedule = self._schedule
         for other in schedule.nodes.values():
             other.look_at_votes()
-            if other.lacks_memory or (other is not node and other.disk.damaged):
+            if other.lacks_memory or (other is not node and not other.disk.is_sound):
                 return False
         if not schedule.load.can_lose(node):
             return False
@@ -227,13 +227,35 @@ class Faults:
         schedule.load.readmit(node)
         return True
 
-    def _flip(self) -> bool:
-        """One store at a time: the others must go on without it."""
-        schedule = self._schedule
-        for other in schedule.nodes.values():
-            other.look_at_votes()
-            if other.disk.damaged or other.lacks_memory:
+    def _all_are_sound(self) -> bool:
+        """One store at a time is harmed: the others must go on without it."""
+        for node in self._schedule.nodes.values():
+            node.look_at_votes()
+            if not node.disk.is_sound or node.lacks_memory:
                 return False
+        return True
+
+    def _sync_error(self) -> bool:
+        node = self._some_node()
+        if not self._all_are_sound() or not node.is_running:
+            return False
+        self._trace(f"the next sync of {node.id} fails")
+        node.disk.failing = True
+        return True
+
+    def _slow_disk(self) -> bool:
+        """Until the end of the faults; a minority at a time."""
+        nodes = self._schedule.nodes.values()
+        if 2 * sum(node.disk.slow for node in nodes) + 2 >= len(nodes):
+            return False
+        node = self._some_node()
+        self._trace(f"the disk of {node.id} is slow from now on")
+        node.disk.slow = True
+        return True
+
+    def _flip(self) -> bool:
+        if not self._all_are_sound():
+            return False
         node = self._some_node()
         if not node.disk.flip(self._randomness):
             return False

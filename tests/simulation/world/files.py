@@ -1,9 +1,10 @@
 """A disk on the production journal: real segment files, the real recovery, and what can happen to files.
 
-RocksDB is left out: what it holds is what the journal says, so a dictionary filled by `WriteAheadLog.scan` stands for
-it; its own files are the subject of tests/unit/storage. A loss of power tears the last record: the file ends, or holds
-zeros, or other bytes, from some place after what was synced. A turned bit lies in what was durable, and the rule is
-that it never passes unnoticed: an open store refuses the value that it reads, and a closed one is not opened any more.
+RocksDB is left out: what it holds is what the write-ahead log says, so a dictionary filled by its `scan` stands for it;
+RocksDB's own files are the subject of tests/unit/storage. A loss of power leaves what platter.py says, and the
+watermark, which is never synced, may be any older one. A turned bit lies in what was durable, and the rule is that it
+never passes unnoticed: an open store refuses the value that it reads, and a closed one is not opened any more. With an
+old watermark that can be asked of those bits only that a later durable record knows to be durable.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from node.storage.store import StoreBatch
 from node.storage.wal.record_format import DELETE, PUT, SEGMENT_HEAD_BYTES, ValueLocation, WalPosition
 from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.simulation.world.disk import SimDisk
+from tests.simulation.world.platter import Platter
 
 SEGMENT_BYTES = 16 * 1024
 """Small, so that schedules change segments."""
@@ -31,27 +33,52 @@ MEMORY = Path("/dev/shm")
 """A file system in memory, if the machine has one: the schedules say what is durable, not the kernel."""
 
 
+class SimulatedWal(WriteAheadLog):
+    """Its syncs take time; the node's loop says when one is over."""
+
+    def __init__(self, directory: Path, platter: Platter) -> None:
+        super().__init__(directory, platter)
+        self._platter = platter
+
+    def sync_is_over(self, reached: WalPosition) -> None:
+        if reached.segment == self.end.segment:  # else the change of segment has synced it
+            self._platter.commit(self.path(reached.segment), reached.offset)
+            self._durable = max(self._durable, reached.offset)
+
+    @property
+    def durable(self) -> int:
+        return self._durable
+
+
 class JournalDisk(SimDisk):
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="holdfast-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._platter = Platter()
         self._places: dict[bytes, ValueLocation] = {}
-        self._durable = self._mark = WalPosition(0, 0)
-        self._journal: WriteAheadLog | None = None
+        self._marks = [WalPosition(0, 0)]  # the watermark's, since the last loss of power
+        self._claims: list[tuple[WalPosition, WalPosition]] = []  # a record's end, and how far it says all is durable
+        self._provable = WalPosition(0, 0)
+        self._journal: SimulatedWal | None = None
 
     # ---- life
 
+    @property
+    def _mark(self) -> WalPosition:
+        return self._marks[-1]
+
     def open(self) -> None:
+        super().open()
         self._values.clear()
         self._keys.clear()
         self._places.clear()
-        journal = WriteAheadLog(self.path)
+        journal = SimulatedWal(self.path, self._platter)
         for record in journal.scan(WalPosition(0, 0), self._mark):
             self._apply(record.ops, record.values.segment, record.values.offset, record.values.checksums)
         journal.begin()
         self._journal = journal
-        self._durable = journal.end  # the recovery syncs what it reads
-        self._mark = journal.end
+        self._marks.append(journal.end)
+        self._claims, self._provable = [], journal.end
 
     def close(self) -> None:
         if self._journal is not None:
@@ -63,12 +90,10 @@ class JournalDisk(SimDisk):
         journal, self._journal = self._journal, None
         if journal is None:
             return
-        end = journal.end
         journal.close()
         if lose_unsynced:
-            floor = self._durable.offset if self._durable.segment == end.segment else SEGMENT_HEAD_BYTES
-            if floor < end.offset:
-                _tear(journal.path(end.segment), randomness, floor, end.offset)
+            self._platter.lose_power(self.path, randomness)
+            self._marks = [randomness.choice(self._marks) if self.stale_watermark else self._mark]
 
     # ---- what hosts use
 
@@ -90,11 +115,13 @@ class JournalDisk(SimDisk):
         journal = self._opened
         if journal.end.offset >= SEGMENT_BYTES:
             journal.begin()
+        durable = WalPosition(journal.end.segment, journal.durable)
         values = journal.append(batch.ops)
+        self._claims.append((journal.end, durable))
         self._apply(batch.ops, values.segment, values.offset, values.checksums)
 
     @property
-    def _opened(self) -> WriteAheadLog:
+    def _opened(self) -> SimulatedWal:
         assert self._journal is not None, "the disk of a node that is down"
         return self._journal
 
@@ -121,34 +148,31 @@ class JournalDisk(SimDisk):
 
     def end_sync(self, begun: WalPosition) -> None:  # type: ignore[override]
         self.syncs += 1
+        self.fail_if_told()
         if not self.ignores_sync:
-            self._durable = max(self._durable, begun)
-        self._mark = max(self._mark, begun)
+            self._opened.sync_is_over(begun)
+            while self._claims and self._claims[0][0] <= begun:
+                self._provable = max(self._provable, self._claims.pop(0)[1])
+        self._marks.append(max(self._mark, begun))
 
     def flip(self, randomness: random.Random) -> bool:
-        segment = randomness.randint(1, self._mark.segment) if self._mark.segment else 0
-        path = self.path / f"{segment:08}.seg"
-        if not segment:
+        last = self._provable if self.stale_watermark else self._mark
+        segments = list(range(1, last.segment + (last.offset > SEGMENT_HEAD_BYTES)))
+        if not segments:
             return False
-        size = self._mark.offset if segment == self._mark.segment else os.path.getsize(path)
-        at = randomness.randrange(size)
+        segment = randomness.choice(segments)
+        path = self.path / f"{segment:08}.seg"
+        at = randomness.randrange(last.offset if segment == last.segment else os.path.getsize(path))
+        if self._provable < last and last.offset > SEGMENT_HEAD_BYTES and randomness.random() < 0.5:
+            # Where the watermark alone tells.
+            path = self.path / f"{last.segment:08}.seg"
+            first = self._provable.offset if self._provable.segment == last.segment else SEGMENT_HEAD_BYTES
+            at = randomness.randrange(first, last.offset)
         with open(path, "r+b") as file:
             file.seek(at)
-            old = file.read(1)[0]
+            turned = file.read(1)[0] ^ 1 << randomness.randrange(8)
             file.seek(at)
-            file.write(bytes([old ^ 1 << randomness.randrange(8)]))
+            file.write(bytes([turned]))
+        self._platter.flip(path, at, turned)
         self.damaged = True
         return True
-
-
-def _tear(path: Path, randomness: random.Random, floor: int, end: int) -> None:
-    """Of the bytes from `floor` to `end`, which were not synced, some are lost."""
-    at = randomness.randint(floor, end)
-    kind = randomness.choice(("cut", "zeros", "noise", "hole"))
-    if kind == "cut":
-        os.truncate(path, at)
-        return
-    size = end - at if kind != "hole" else randomness.randint(0, end - at)
-    with open(path, "r+b") as file:
-        file.seek(at)
-        file.write(randomness.randbytes(size) if kind == "noise" else bytes(size))

@@ -26,7 +26,7 @@ from cluster.raft import (
 from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
-from node.storage import StorageDamaged
+from node.storage import StorageDamaged, SyncFailed
 from tests.simulation.checker import GroupJudge, Violation
 from tests.simulation.watched_groups import WatchedHost, describe, term_at
 from tests.simulation.world.disk import SimDisk
@@ -40,6 +40,9 @@ EPOCH_MS = 1_700_000_000_000
 
 VOTES_FOR_SURE_S = 0.35
 """A vote that a wiped member got back is on its disk after this time: longer than any sync takes here."""
+
+LONGEST_SYNC_S = 2.5
+"""Of a disk that is slow for good: longer than any patience of an election."""
 
 SPOILED_PIECES = 0.05
 """Of snapshots: a bit of so many is turned on the way."""
@@ -89,7 +92,7 @@ class SimNode:
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
         self.id = node_id
-        self.disk: SimDisk = DISKS[schedule.plan.disk]()
+        self.disk = self._new_disk()
         self.life = 0
         self.is_running = False
         self.is_damaged = False
@@ -105,6 +108,11 @@ class SimNode:
         self.replicas: ReplicaManager
         self.metadata: Group
 
+    def _new_disk(self) -> SimDisk:
+        disk = DISKS[self.schedule.plan.disk]()
+        disk.stale_watermark = self.schedule.plan.stale_watermark
+        return disk
+
     # ---- life
 
     def start(self) -> None:
@@ -118,14 +126,14 @@ class SimNode:
         self.clock = NodeClock(self.schedule)
         try:
             self.disk.open()
-        except StorageDamaged as error:
+        except (StorageDamaged, SyncFailed) as error:
             self._refuses(error)
             return
         if self.disk.damaged:
-            raise Violation(f"node {self.id} opens a store in which a bit was turned")
+            raise Violation(f"node {self.id} opens a store in which a bit was turned, or of which a sync failed")
         try:
             self._compose()
-        except StorageDamaged as error:
+        except (StorageDamaged, SyncFailed) as error:
             self._failed(error)
             return
         for peer in self.schedule.node_ids:
@@ -176,7 +184,7 @@ class SimNode:
             call()
 
     def _failed(self, error: Exception) -> None:
-        if self.disk.damaged and isinstance(error, StorageDamaged | Damaged):
+        if self.disk.damaged and isinstance(error, StorageDamaged | SyncFailed | Damaged):
             self._refuses(error)
         else:
             raise Violation(f"node {self.id} stopped itself: {error!r}") from error
@@ -187,7 +195,7 @@ class SimNode:
 
     def _refuses(self, error: Exception) -> None:
         """The node ends, and says why: that is what has to be done with a damaged store."""
-        if not self.disk.damaged or "damaged" not in str(error):
+        if not self.disk.damaged or not ("damaged" in str(error) or "failed to sync" in str(error)):
             raise Violation(f"node {self.id} does not open a store that nobody harmed: {error}") from error
         self.schedule.trace(f"{self.id} REFUSES its store: {error}")
         self.schedule.count("refused")
@@ -200,7 +208,7 @@ class SimNode:
         if self.is_running:
             self.crash(lose_unsynced=False)
         self.disk.close()
-        self.disk = DISKS[self.schedule.plan.disk]()
+        self.disk = self._new_disk()
         self.incarnation += 1
         self.is_damaged, self.lacks_memory, self._votes_since = False, True, None
         self.start()
@@ -212,7 +220,7 @@ class SimNode:
         groups = self.host.groups if self.is_running else {}
         hosted = [partition.group for _, partition in self.view.hosted_by(self.id)] if self.is_running else []
         knows = self.is_running and self.view.incarnation(self.id) == self.incarnation
-        if not knows or not all(group in groups for group in hosted) or not self._votes():
+        if not knows or self.disk.slow or not all(group in groups for group in hosted) or not self._votes():
             self._votes_since = None
         elif self._votes_since is None or self._votes_since[0] != self.life:
             self._votes_since = (self.life, self.schedule.now)
@@ -299,9 +307,16 @@ class SimNode:
         randomness = self.schedule.randomness
         is_slow = randomness.random() < self.schedule.slow_syncs
         seconds = randomness.uniform(0.01, 0.3) if is_slow else randomness.uniform(0.0001, 0.002)
+        if self.disk.slow:
+            seconds = randomness.uniform(0.2, LONGEST_SYNC_S)
 
         def done() -> None:
-            self.disk.end_sync(begun)
+            try:
+                self.disk.end_sync(begun)
+            except SyncFailed:
+                self.schedule.count("failed sync")
+                self.must_refuse()  # the process ends, and somebody starts it again
+                return
             self._syncing = False
             self._release(turn)
 
