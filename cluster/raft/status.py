@@ -20,7 +20,10 @@ class DescribedGroup(Protocol):
     _core: Core
     _peers: dict[NodeId, GroupMember]
     _catch_up: CatchUp
+    quarantined: str | None
 
+    @property
+    def refused_messages(self) -> int: ...
     @property
     def members(self) -> Collection[NodeId]: ...
     @property

@@ -179,8 +179,8 @@ class Stepper(Transport):
         if log_store.mute or index <= log_store.base_index or self._has(index, body.acknowledged_term):
             return
         log.error(
-            "%s: lacks entry %d of term %d, which it acknowledged to %s in term %d: its disk has lost what was durable, "
-            "or is an older copy. It goes on without a vote until nothing that it forgot can matter",
+            "%s: lacks entry %d of term %d, which it acknowledged to %s in term %d: its disk has lost what was "
+            "durable, or is an older copy. It goes on without a vote until nothing that it forgot can matter",
             self.name, index, body.acknowledged_term, member, term,
         )  # fmt: skip
         log_store.lose_vote()

@@ -315,7 +315,7 @@ def of_two_released_too_soon() -> Iterator[None]:
 @contextlib.contextmanager
 def own_word_not_verified() -> Iterator[None]:
     """A member that lacks what it acknowledged goes on voting."""
-    with mock.patch.object(Stepper, "_verify_own_word", lambda *_: None):
+    with mock.patch.object(Stepper, "_verify_own_word", return_value=None):
         yield
 
 
@@ -338,7 +338,7 @@ def mute_not_persisted() -> Iterator[None]:
 @contextlib.contextmanager
 def regained_vote_in_the_same_term() -> Iterator[None]:
     """Who gets its vote back may use it in the very term."""
-    with mock.patch.object(Core, "vote_for", lambda *_: None):
+    with mock.patch.object(Core, "vote_for", return_value=None):
         yield
 
 
