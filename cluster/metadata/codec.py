@@ -19,7 +19,7 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 
 
 class CheckpointUnreadable(ValueError):
@@ -79,6 +79,9 @@ def encode_checkpoint(state: MetadataState) -> bytes:
                 readmissions=node.readmissions,
                 lost_below_group=node.lost_below_group,
                 former_incarnations=node.former_incarnations,
+                boot=node.boot,
+                life=node.life,
+                readmitted_life=node.readmitted_life,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -115,6 +118,9 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 node.readmissions,
                 node.lost_below_group,
                 tuple(node.former_incarnations),
+                node.boot,
+                node.life,
+                node.readmitted_life,
             )
             for node in checkpoint.nodes
         },

@@ -35,7 +35,7 @@ from cluster.rpc.streams.outbound import OutboundLink
 log = logging.getLogger("holdfast.rpc")
 
 
-def _ignore(_: Hello) -> None:
+def _ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
@@ -87,6 +87,7 @@ class PeerNetwork:
         who: Who | None = None,
         on_hello: Callable[[Hello], None] = _ignore,
         serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
+        on_come_as: Callable[[int], None] = _ignore,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
         peer was let in. `serve_fetch(node, request)`: a piece of a snapshot for a peer."""
@@ -96,6 +97,7 @@ class PeerNetwork:
         self._hints = LeaderHintTable(on_leader)
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
+        self._on_come_as = on_come_as
         self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
             who=self._who,
@@ -182,17 +184,23 @@ class PeerNetwork:
         data."""
         return self._who.strangers.get(node)
 
+    def copy_of(self, node: NodeId) -> int | None:
+        """The life of a process that calls itself `node` and was refused, because it works on a copy of its data."""
+        return self._who.copies.get(node)
+
     @contextlib.contextmanager
-    def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
+    def admitting(self, node: NodeId, incarnation: int, life: int = 0) -> Iterator[None]:
         """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
         for the other one of two nodes, see `identity`."""
         assert set(self._addresses) == {node}, (node, set(self._addresses))
         self._who.admitted[node] = incarnation
+        self._who.admitted_lives[node] = life
         self._inbound.end_strangers()
         try:
             yield
         finally:
             self._who.admitted.pop(node, None)  # two operators may have asked for the same
+            self._who.admitted_lives.pop(node, None)
             self._inbound.end_strangers()
 
     def registrations_changed(self) -> None:
@@ -247,7 +255,8 @@ class PeerNetwork:
                 self._links[node].send_hints(hints)
             self._peers[node].change(outbound=is_open)
 
-        return OutboundLink(node, partial(self._who.hello_to, node), self._dial(node), on_change)
+        hello = partial(self._who.hello_to, node)
+        return OutboundLink(node, hello, self._dial(node), on_change, on_come_as=self._on_come_as)
 
     def _tell_changed(self) -> None:
         self._hints_scheduled = False
