@@ -82,15 +82,6 @@ class ReceiverLink(Link):
                 if code:
                     _update(delivery, code)
                 _settle(delivery)
-        self._forgotten(len(deliveries))
-
-    def abandon(self, deliveries: Sequence[Any]) -> None:
-        """These get no answer, for the link is closed, or its connection is. Nothing may be done with the handles
-        afterwards."""
-        if self._impl is not None and deliveries:
-            self._forgotten(len(deliveries))
-
-    def _forgotten(self, count: int) -> None:
-        self._unsettled -= count
+        self._unsettled -= len(deliveries)
         if self._gone and self._unsettled == 0:
             self._engine._free_link(self)

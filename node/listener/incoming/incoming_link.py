@@ -371,10 +371,11 @@ class IncomingLink(Endpoint):
             self._forget_doubtful()
 
     def _forget_doubtful(self) -> None:
-        """The peer was told that the link ended with an error, or has ended it itself: it takes no answers any more."""
+        """The peer was told that the link ended with an error, or has ended it itself. The deliveries are never settled,
+        not even without a state, which some clients take for an answer: the engine keeps them until the connection ends.
+        """
         doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
         for batch in doubtful:
-            self.link.abandon(batch.deliveries)
             self._unanswered -= batch.count
             self.host.answered(batch.count, batch.size, False)
 
