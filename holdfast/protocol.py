@@ -158,6 +158,7 @@ ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
 ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
 
 # --- an outcome of ours: accepted, and where. Used on links whose source lists it among its outcomes, and on no other.
+MODIFIED: Final = "amqp:modified:list"  # who lists it among its source's outcomes is told of unknown outcomes by it
 STORED: Final = "holdfast:stored:list"
 STORED_CODE: Final = 0x484F4C44_00000001  # its domain spells HOLD; no domain of that number is assigned
 # Fields: base-offset ulong, count uint, partition symbol. Of `count` deliveries that follow each other on the link from

@@ -96,7 +96,7 @@ class PartitionTypes(Protocol):
     @property
     def Appended(self) -> type: ...  # (base_offset, timestamp_ms, duplicates, places)
     @property
-    def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known)
+    def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
     def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests)
     @property

@@ -60,18 +60,22 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("kind", "retriable", "detail", "leader", "known")
+    __slots__ = ("kind", "retriable", "detail", "leader", "known", "entry_index", "entry_term")
     KIND_FIELD_NUMBER: _ClassVar[int]
     RETRIABLE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_TERM_FIELD_NUMBER: _ClassVar[int]
     kind: str
     retriable: bool
     detail: str
     leader: int
     known: int
-    def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ...) -> None: ...
+    entry_index: int
+    entry_term: int
+    def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ..., entry_index: _Optional[int] = ..., entry_term: _Optional[int] = ...) -> None: ...
 
 class Numbers(_message.Message):
     __slots__ = ("producer_id", "epoch", "first", "digests")

@@ -126,10 +126,10 @@ class Endpoint:
     def leaving(self) -> bool:
         return self._leaving
 
-    def leave(self, error: Error | None) -> None:
+    def leave(self, error: Error | None, *, over: bool = False) -> None:
         """Close the link with this error (None: gracefully) as soon as nothing is unanswered. The first reason
-        counts."""
-        if not self._going:
+        counts, unless one that comes later matters more (`over`)."""
+        if not self._going or over:
             self._going = True
             self._farewell = error
         if not self._leaving:

@@ -87,6 +87,14 @@ def order_at_risk(log: str) -> Error:
     )
 
 
+def outcome_unknown(log: str) -> Error:
+    return Error(
+        DETACH_FORCED,
+        f"the leader of {log!r} changed, and it cannot be known whether the unanswered messages are stored: attach "
+        "again, look, or send them again and bear copies",
+    )
+
+
 def key_too_long(length: int, limit: int) -> Error:
     return Error(INVALID_FIELD, f"the group key has {length} characters; at most {limit} are allowed")
 

@@ -219,7 +219,7 @@ class Appender:
             _tell(told, Failed("not_leader", True, detail))
         else:
             detail = f"leadership of partition {self._partition} was lost before the records were known to be stored"
-            _tell(told, Failed("unknown", True, detail))
+            _tell(told, Failed("unknown", True, detail, entry=(outcome.index, outcome.term)))
 
     def _rejected(self, result: object) -> Failed:
         return Failed("rejected", False, f"partition {self._partition} refused the records: {result}")

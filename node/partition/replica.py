@@ -41,7 +41,8 @@ from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
-from node.partition.consumer_groups.queries import GroupAnswer, GroupQuestion, Owner
+from node.partition.consumer_groups.queries import AskFate, GroupAnswer, GroupQuestion, Owner
+from node.partition.fate import fate
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
@@ -287,6 +288,8 @@ class PartitionReplica:
     async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
         if self._closed is not None or not self.is_leader:
             return self._closed or self._appender.not_leader(self.group.leader)
+        if isinstance(question, AskFate):
+            return fate(self.group, question)
         return await self.owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
 
     def check_owners(self, now_s: float) -> None:

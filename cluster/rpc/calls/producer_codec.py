@@ -27,7 +27,10 @@ def numbers_of(request: pb.AppendRequest, vocabulary: PartitionTypes) -> Any:
 
 
 def failed(failure: pb.Failure, vocabulary: PartitionTypes) -> Any:
-    return vocabulary.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known)
+    entry = (failure.entry_index, failure.entry_term) if failure.entry_index else None
+    return vocabulary.Failed(
+        failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known, entry
+    )
 
 
 def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:

@@ -354,12 +354,15 @@ def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.
 
 
 def _failure_of(failed: Any) -> pb.Failure:
+    index, term = failed.entry or (0, 0)
     return pb.Failure(
         kind=failed.kind,
         retriable=failed.retriable,
         detail=failed.detail,
         leader=failed.leader or 0,
         known=failed.known,
+        entry_index=index,
+        entry_term=term,
     )
 
 

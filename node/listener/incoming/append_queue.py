@@ -56,7 +56,10 @@ class QueueOwner(Protocol):
     """The link endpoint that an append queue works for."""
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None: ...
-    def uncertain(self, batch: QueuedBatch, why: Failed) -> None: ...
+    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        """It may be in the log, or not."""
+        ...
+
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
         """Certainly not appended, and never will be."""
         ...
@@ -140,7 +143,7 @@ class AppendQueue:
             self._cancel_timer("_patience")
             self._owner.accepted(batch, outcome, self.partition)
         elif outcome.kind == "unknown":
-            self._owner.uncertain(batch, outcome)
+            self._owner.uncertain(batch, outcome, self.partition)
         elif outcome.kind not in _TRANSIENT:
             self._owner.refused(batch, outcome)
         elif self.state is State.CLOSED or (outcome.kind == "not_leader" and not self._follow):

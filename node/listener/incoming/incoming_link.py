@@ -7,7 +7,8 @@ first bytes tell that it is one; a run of messages for one partition is one list
 Rules never broken:
  - nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever;
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
-   released when it certainly was not appended; modified with delivery-failed when nobody can know;
+   released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
+   that outcome. To others that is never said: see `doubts.py`;
  - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
    have in memory here, whatever the peer does;
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
@@ -52,6 +53,7 @@ from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
+from node.listener.incoming.doubts import find_out
 from node.partition.api import Appended, Failed, Numbers
 
 GROUP_KEY_LIMIT = 4096
@@ -84,7 +86,12 @@ class IncomingLink(Endpoint):
         self._redirects = plan.bound and host.redirects
         self._window = host.config.credit_window  # messages
         source = link.remote_source
-        self._tells_places = isinstance(source, Source) and words.STORED in source.outcomes
+        outcomes = source.outcomes if isinstance(source, Source) else ()
+        self._tells_places = words.STORED in outcomes
+        self._tells_doubts = words.MODIFIED in outcomes
+        self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
+        self._doubtful_count = 0
+        self._asked_about: list[QueuedBatch] = []  # somebody may yet tell what became of them
         self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     def open(self) -> None:
@@ -259,9 +266,36 @@ class IncomingLink(Endpoint):
         for place in range(count):
             link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
 
-    def uncertain(self, batch: QueuedBatch, why: Failed) -> None:
-        self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        if self._tells_doubts or not batch.deliveries:
+            self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+        else:
+            self._asked_about.append(batch)
+            self.host.spawn(self._find_out(batch, why, partition))
         self._order_at_risk()
+
+    async def _find_out(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        wait_s = self.host.config.leader_wait_s
+        broker, log = self.plan.broker, self.plan.log
+        stored = await find_out(broker, log, partition, why, wait_s)
+        if batch not in self._asked_about:  # the link is gone, and it was let go of
+            return
+        self._asked_about.remove(batch)
+        if broker.describe(log) is None:  # whatever became of it is gone
+            self._answer(batch.deliveries, batch.count, batch.size, Rejected(errors.log_deleted(log)))
+        elif stored is None:
+            self.in_doubt(batch)
+        else:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED if stored else RELEASED)
+            if not stored:
+                self._order_at_risk()
+        self.host.flush_soon()
+
+    def in_doubt(self, batch: QueuedBatch) -> None:
+        """And so it stays."""
+        self._doubtful.append(batch)
+        self._doubtful_count += batch.count
+        self.leave(errors.outcome_unknown(self.plan.log), over=True)
 
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
@@ -285,7 +319,7 @@ class IncomingLink(Endpoint):
         self.host.answered(count, size, accepted)
         if not self.leaving:
             self._top_up()
-        elif self._unanswered == 0:
+        elif self.idle:
             self.maybe_close()
 
     def _top_up(self) -> None:
@@ -329,8 +363,26 @@ class IncomingLink(Endpoint):
 
     @property
     def idle(self) -> bool:
-        return self._unanswered == 0
+        return self._unanswered == self._doubtful_count
+
+    def maybe_close(self) -> None:
+        super().maybe_close()
+        if self._doubtful and not self.link.alive:
+            self._forget_doubtful()
+
+    def _forget_doubtful(self) -> None:
+        """The peer was told that the link ended with an error, or has ended it itself. The deliveries are never
+        settled, not even without a state, which some clients take for an answer: the engine keeps them until the
+        connection ends.
+        """
+        doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
+        for batch in doubtful:
+            self._unanswered -= batch.count
+            self.host.answered(batch.count, batch.size, False)
 
     def gone(self) -> None:
         super().gone()
         self.quiesce()
+        asked, self._asked_about = self._asked_about, []
+        self._doubtful += asked
+        self._forget_doubtful()

@@ -59,7 +59,22 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag=13):
     leaving: bool = False  # it does not wait any more
 
 
-GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign
+class AskFate(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """What became of the entry that a leader of `term` proposed at `index`: asked of a later leader, see `fate.py`."""
+
+    index: int
+    term: int
+
+
+class Fate(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """`stored`: it is in the log; False: it is not, and never will be. None: nobody can tell any more, or (`pending`)
+    not yet."""
+
+    stored: bool | None
+    pending: bool = False
+
+
+GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign | AskFate
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
@@ -91,7 +106,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=15):
     entitled: bool = False
 
 
-GroupAnswer = Owned | Done | Denied | GroupList | Assigned
+GroupAnswer = Owned | Done | Denied | GroupList | Assigned | Fate
 
 _ENCODER = msgspec.msgpack.Encoder()
 _QUESTIONS = msgspec.msgpack.Decoder(GroupQuestion)

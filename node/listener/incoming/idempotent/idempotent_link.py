@@ -110,6 +110,9 @@ class IdempotentLink(IncomingLink):
         self.leave(error)
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
+        if batch.in_doubt and batch.deliveries and not self._tells_doubts:
+            self.in_doubt(batch)
+            return
         self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN if batch.in_doubt else RELEASED)
         self._order_at_risk()
 

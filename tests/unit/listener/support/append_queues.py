@@ -45,7 +45,7 @@ class Sender:
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
         self.answers.append(("accepted", batch.records[0]))
 
-    def uncertain(self, batch: QueuedBatch, why: Failed) -> None:
+    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
         self.answers.append(("uncertain", batch.records[0]))
 
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
