@@ -3,7 +3,10 @@
 A history is a list of facts, each with the time (one clock for all processes of the machine), who, and what:
 
  - `got`: events [first, last] of a partition were handed out to the program, under a claim;
- - `committed`: the cluster confirmed to that program that all up to `last` is done, under a claim.
+ - `committed`: the cluster confirmed to that program that all up to `last` is done, under a claim;
+ - `revoked`: the program was told that the partition is not its own any more. Others need not have got anything before
+   it has the partition again: a member whose connection was lost, and that could not be sure for long that nobody else
+   reads, is told so and begins anew where the group stands.
 
 A member is one life of one process. Claims of a partition are numbered by the cluster, later ones higher. For each
 partition it must hold that
@@ -11,7 +14,8 @@ partition it must hold that
  - members act one after the other: nobody gets anything after somebody got something under a later claim;
  - nothing is skipped: a member's first event follows, or repeats, what was got before it, and its later ones follow
    each other; in the end every event was got;
- - nothing is handed out twice to a member while no other was there, nor to a later one what was committed before it.
+ - nothing is handed out twice to a member while no other was there and it was not revoked, nor to a later owner, or to
+   the same one after a revocation, what was committed before.
 An empty history proves nothing, so it fails.
 """
 
@@ -27,10 +31,10 @@ from typing import Literal
 class Fact:
     at_s: float
     who: str
-    what: Literal["got", "committed"]
+    what: Literal["got", "committed", "revoked"]
     partition: str
-    claim: int
-    last: int
+    claim: int = 0
+    last: int = -1
     first: int = 0
 
 
@@ -64,14 +68,18 @@ def _check_partition(partition: str, facts: list[Fact], count: int) -> tuple[int
     seen, changes, repeated = -1, 0, 0  # all up to `seen` were got
     committed = -1  # by members before the one that acts
     own_commit = -1
-    actor, reached = "", -1
+    actor, reached, revoked = "", -1, False
     for fact in facts:
         if fact.what == "committed":
             own_commit = max(own_commit, fact.last)
             continue
+        if fact.what == "revoked":
+            revoked = revoked or fact.who == actor
+            continue
         assert 0 <= fact.first <= fact.last < count, f"{where}: {fact} is about events that are not there ({count})"
-        if fact.who != actor:
-            changes += bool(actor)
+        if fact.who != actor or revoked:
+            changes += bool(actor) and fact.who != actor
+            revoked = False
             committed = max(committed, own_commit)
             assert fact.first <= seen + 1, f"{where}: {fact.who} skipped {seen + 1} to {fact.first - 1}: {fact}"
             assert fact.first > committed, f"{where}: {fact.who} got {fact.first} again, which was committed: {fact}"
@@ -90,6 +98,8 @@ def _check_claims(where: str, facts: list[Fact]) -> None:
     whose: dict[int, str] = {}
     highest: Fact | None = None
     for fact in facts:
+        if fact.what == "revoked":
+            continue
         owner = whose.setdefault(fact.claim, fact.who)
         assert owner == fact.who, f"{where}: claim {fact.claim} is {owner}'s and {fact.who}'s: two active owners"
         if fact.what != "got":

@@ -10,7 +10,7 @@ import pytest
 from proton import Message, symbol
 from proton.utils import ConnectionClosed, LinkDetached
 
-from tests.integration.clusters.cluster import Cluster
+from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.workloads.plain import (
     REDIRECT,
     Bound,
@@ -136,11 +136,23 @@ def test_a_node_that_moved_is_found_at_its_new_address(own_cluster: Cluster, log
         cluster.wait_led(log_name)
         partition = next((p for p, leader in cluster.leaders(log_name).items() if leader == 2), None)
         cluster.start(3)
-    other = cluster.other_than(2)
-    with connected(cluster.address(other), desired_capabilities=[symbol(REDIRECT)]) as connection:
-        with pytest.raises(LinkDetached) as refusal:
-            connection.create_sender(log_name, options=[Bound(partition)])
-        assert re.search(rf"uint\({new.rpartition(':')[2]}\)", str(refusal.value))
+    told = wait_until(lambda: redirected_to(cluster, 2, log_name), "a redirect to node 2")
+    assert re.search(rf"uint\({new.rpartition(':')[2]}\)", told)
+
+
+def redirected_to(cluster: Cluster, node: int, log: str) -> str | None:
+    """What another node says when it sends a link to this one. None: the node did not lead anything at that moment, or
+    led it no more when the link came: leaders move back to where they are preferred."""
+    partition = next((p for p, leader in cluster.leaders(log).items() if leader == node), None)
+    if partition is None:
+        return None
+    with connected(cluster.address(cluster.other_than(node)), desired_capabilities=[symbol(REDIRECT)]) as connection:
+        try:
+            connection.create_sender(log, options=[Bound(partition)])
+        except LinkDetached as refusal:
+            text = str(refusal)
+            return text if f"node {node} leads" in text else None
+    return None
 
 
 def test_stopping_says_goodbye(make_cluster: Callable[..., Cluster]) -> None:

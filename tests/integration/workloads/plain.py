@@ -20,7 +20,7 @@ from proton.utils import BlockingConnection
 
 from tests.integration.workloads.beside import Beside
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 """A bound for what must happen at all."""
 
 OFFSET = "event-streams-offset"

@@ -17,7 +17,7 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_INIT = 0x41
 
-ANSWER_WITHIN_S = 20.0
+ANSWER_WITHIN_S = 60.0
 
 
 def performative(code: int, fields: list[Any]) -> bytes:

@@ -13,7 +13,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
-from holdfast.amqp import ACCEPTED, Drained, Modified, decode_message, symbol
+from holdfast.amqp import ACCEPTED, Drained, Modified, Source, decode_message, symbol
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import place, start_at
@@ -136,7 +136,8 @@ async def test_a_lost_leader_leaves_no_doubt_about_any_delivery(cluster: Cluster
     """Through a gateway: each delivery is accepted (then it is in the log), or unknown, and the order is kept."""
     victim = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(victim)]) as peer:
-        sender = await peer.sender("trades")
+        understands = Source(outcomes=("amqp:modified:list",))
+        sender = await peer.sender("trades", source=understands)
         losing: asyncio.Task[None] | None = None
         for number in range(400):
             await peer.until(lambda: sender.credit > 0)
