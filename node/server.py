@@ -23,6 +23,7 @@ from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOpt
 from cluster.rpc import AddressInUse, PeerNetwork, Start, Who
 from node.admin.administration import Administration
 from node.broker import NodeBroker
+from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, StartupState
@@ -39,6 +40,11 @@ log = logging.getLogger("holdfast.node")
 
 REGISTER_RETRY_S = 1.0
 """A node that nobody can register (no majority) asks again so often; it serves what it can meanwhile."""
+
+CLOCK_LOOK_S = 1.0
+"""As often as nodes tell each other their clocks."""
+
+CLOCK_IS_OFF = "its clock is off"
 
 VOTE_WAIT_S = 2.0
 VOTE_LOOK_S = 0.02
@@ -106,6 +112,7 @@ class Node:
         self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_owners(), name="owners"))
+        self._tasks.append(asyncio.create_task(self._keep_clock(), name="clock"))
         registered = asyncio.create_task(self._register(), name="register")
         self._tasks.append(registered)
         await _first_of(registered, self._fatal)
@@ -172,6 +179,7 @@ class Node:
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
+        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic)
         self._disk = Store(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
         options = RaftOptions(
             durability=config.storage.durability,
@@ -199,6 +207,7 @@ class Node:
             self._routing_events,
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
+            now_ms=self._clock.now_ms,
         )
         self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
@@ -232,6 +241,8 @@ class Node:
             on_leader=lambda group: self._routing_events.ring(),
             who=self._who,
             on_come_as=self._come_as,
+            wall_ms=_wall_ms,
+            on_clock=self._clock.heard,
             on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
             serve_fetch=self._host.serve_fetch,
         )
@@ -271,6 +282,7 @@ class Node:
             replicas=self._replicas,
             network=self._network,
             drain=self._drain,
+            clock=self._clock,
             listeners=self._listeners,
         )
         self._health = Health(parts)
@@ -382,6 +394,22 @@ class Node:
                 return
             await asyncio.sleep(VOTE_LOOK_S)
 
+    async def _keep_clock(self) -> None:
+        """Until cancelled: a node whose clock is off leads nothing, and says so once."""
+        told = False
+        while True:
+            if self._clock.is_off:
+                self._drain.avoid(CLOCK_IS_OFF)
+            if self._clock.is_off != told:
+                told = not told
+                said = "is" if told else "is no longer"
+                then = "; correct it: it stamps the cluster's time and leads nothing meanwhile" if told else ""
+                offset_s = self._clock.offset_ms() / 1000
+                log.error("this node's clock %s off the cluster's time (%+.1f s)%s", said, offset_s, then)
+                if not told:
+                    self._drain.welcome(CLOCK_IS_OFF)
+            await asyncio.sleep(CLOCK_LOOK_S)
+
     async def _register(self) -> None:
         """Make this node's addresses known, once they differ from what the cluster has."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
@@ -399,6 +427,10 @@ class Node:
             hint = f" A new cluster begins when all nodes have met; not heard of as new: {missing}." if missing else ""
             log.warning("registration is not done yet: %s.%s", result.message, hint)
             await asyncio.sleep(REGISTER_RETRY_S)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def _first_of(*futures: asyncio.Future[Any]) -> None:

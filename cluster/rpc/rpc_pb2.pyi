@@ -46,14 +46,22 @@ class LeaderHints(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[int]] = ..., terms: _Optional[_Iterable[int]] = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "messages", "hints")
+    __slots__ = ("hello", "messages", "hints", "clock")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     messages: _containers.RepeatedCompositeFieldContainer[_raft_pb2.RaftMessage]
     hints: LeaderHints
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[_raft_pb2.RaftMessage, _Mapping]]] = ..., hints: _Optional[_Union[LeaderHints, _Mapping]] = ...) -> None: ...
+    clock: Clock
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[_raft_pb2.RaftMessage, _Mapping]]] = ..., hints: _Optional[_Union[LeaderHints, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ...) -> None: ...
+
+class Clock(_message.Message):
+    __slots__ = ("wall_ms",)
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    wall_ms: int
+    def __init__(self, wall_ms: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()

@@ -43,6 +43,7 @@ RPC_RANGES: dict[str, Range] = {
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,
+    "Clock.wall_ms": (0, 1 << 53),
     "Failure.leader": NODE,
     "Failure.known": COUNT,
     "Numbers.producer_id": PRODUCER,

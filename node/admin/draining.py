@@ -27,12 +27,15 @@ NEAR_ENTRIES = 256
 than a few turns of the loop."""
 
 
+OPERATOR = "an operator asked for it"
+
+
 class Targets(Protocol):
     def is_up(self, node: int) -> bool: ...
 
 
 class Drain:
-    """`active`: no leadership is wanted here."""
+    """`active`: no leadership is wanted here, by an operator's word or for a reason of the node's own."""
 
     def __init__(self, node_id: int, host: MultiRaft, peers: Targets, routing_events: RoutingEvents) -> None:
         self._node_id = node_id
@@ -41,8 +44,20 @@ class Drain:
         self._routing_events = routing_events
         self._tried: dict[int, tuple[int, float]] = {}  # group -> term and time of the last attempt
         self._again: asyncio.TimerHandle | None = None
-        self.active = False
+        self._reasons: set[str] = set()
         routing_events.subscribe(self._changed)
+
+    @property
+    def active(self) -> bool:
+        return bool(self._reasons)
+
+    def avoid(self, reason: str) -> None:
+        """This node itself knows why it should lead nothing: what it leads is handed on, until `welcome`."""
+        self._reasons.add(reason)
+        self._move()
+
+    def welcome(self, reason: str) -> None:
+        self._reasons.discard(reason)
 
     def led(self) -> list[int]:
         """Groups that this node leads, the metadata group (0) included."""
@@ -56,7 +71,7 @@ class Drain:
         """Drain, and go on doing so. Returns the groups that this node still leads: nobody else can, or time was up."""
         if not self.active:
             log.info("draining: %d leadership(s) are moved to other nodes", len(self.led()))
-        self.active = True
+        self._reasons.add(OPERATOR)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         self._move()
         while self._under_way() and (left_s := deadline_s - asyncio.get_running_loop().time()) > 0:
@@ -72,7 +87,7 @@ class Drain:
         """Before this node stops: hand on each leadership that it has now, once. When all nodes stop together it would
         go round for ever."""
         leaving = [(group, group.term) for group in self._host.groups.values() if group.is_leader]
-        self.active = True
+        self._reasons.add(OPERATOR)
         self._move()
 
         def left() -> bool:
@@ -84,7 +99,7 @@ class Drain:
 
     def resume(self) -> None:
         """Leaderships are welcome again; the preferred ones come back by themselves."""
-        self.active = False
+        self._reasons.discard(OPERATOR)
         self._tried.clear()
         log.info("draining has ended: leaderships are welcome again")
 

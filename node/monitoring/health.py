@@ -79,6 +79,11 @@ class Health:
                 "all have a leader" if not lost else f"{len(lost)} without a leader: {', '.join(lost[:NAMED])}",
             ),
             Check(
+                "clock", not parts.clock.is_off,
+                f"{parts.clock.offset_ms() / 1000:+.1f} s from the cluster's time"
+                + (": correct this node's clock; it leads nothing meanwhile" if parts.clock.is_off else ""),
+            ),
+            Check(
                 "groups", not parts.host.quarantined,
                 "all sound" if not parts.host.quarantined
                 else "in quarantine: " + ", ".join(

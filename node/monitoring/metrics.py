@@ -135,6 +135,8 @@ class Metrics:
             dropped.add_metric([str(node)], state["dropped_messages"])
         yield from (up, backlog, dropped)
         host = self._parts.host
+        offset_s = self._parts.clock.offset_ms() / 1000
+        yield _gauge("holdfast_clock_offset_seconds", "Of this node's clock from the cluster's time", offset_s)
         text = "Raft groups that this node does nothing more with"
         yield _gauge("holdfast_groups_quarantined", text, len(host.quarantined))
         refused = sum(group.refused_messages for group in host.groups.values())

@@ -9,6 +9,7 @@ from cluster.metadata import MetadataView
 from cluster.raft import METADATA_GROUP, Group, MultiRaft
 from cluster.rpc import PeerNetwork
 from node.admin.draining import Drain
+from node.cluster_clock import ClusterClock
 from node.listener import Listener
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -28,6 +29,7 @@ class NodeParts:
     replicas: ReplicaManager
     network: PeerNetwork
     drain: Drain
+    clock: ClusterClock
     listeners: Sequence[Listener]  # filled when they are made
 
     def name_of(self, group: int) -> str:

@@ -91,9 +91,15 @@ def contested_by_five(plan: Plan) -> Plan:
     return contested(plan).varied(nodes=5, logs=(LogPlan(1, 5, 0),), bounce_voters=0.0)
 
 
+def wrong_clocks(plan: Plan) -> Plan:
+    """One clock after the other is wrong by days; retention looks often."""
+    weights = {**plan.weights, "days": 3.0, "bounce": 2.0, "start": 4.0}
+    return plan.varied(weights=weights, skew_ms=5, upkeep_every_s=0.3)
+
+
 def bare(plan: Plan) -> Plan:
     """What the bare library can take part in: no transfers, no disk of ours, no clock of its own."""
-    without = dict.fromkeys(("transfer", "clock", "slow_disk", *UNHARMED), 0.0)
+    without = dict.fromkeys(("transfer", "clock", "days", "slow_disk", *UNHARMED), 0.0)
     weights = {**plan.weights, **without, "replay": 8.0, "reset": 3.0}
     nodes = min(plan.nodes, 5)
     return plan.varied(nodes=nodes, weights=weights, wild=True, fault_every_s=0.05, chaos_s=10.0, rest="dead")

@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "on-files": Kind(chosen_plans.on_files),
     "replacing": Kind(chosen_plans.replacing),
     "replacing-of-two": Kind(chosen_plans.replacing_of_two),
+    "wrong-clocks": Kind(chosen_plans.wrong_clocks),
     "impatient": Kind(chosen_plans.impatient),
     "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),

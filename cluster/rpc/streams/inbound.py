@@ -61,12 +61,14 @@ class InboundLinks:
         on_change: Callable[[int, bool], None],
         on_messages: Callable[[int, list[RaftMessage]], None],
         on_hints: Callable[[LeaderHints], None],
+        on_clock: Callable[[int, int], None],
     ) -> None:
         self._who = who
         self._on_hello = on_hello
         self._on_change = on_change
         self._on_messages = on_messages
         self._on_hints = on_hints
+        self._on_clock = on_clock
         self._streams: dict[int, InboundStream] = {}
         self._refused: set[str] = set()
         self._rivals: dict[tuple[int, Start], float] = {}  # who came while another process of the node spoke, and when
@@ -163,6 +165,8 @@ class InboundLinks:
                 self._on_messages(stream.node, list(frame.messages))
             if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
                 self._on_hints(frame.hints)
+            if frame.HasField("clock") and RPC.fault(frame.clock) is None:
+                self._on_clock(stream.node, frame.clock.wall_ms)
 
     def _retire(self, stream: InboundStream, reason: str) -> None:
         stream.end(reason)

@@ -26,7 +26,7 @@ from cluster.rpc.calls.methods import handlers
 from cluster.rpc.calls.peer_client import GrpcPeerClient
 from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
-from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.rpc_pb2 import Clock, Hello
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
 from cluster.rpc.streams.leader_hints import LeaderHintTable
@@ -37,6 +37,10 @@ log = logging.getLogger("holdfast.rpc")
 
 def _ignore(_: object) -> None:
     """Nobody wants to know."""
+
+
+def _no_clock(_: int, __: int) -> None:
+    """Nobody compares."""
 
 
 def _no_group(_: int, request: FetchRequest) -> FetchReply:
@@ -88,6 +92,8 @@ class PeerNetwork:
         on_hello: Callable[[Hello], None] = _ignore,
         serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
         on_come_as: Callable[[int], None] = _ignore,
+        wall_ms: Callable[[], int] | None = None,
+        on_clock: Callable[[int, int], None] = _no_clock,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
         peer was let in. `serve_fetch(node, request)`: a piece of a snapshot for a peer."""
@@ -98,6 +104,7 @@ class PeerNetwork:
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
         self._on_come_as = on_come_as
+        self._wall_ms = wall_ms
         self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
             who=self._who,
@@ -105,6 +112,7 @@ class PeerNetwork:
             on_change=lambda node, is_open: self._peers[node].change(inbound=is_open),
             on_messages=on_messages,
             on_hints=self._hints.merge,
+            on_clock=on_clock,
         )
         self._services = Services(
             who=self._who, vocabulary=vocabulary, partitions=partitions, admin=admin, serve_fetch=serve_fetch
@@ -251,12 +259,18 @@ class PeerNetwork:
 
     def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
+            if is_open:
+                self._tell_clock(self._links[node])
             if is_open and (hints := self._hints.all_own()) is not None:
                 self._links[node].send_hints(hints)
             self._peers[node].change(outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
         return OutboundLink(node, hello, self._dial(node), on_change, on_come_as=self._on_come_as)
+
+    def _tell_clock(self, link: OutboundLink) -> None:
+        if self._wall_ms is not None:
+            link.send_clock(Clock(wall_ms=self._wall_ms()))
 
     def _tell_changed(self) -> None:
         self._hints_scheduled = False
@@ -275,6 +289,8 @@ class PeerNetwork:
             self._inbound.end_silent(current)
             if current >= due_hints:
                 due_hints = current + options.HINT_PERIOD_S
+                for link in self._links.values():
+                    self._tell_clock(link)
                 if (hints := self._hints.all_own()) is not None:
                     for link in self._links.values():
                         link.send_hints(hints)

@@ -21,8 +21,9 @@ import grpc
 from cluster.rpc import options
 from cluster.rpc.calls.methods import link_call
 from cluster.rpc.handshake import COME_AS_KEY, WELCOME_KEY
-from cluster.rpc.rpc_pb2 import Hello, LeaderHints
+from cluster.rpc.rpc_pb2 import Clock, Hello, LeaderHints
 from cluster.rpc.streams.frames import (
+    FRAME_CLOCK,
     FRAME_HELLO,
     FRAME_HINTS,
     FRAME_MESSAGES,
@@ -87,6 +88,12 @@ class OutboundLink:
     def send_hints(self, hints: LeaderHints) -> None:
         if self._call is not None:
             self._queue.push(FRAME_HINTS, (hints,))
+            self._check_backlog()
+            self._wake()
+
+    def send_clock(self, clock: Clock) -> None:
+        if self._call is not None:
+            self._queue.push(FRAME_CLOCK, (clock,))
             self._check_backlog()
             self._wake()
 

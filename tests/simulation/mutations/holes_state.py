@@ -18,6 +18,7 @@ from cluster.raft import FetchReply, Group
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
+from node.cluster_clock import ClusterClock
 from node.partition.consumer_groups.group_state import (
     Commit,
     Denied,
@@ -209,4 +210,14 @@ def shortened_duplicate_window() -> Iterator[None]:
 def ownership_checked_only_at_attach() -> Iterator[None]:
     """A reader whose claim was outbid reads on."""
     with mock.patch.object(OwnershipLeases, "ousted", return_value=None):
+        yield
+
+
+# ---------------------------------------------------------------- time
+
+
+@contextlib.contextmanager
+def own_clock_replicated() -> Iterator[None]:
+    """A leader stamps what its own clock says, whatever the others' say."""
+    with mock.patch.object(ClusterClock, "now_ms", lambda clock: clock._wall_ms()):
         yield

@@ -100,7 +100,7 @@ class PartitionClients:
                 raise Violation(f"group {group_id}: {record!r} was acknowledged, but is nowhere")
 
         with contextlib.suppress(RaftError):
-            node.host.groups[group_id].propose(encode([record], node.clock.wall_ms()), done)
+            node.host.groups[group_id].propose(encode([record], node.cluster_clock.now_ms()), done)
 
     # ---- reading
 

@@ -46,7 +46,7 @@ class GroupMember:
     def act(self, node: SimNode) -> None:
         """One command, at a node that believes it leads; and a look at what the member reads there."""
         self._read(node)
-        self._propose(node, self._wish(node.clock.wall_ms()))
+        self._propose(node, self._wish(node.cluster_clock.now_ms()))
 
     def _read(self, node: SimNode) -> None:
         """In the name of the claim. It is told nothing any more where that is no longer in force."""

@@ -125,7 +125,7 @@ class NumberedProducer:
                 self._retry_soon()
 
         try:
-            command = OpenProducer(*wish, node.clock.wall_ms())
+            command = OpenProducer(*wish, node.cluster_clock.now_ms())
             node.host.groups[self._judge.group_id].propose(command.encode(), done)
         except RaftError:
             hang_up()

@@ -10,6 +10,7 @@ from tests.simulation.world.network import Link
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
+HALF_A_DAY_MS = 43_200_000
 CLOCK_JUMPS_MS = (-3_600_000, -2_000, 2_000, 3_600_000)
 
 
@@ -19,6 +20,7 @@ class Faults:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._randomness = schedule.randomness
+        self._wrong_clock: Any = None
         self._kinds: dict[str, Callable[[], bool]] = {name: getattr(self, f"_{name}") for name in schedule.plan.weights}
 
     def one(self) -> None:
@@ -201,6 +203,16 @@ class Faults:
         jump_ms = self._randomness.choice(CLOCK_JUMPS_MS)
         self._trace(f"the clock of {node.id} jumps by {jump_ms} ms")
         node.clock.jumped_ms += jump_ms
+        return True
+
+    def _days(self) -> bool:
+        """The clock of one node, in a schedule always the same, is days ahead: the others must keep the time."""
+        node = self._wrong_clock = self._wrong_clock or self._some_node()
+        if not node.is_running or len(self._schedule.nodes) < 3 or abs(node.clock.jumped_ms) > HALF_A_DAY_MS:
+            return False
+        days = self._randomness.choice((2, 30))  # of two clocks that are heard the earlier counts, right or wrong
+        self._trace(f"the clock of {node.id} jumps by {days} days")
+        node.clock.jumped_ms += days * 2 * HALF_A_DAY_MS
         return True
 
     def _wipe(self) -> bool:

@@ -23,6 +23,7 @@ from cluster.raft import (
     RaftMessage,
     Turn,
 )
+from node.cluster_clock import ClusterClock
 from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
@@ -46,6 +47,9 @@ LONGEST_SYNC_S = 2.5
 
 SPOILED_PIECES = 0.05
 """Of snapshots: a bit of so many is turned on the way."""
+
+FAR_AHEAD_MS = 86_400_000
+"""No log's time may lie so far ahead while only one node's clock is wrong by days."""
 
 Frame = tuple[bytes, ...]
 DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
@@ -124,6 +128,7 @@ class SimNode:
         self._held.clear()
         self._seen: dict[int, tuple[int, int]] = {}
         self.clock = NodeClock(self.schedule)
+        self.cluster_clock = ClusterClock(len(self.schedule.node_ids), self.clock.wall_ms, self.clock.monotonic)
         try:
             self.disk.open()
         except (StorageDamaged, SyncFailed) as error:
@@ -159,7 +164,7 @@ class SimNode:
         disk: Any = self.disk
         self.replicas = ReplicaManager(
             self.id, self.host, disk, self.view, bell,
-            min_free_bytes=0, now_ms=self.clock.wall_ms, incarnation=self.incarnation,
+            min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
         )  # fmt: skip
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
@@ -328,8 +333,18 @@ class SimNode:
 
     def compaction(self) -> None:
         """What the node does every few seconds."""
+        for peer in self.schedule.node_ids:
+            if peer != self.id:
+                self.schedule.carry(self.id, peer, self._tell_clock)
+        true_ms = EPOCH_MS + int(self.schedule.now * 1000)
+        for replica in self.replicas.all_open():
+            if replica._machine.state.clock_ms > true_ms + FAR_AHEAD_MS:
+                raise Violation(f"node {self.id}: the time of group {replica.group_id} is more than a day ahead")
         self.replicas._enforce_retention()
         self.replicas.erase_leftovers()
+
+    def _tell_clock(self, other: SimNode) -> None:
+        other.cluster_clock.heard(self.id, self.clock.wall_ms())
 
     # ---- network
 
@@ -371,8 +386,10 @@ class SimNode:
     def arrive(self, sender: int, frame: Frame) -> None:
         if self.schedule.now < self._paused_until:
             self._held.append((sender, frame))
-        else:
-            self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
+            return
+        if self.schedule.nodes[sender].is_running:
+            self.cluster_clock.heard(sender, self.schedule.nodes[sender].clock.wall_ms())
+        self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         if up:

@@ -1,0 +1,102 @@
+"""What time a node replicates: its own, unless a majority's clocks say that it is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from node.cluster_clock import MAX_CLOCK_OFFSET_MS, ClusterClock
+from tests.unit.rpc.support import cluster_of, until
+
+DAY_MS = 86_400_000
+NOW_MS = 1_700_000_000_000
+
+
+class Clocks:
+    """Of one node of several; the others tell theirs as offsets from the truth."""
+
+    def __init__(self, nodes: int, own_ms: int = 0) -> None:
+        self.own_ms = own_ms
+        self.passed_s = 0.0
+        self.clock = ClusterClock(nodes, lambda: self.true_ms + self.own_ms, lambda: 5000.0 + self.passed_s)
+
+    @property
+    def true_ms(self) -> int:
+        return NOW_MS + int(self.passed_s * 1000)
+
+    def hear(self, *offsets_ms: int) -> ClusterClock:
+        for node, offset_ms in enumerate(offsets_ms, start=2):
+            self.clock.heard(node, self.true_ms + offset_ms)
+        return self.clock
+
+
+@pytest.mark.parametrize("own_ms", [5 * DAY_MS, -5 * DAY_MS, MAX_CLOCK_OFFSET_MS + 100])
+def test_one_of_three_that_is_wrong_stamps_the_time_of_the_others(own_ms: int) -> None:
+    clock = Clocks(3, own_ms).hear(0, 40)
+    assert clock.is_off
+    assert abs(clock.now_ms() - NOW_MS) <= 40
+
+
+@pytest.mark.parametrize("wrong_ms", [5 * DAY_MS, -5 * DAY_MS])
+def test_those_that_are_right_go_by_their_own_clock_beside_one_that_is_wrong(wrong_ms: int) -> None:
+    clock = Clocks(3, 25).hear(0, wrong_ms)
+    assert not clock.is_off
+    assert clock.now_ms() == NOW_MS + 25
+
+
+def test_small_differences_change_nothing() -> None:
+    clock = Clocks(3, 20_000).hear(0, 5)
+    assert not clock.is_off
+    assert clock.now_ms() == NOW_MS + 20_000
+
+
+def test_of_two_the_earlier_one_counts() -> None:
+    ahead, behind = Clocks(2, DAY_MS).hear(0), Clocks(2, 0).hear(DAY_MS)
+    assert ahead.is_off
+    assert ahead.now_ms() == NOW_MS
+    assert not behind.is_off
+
+
+def test_a_wrong_majority_is_followed() -> None:
+    clock = Clocks(3, 0).hear(DAY_MS, DAY_MS)
+    assert clock.is_off
+    assert clock.now_ms() == NOW_MS + DAY_MS
+
+
+def test_without_a_majority_the_clocks_that_are_heard_count_and_nobody_is_called_off() -> None:
+    alone = Clocks(1, DAY_MS).clock
+    assert not alone.is_off
+    assert alone.now_ms() == NOW_MS + DAY_MS
+    clocks = Clocks(5, DAY_MS)
+    clock = clocks.hear(0)
+    assert not clock.is_off
+    assert clock.now_ms() == NOW_MS, "it may lead a partition with that one other node"
+    assert clocks.hear(0, 0).is_off
+
+
+def test_a_jump_of_the_own_clock_shows_at_once_and_its_correction_too() -> None:
+    clocks = Clocks(3)
+    clock = clocks.hear(0, 0)
+    clocks.passed_s += 3600.0  # nothing heard meanwhile
+    assert not clock.is_off
+    clocks.own_ms = 30 * DAY_MS
+    assert clock.is_off
+    assert clock.now_ms() == clocks.true_ms
+    clocks.own_ms = 0
+    assert not clock.is_off
+
+
+async def test_nodes_tell_each_other_their_clocks() -> None:
+    told: list[tuple[int, int]] = []
+
+    def prepare(node: object) -> None:
+        network = node.network  # type: ignore[attr-defined]
+        network._wall_ms = lambda: NOW_MS + network.self_id
+        network._inbound._on_clock = lambda peer, wall_ms: told.append((peer, wall_ms))
+
+    async with cluster_of(1, 2, prepare=prepare):
+        await until(lambda: set(told) >= {(1, NOW_MS + 1), (2, NOW_MS + 2)}, "both clocks")
+        first = len(told)
+        await until(lambda: len(told) >= first + 4, "them again")
+        await asyncio.sleep(0)
