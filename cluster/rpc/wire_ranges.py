@@ -46,6 +46,8 @@ RPC_RANGES: dict[str, Range] = {
     "Clock.wall_ms": (0, 1 << 53),
     "Failure.leader": NODE,
     "Failure.known": COUNT,
+    "Failure.entry_index": INDEX,
+    "Failure.entry_term": TERM,
     "Numbers.producer_id": PRODUCER,
     "Numbers.epoch": NUMBER,
     "Numbers.first": NUMBER,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
@@ -273,10 +273,10 @@ class _Exchange:
     ) -> dict[str, Any]:
         connection, bound_s = self._connection, self._bound_s
         self._receiver = await connection.attach_receiver(
-            wire.MANAGEMENT_ADDRESS, None, None, self._answer, bound_s=bound_s, dynamic=True
+            protocol.MANAGEMENT_ADDRESS, None, None, self._answer, bound_s=bound_s, dynamic=True
         )
         self._receiver.grant(1)
-        self._sender = await connection.attach_sender(wire.MANAGEMENT_ADDRESS, None, self, bound_s=bound_s)
+        self._sender = await connection.attach_sender(protocol.MANAGEMENT_ADDRESS, None, self, bound_s=bound_s)
         try:
             async with asyncio.timeout(bound_s):
                 while self._sender.credit < 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED
 
 
@@ -234,8 +234,8 @@ RETRIABLE_CONDITIONS = frozenset(
 
 # What ends an idempotent producer, by condition.
 FATAL_TO_PRODUCERS: dict[str, type[LinkRefusedError]] = {
-    wire.PRODUCER_STOLEN: ProducerStolenError,
-    wire.OUT_OF_ORDER: OutOfOrderError,
+    protocol.PRODUCER_STOLEN: ProducerStolenError,
+    protocol.OUT_OF_ORDER: OutOfOrderError,
     RESOURCE_DELETED: LogDeletedError,
 }
 

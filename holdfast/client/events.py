@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import decode_value
 from holdfast.amqp.errors import MalformedMessage, Unencodable
 from holdfast.amqp.messages.message import (
@@ -36,7 +36,9 @@ MAX_KEY_BYTES = 1024  # a key names a thing; more is a body in the wrong place
 
 _ANNOTATIONS = b"\x00\x53\x72"
 # A map's count of 2 (one pair), then the pair's name: what follows the size in an annotations section of ours.
-_KEY_NAME = b"\x00\x00\x00\x02\xa3" + bytes((len(wire.ANNOTATION_GROUP_KEY),)) + wire.ANNOTATION_GROUP_KEY.encode()
+_KEY_NAME = (
+    b"\x00\x00\x00\x02\xa3" + bytes((len(protocol.ANNOTATION_GROUP_KEY),)) + protocol.ANNOTATION_GROUP_KEY.encode()
+)
 _KEY_NAME_AT = 8  # after descriptor, constructor and size
 _DATA8 = b"\x00\x53\x75\xa0"
 # Sections that come after message annotations: where one begins the content, there are none, so there is no key.
@@ -160,7 +162,7 @@ class ReceivedEvent:
         as_we_write_it = head == _ANNOTATIONS and payload[name_at:value_at] == _KEY_NAME
         if as_we_write_it and payload[start + 3] == 0xD1 and payload[value_at : value_at + 1] == b"\xa1":
             return payload[value_at + 2 : value_at + 2 + payload[value_at + 1]].decode("utf-8", "replace")
-        value = self.message.message_annotations.get(wire.ANNOTATION_GROUP_KEY)
+        value = self.message.message_annotations.get(protocol.ANNOTATION_GROUP_KEY)
         return value if isinstance(value, str) else None
 
     @property
@@ -246,8 +248,8 @@ class DeliveryReader:
                 annotations = decode_value(payload, *found)[0]
         except MalformedMessage as error:
             raise ProtocolError(f"a delivery is not an AMQP message: {error}") from error
-        offset, timestamp = annotations.get(wire.ANNOTATION_OFFSET), annotations.get(wire.ANNOTATION_TIMESTAMP)
-        partition = str(annotations.get(wire.ANNOTATION_SOURCE_PARTITION) or self.partition or "")
+        offset, timestamp = annotations.get(protocol.ANNOTATION_OFFSET), annotations.get(protocol.ANNOTATION_TIMESTAMP)
+        partition = str(annotations.get(protocol.ANNOTATION_SOURCE_PARTITION) or self.partition or "")
         if not isinstance(offset, str) or timestamp is None or not partition:
             raise ProtocolError(f"a delivery without offset, timestamp and partition (it has {sorted(annotations)})")
         if self.partition is not None and partition != self.partition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import (
     Described,
     symbol,
@@ -25,12 +25,12 @@ class Start:
     @staticmethod
     def earliest() -> Start:
         """The oldest event that retention has left."""
-        return Start(offset=wire.OFFSET_EARLIEST)
+        return Start(offset=protocol.OFFSET_EARLIEST)
 
     @staticmethod
     def latest() -> Start:
         """Only events that come from now on."""
-        return Start(offset=wire.OFFSET_LATEST)
+        return Start(offset=protocol.OFFSET_LATEST)
 
     @staticmethod
     def after(offset: str) -> Start:
@@ -48,13 +48,13 @@ class Start:
 
     @property
     def is_latest(self) -> bool:
-        return self.offset == wire.OFFSET_LATEST
+        return self.offset == protocol.OFFSET_LATEST
 
     def to_filter(self) -> dict[str, Any]:
         """The source filter that says so: values *greater than* the one given pass."""
         comparands: dict[Any, Any] = {}
         if self.offset is not None:
-            comparands[symbol(wire.ANNOTATION_OFFSET)] = symbol(self.offset)
+            comparands[symbol(protocol.ANNOTATION_OFFSET)] = symbol(self.offset)
         if self.timestamp_ms is not None:
-            comparands[symbol(wire.ANNOTATION_TIMESTAMP)] = timestamp(max(0, self.timestamp_ms))
-        return {wire.START_FILTER_NAME: Described(ulong(wire.START_FILTER_CODE), comparands)}
+            comparands[symbol(protocol.ANNOTATION_TIMESTAMP)] = timestamp(max(0, self.timestamp_ms))
+        return {protocol.START_FILTER_NAME: Described(ulong(protocol.START_FILTER_CODE), comparands)}

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from node.admin.errors import AdminError
 from node.partition.api import Failed, GroupAnswer, GroupQuestion, PartitionHandle
 from node.partition.consumer_groups.group_state import (
@@ -35,7 +35,7 @@ from node.partition.consumer_groups.queries import (
 
 OPERATIONS = frozenset({"group.list", "group.describe", "group.commit", "group.reset", "group.delete"})
 
-_OFFSET = re.compile(f"[0-9a-f]{{{words.OFFSET_DIGITS}}}")
+_OFFSET = re.compile(f"[0-9a-f]{{{protocol.OFFSET_DIGITS}}}")
 
 _CODES: dict[DenialCode, str] = {
     "not-owner": "not-owner",
@@ -158,7 +158,9 @@ async def _commit(group: str, args: Mapping[str, Any], partitions: Sequence[str]
 async def _reset(group: str, args: Mapping[str, Any], partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
     chosen, to = _partition(args, partitions), args.get("to")
     if not isinstance(to, str):
-        raise AdminError("invalid-argument", f"to: an offset, {words.OFFSET_EARLIEST}, {words.OFFSET_LATEST} or none")
+        raise AdminError(
+            "invalid-argument", f"to: an offset, {protocol.OFFSET_EARLIEST}, {protocol.OFFSET_LATEST} or none"
+        )
     for partition in [chosen] if chosen is not None else partitions:
         await _ask(handle(partition), Commit(group, 0, await _position(to, handle(partition))))
     return await _describe(group, partitions, handle)
@@ -167,11 +169,11 @@ async def _reset(group: str, args: Mapping[str, Any], partitions: Sequence[str],
 async def _position(to: str, handle: PartitionHandle) -> int:
     if to == "none":
         return NOTHING
-    if to not in (words.OFFSET_EARLIEST, words.OFFSET_LATEST):
+    if to not in (protocol.OFFSET_EARLIEST, protocol.OFFSET_LATEST):
         return _offset(to) + 1
     ends = await _ask(handle, ListGroups(" "))
     assert isinstance(ends, GroupList)
-    return ends.start_offset if to == words.OFFSET_EARLIEST else ends.next_offset
+    return ends.start_offset if to == protocol.OFFSET_EARLIEST else ends.next_offset
 
 
 async def _delete(group: str, partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
@@ -221,4 +223,4 @@ def _offset(text: Any) -> int:
 
 
 def _text(offset: int) -> str:
-    return f"{offset:0{words.OFFSET_DIGITS}x}"
+    return f"{offset:0{protocol.OFFSET_DIGITS}x}"

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, cast
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import (
     ConnectionClosed,
     ConnectionOpened,
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
             "server",
             container_id=self.broker.container_id,
             idle_timeout_s=config.idle_timeout_s,
-            offered_capabilities=(words.EVENT_STREAMS_CAPABILITY,),
+            offered_capabilities=(protocol.EVENT_STREAMS_CAPABILITY,),
             properties={"product": "Holdfast", "node": self.broker.node_id},
             max_message_size=config.max_message_size,
             max_links=config.max_links_per_connection,
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
             return
         desired = self.engine.remote_desired_capabilities
         self.redirects = link_plan.may_redirect(self.config.redirect, desired)
-        self.knows_streams = link_plan.follows_streams(desired) or words.LINK_REDIRECT_CAPABILITY in desired
+        self.knows_streams = link_plan.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
         self.engine.watch_for_batches(not self.knows_streams)  # clients of Event Hubs announce neither
         self._tick()
 

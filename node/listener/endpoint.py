@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import Credit, Link, Settlements, Transfers, ulong
 from holdfast.amqp.errors import Error
 from node.listener import errors
@@ -83,9 +83,9 @@ class Endpoint:
 
     def which_log(self) -> dict[str, object]:
         """The property that tells a peer that asks for it which making of the log it is attached to."""
-        if words.LINK_LOG not in self.link.remote_properties or not isinstance(self.plan.broker, OneLog):
+        if protocol.LINK_LOG not in self.link.remote_properties or not isinstance(self.plan.broker, OneLog):
             return {}
-        return {words.LINK_LOG: ulong(self.plan.broker.identity)}
+        return {protocol.LINK_LOG: ulong(self.plan.broker.identity)}
 
     def on_transfers(self, event: Transfers) -> None:
         raise NotImplementedError

@@ -7,7 +7,7 @@ Rejected: one exception class per condition. Nobody catches them by kind; they a
 
 from __future__ import annotations
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp.errors import (
     DETACH_FORCED,
     INTERNAL_ERROR,
@@ -105,10 +105,10 @@ _CONDITIONS: dict[FailureKind, str] = {
     "too_large": MESSAGE_SIZE_EXCEEDED,
     "deleted": RESOURCE_DELETED,
     "rejected": PRECONDITION_FAILED,
-    "producer_stolen": words.PRODUCER_STOLEN,
-    "out_of_order": words.OUT_OF_ORDER,
+    "producer_stolen": protocol.PRODUCER_STOLEN,
+    "out_of_order": protocol.OUT_OF_ORDER,
     "producer_unknown": NOT_ALLOWED,
-    "producer_invalid": words.ARGUMENT_OUT_OF_RANGE,
+    "producer_invalid": protocol.ARGUMENT_OUT_OF_RANGE,
 }
 
 
@@ -127,12 +127,13 @@ def producer_refused(why: Failed, log: str) -> Error:
 
 def producer_fenced(producer_id: int, epoch: int, by: int) -> Error:
     text = f"producer {producer_id} was opened with epoch {by}; this link has epoch {epoch} and must not send any more"
-    return Error(words.PRODUCER_STOLEN, text)
+    return Error(protocol.PRODUCER_STOLEN, text)
 
 
 def producer_needs_partition(log: str) -> Error:
     text = (
-        f"idempotent publishing to {log!r} needs a link that is bound to a partition; name one ({words.LINK_PARTITION})"
+        f"idempotent publishing to {log!r} needs a link that is bound to a partition; "
+        f"name one ({protocol.LINK_PARTITION})"
     )
     return Error(NOT_ALLOWED, text)
 
@@ -140,18 +141,18 @@ def producer_needs_partition(log: str) -> Error:
 def numbers_unasked() -> Error:
     text = (
         "the message carries a producer's numbers, but its link was not attached for idempotent publishing: attach to a"
-        f" partition with {', '.join(words.PRODUCER_NAMES)}, or send without them"
+        f" partition with {', '.join(protocol.PRODUCER_NAMES)}, or send without them"
     )
     return Error(NOT_ALLOWED, text)
 
 
 def numbers_wrong(text: str) -> Error:
-    return Error(words.ARGUMENT_ERROR, f"{text}; correct the producer, do not resend the message")
+    return Error(protocol.ARGUMENT_ERROR, f"{text}; correct the producer, do not resend the message")
 
 
 def numbers_out_of_range(name: str, value: int, highest: int) -> Error:
     return Error(
-        words.ARGUMENT_OUT_OF_RANGE, f"{name} lies between 0 and {highest}, not at {value}; correct the producer"
+        protocol.ARGUMENT_OUT_OF_RANGE, f"{name} lies between 0 and {highest}, not at {value}; correct the producer"
     )
 
 

@@ -13,7 +13,7 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol, timestamp
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
@@ -58,7 +58,7 @@ class Info(Endpoint):
                 self.leave(errors.log_deleted(self.plan.log))
                 return
             entries = await asyncio.gather(*(self._entry(partition) for partition in view.partitions))
-            body = {words.INFO_LOG: self.plan.log, words.INFO_PARTITIONS: list(entries)}
+            body = {protocol.INFO_LOG: self.plan.log, protocol.INFO_PARTITIONS: list(entries)}
             if self.link.credit > 0 and not self.leaving:
                 self._sent_at = time.monotonic()
                 message = encode_message(Message(body=Value(body)))
@@ -78,11 +78,11 @@ class Info(Endpoint):
                 return describe(await self._ask_leader(partition))
         except (TimeoutError, KeyError):
             return {
-                words.INFO_PARTITION: symbol(partition),
-                words.INFO_EARLIEST_OFFSET: None,
-                words.INFO_LATEST_OFFSET: None,
-                words.INFO_AVAILABLE: False,
-                words.INFO_LEADER: None,
+                protocol.INFO_PARTITION: symbol(partition),
+                protocol.INFO_EARLIEST_OFFSET: None,
+                protocol.INFO_LATEST_OFFSET: None,
+                protocol.INFO_AVAILABLE: False,
+                protocol.INFO_LEADER: None,
             }
 
     async def _ask_leader(self, partition: str) -> PartitionInfo:
@@ -113,14 +113,14 @@ def describe(info: PartitionInfo) -> dict[str, Any]:
         return None if number is None else symbol(offset_text(number))
 
     return {
-        words.INFO_PARTITION: symbol(info.partition),
-        words.INFO_EARLIEST_OFFSET: offset(info.earliest_offset),
-        words.INFO_LATEST_OFFSET: offset(info.latest_offset),
-        words.INFO_LATEST_TIMESTAMP: None if info.last_timestamp_ms is None else timestamp(info.last_timestamp_ms),
-        words.INFO_AVAILABLE: True,
-        words.INFO_NEXT_OFFSET: symbol(offset_text(info.next_offset)),
-        words.INFO_EVENTS: info.events,
-        words.INFO_BYTES: info.bytes,
-        words.INFO_LEADER: info.leader,
-        words.INFO_REPLICAS: list(info.replicas),
+        protocol.INFO_PARTITION: symbol(info.partition),
+        protocol.INFO_EARLIEST_OFFSET: offset(info.earliest_offset),
+        protocol.INFO_LATEST_OFFSET: offset(info.latest_offset),
+        protocol.INFO_LATEST_TIMESTAMP: None if info.last_timestamp_ms is None else timestamp(info.last_timestamp_ms),
+        protocol.INFO_AVAILABLE: True,
+        protocol.INFO_NEXT_OFFSET: symbol(offset_text(info.next_offset)),
+        protocol.INFO_EVENTS: info.events,
+        protocol.INFO_BYTES: info.bytes,
+        protocol.INFO_LEADER: info.leader,
+        protocol.INFO_REPLICAS: list(info.replicas),
     }

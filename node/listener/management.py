@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import (
     ACCEPTED,
     Credit,
@@ -87,7 +87,7 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
         known = ", ".join(sorted(allowed)) or "none"
         raise AdminError("invalid-argument", f"unknown argument {', '.join(unknown)}; known: {known}")
     for key, argument in value.items():
-        if key in words.TEXT_ARGUMENTS:
+        if key in protocol.TEXT_ARGUMENTS:
             if argument is not None and not isinstance(argument, str):
                 raise AdminError("invalid-argument", f"argument {key!r} must be a string or null, not {argument!r}")
         elif argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
@@ -101,15 +101,15 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
 def read_request(message: Message) -> Request:
     """Raises AdminError: the request is understood well enough to be answered, and wrong."""
     properties = message.application_properties
-    kind, operation = _text(properties, words.TYPE), _text(properties, words.OPERATION)
-    rule = words.REQUESTS.get((kind.lower(), operation.lower()))
+    kind, operation = _text(properties, protocol.TYPE), _text(properties, protocol.OPERATION)
+    rule = protocol.REQUESTS.get((kind.lower(), operation.lower()))
     if rule is None:
-        known = ", ".join(f"{a} {b}" for a, b in sorted(words.REQUESTS))
+        known = ", ".join(f"{a} {b}" for a, b in sorted(protocol.REQUESTS))
         raise AdminError("not-implemented", f"no operation {operation!r} on {kind!r}; known: {known}")
     needs_name, allowed, success = rule
     arguments = _read_arguments(message.body, allowed)
     if needs_name:
-        arguments["name"] = _text(properties, words.NAME)
+        arguments["name"] = _text(properties, protocol.NAME)
     return Request(f"{kind.lower()}.{operation.lower()}", arguments, success, _correlation(message), message.reply_to)
 
 
@@ -118,17 +118,17 @@ def _correlation(message: Message) -> Any:
 
 
 def write_answer(correlation: Any, status: int, description: str, body: Mapping[str, Any], error: str = "") -> bytes:
-    properties: dict[str, Any] = {words.STATUS_CODE: int32(status), words.STATUS_DESCRIPTION: description}
+    properties: dict[str, Any] = {protocol.STATUS_CODE: int32(status), protocol.STATUS_DESCRIPTION: description}
     if error:
-        properties[words.ERROR_CODE] = error
-        properties[words.RETRIABLE] = words.STATUS_OF_ERROR.get(error, (500, False))[1]
+        properties[protocol.ERROR_CODE] = error
+        properties[protocol.RETRIABLE] = protocol.STATUS_OF_ERROR.get(error, (500, False))[1]
     return encode_message(
         Message(correlation_id=correlation, application_properties=properties, body=Value(dict(body)))
     )
 
 
 def write_failure(correlation: Any, error: AdminError) -> bytes:
-    status, _ = words.STATUS_OF_ERROR.get(error.code, (500, False))
+    status, _ = protocol.STATUS_OF_ERROR.get(error.code, (500, False))
     return write_answer(correlation, status, error.message, {}, error.code)
 
 
@@ -212,7 +212,7 @@ class Reply(Endpoint):
     def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
         self._waiting: deque[bytes] = deque()
-        self.address = f"{words.REPLY_PREFIX}{uuid.uuid4()}" if plan.dynamic else plan.address
+        self.address = f"{protocol.REPLY_PREFIX}{uuid.uuid4()}" if plan.dynamic else plan.address
 
     def open(self) -> None:
         self.link.accept(source=Source(address=self.address, dynamic=self.plan.dynamic))

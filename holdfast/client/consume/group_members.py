@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.client.admin import request
 from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceivingConsumer
 from holdfast.client.errors import (
@@ -145,19 +145,19 @@ class GroupReceiver(PartitionReceiver):
 
     async def _take_over(self, receiver: Receiver) -> None:
         told = receiver.properties
-        partition, claim = told.get(wire.LINK_PARTITION), told.get(wire.LINK_CLAIM)
+        partition, claim = told.get(protocol.LINK_PARTITION), told.get(protocol.LINK_CLAIM)
         if partition is None or claim is None:
             await receiver.close()
             raise ProtocolError(f"{receiver.what}: the node does not know consumer groups")
-        continued = self._doubt == str(partition) and told.get(wire.LINK_CONTINUED) is True
+        continued = self._doubt == str(partition) and told.get(protocol.LINK_CONTINUED) is True
         if not continued:
             await self._give_up_doubt()
-            position = told.get(wire.LINK_POSITION)
+            position = told.get(protocol.LINK_POSITION)
             self.partition, self.taken, self.paused = str(partition), None, False
             self.committed = None if position is None else str(position)
             self._begin = self._fallback if position is None else Start.after(str(position))
             self._read = DeliveryReader(self.partition)
-        self.epoch = int(told.get(wire.LINK_EPOCH) or 0)
+        self.epoch = int(told.get(protocol.LINK_EPOCH) or 0)
         self.claim, self._doubt, self._skip, self._buffered = int(claim), None, self.taken, 0
         self.owns = True
         if not continued:
@@ -249,9 +249,9 @@ class GroupMembers:
         return [reader for reader in self.readers if isinstance(reader, GroupReceiver)]
 
     def properties(self) -> dict[str, Any]:
-        said: dict[str, Any] = {wire.LINK_CONSUMER_GROUP: self._group, wire.LINK_RESUME: True}
+        said: dict[str, Any] = {protocol.LINK_CONSUMER_GROUP: self._group, protocol.LINK_RESUME: True}
         if self._epoch is not None:
-            said[wire.LINK_EPOCH] = self._epoch
+            said[protocol.LINK_EPOCH] = self._epoch
         return said
 
     def begin(self) -> None:

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from typing import Protocol
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
@@ -190,7 +190,7 @@ class PartitionReceiver:
         if info.latest_offset is None:
             return 0
         stored = distance(info.earliest_offset, info.latest_offset)
-        if self.taken is None and self._begin.offset == wire.OFFSET_EARLIEST:
+        if self.taken is None and self._begin.offset == protocol.OFFSET_EARLIEST:
             return None if stored is None else stored + 1
         behind = distance(self._begin.offset if self.taken is None else self.taken, info.latest_offset)
         if behind is None or stored is None:
@@ -204,7 +204,7 @@ class PartitionReceiver:
         start, latest_ms = self._next, info.latest_timestamp_ms
         if start.timestamp_ms is not None and latest_ms is not None and latest_ms <= start.timestamp_ms:
             return False
-        return start.offset is None or start.offset == wire.OFFSET_EARLIEST or start.offset < info.latest_offset
+        return start.offset is None or start.offset == protocol.OFFSET_EARLIEST or start.offset < info.latest_offset
 
 
 def distance(earlier: str | None, later: str | None) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.links.delivery_states import DeliveryState, OtherState
 from holdfast.client.produce.delivery import Delivery
 
@@ -26,7 +26,7 @@ class Receipt(NamedTuple):
 
 def receipt_of(state: DeliveryState) -> Receipt | None:
     """What an outcome says of places; None: it is another outcome, or none that we can read."""
-    if not isinstance(state, OtherState) or state.code != wire.STORED_CODE:
+    if not isinstance(state, OtherState) or state.code != protocol.STORED_CODE:
         return None
     match state.fields:
         case (int(base_offset), int(count), str(partition)) if base_offset >= 0 and count >= 1:

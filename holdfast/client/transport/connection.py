@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import Described, symbol, ulong
 from holdfast.amqp.engine.engine import Engine
 from holdfast.amqp.errors import INVALID_FIELD
@@ -156,8 +156,11 @@ class Connection(asyncio.Protocol):
         properties = _partition_property(partition) | ({} if which is None else which.properties())
         desired: tuple[str, ...] = ()
         if identity is not None:
-            properties, desired = {**properties, **identity, wire.IMPLIED_NUMBERS: True}, (wire.IDEMPOTENT_CAPABILITY,)
-        source = Source(outcomes=wire.OUTCOMES)
+            properties, desired = (
+                {**properties, **identity, protocol.IMPLIED_NUMBERS: True},
+                (protocol.IDEMPOTENT_CAPABILITY,),
+            )
+        source = Source(outcomes=protocol.OUTCOMES)
         link = self._engine.open_sender(address, source=source, properties=properties, desired_capabilities=desired)
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
@@ -186,7 +189,7 @@ class Connection(asyncio.Protocol):
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
         if where is not None:
-            wanted[wire.SQL_FILTER_NAME] = Described(ulong(wire.SQL_FILTER_CODE), where)
+            wanted[protocol.SQL_FILTER_NAME] = Described(ulong(protocol.SQL_FILTER_CODE), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
         said = {**_partition_property(partition), **(properties or {}), **({} if which is None else which.properties())}
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
@@ -390,7 +393,7 @@ class Connection(asyncio.Protocol):
 
 
 def _partition_property(partition: str | None) -> dict[str, Any]:
-    return {} if partition is None else {wire.LINK_PARTITION: symbol(partition)}
+    return {} if partition is None else {protocol.LINK_PARTITION: symbol(partition)}
 
 
 def _name(address: str, partition: str | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import ulong
 
 
@@ -21,10 +21,10 @@ class LogIdentity:
 
     def properties(self) -> dict[str, Any]:
         """What an attach says."""
-        return {wire.LINK_LOG: None if self.value is None else ulong(self.value)}
+        return {protocol.LINK_LOG: None if self.value is None else ulong(self.value)}
 
     def learn(self, properties: Mapping[str, Any]) -> None:
         """From the answer to an attach."""
-        told = properties.get(wire.LINK_LOG)
+        told = properties.get(protocol.LINK_LOG)
         if self.value is None and isinstance(told, int):
             self.value = int(told)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.message import Value, decode_message
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
@@ -72,7 +72,7 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
 
     async def question(connection: Connection, bound_s: float) -> bytes:
         answer = OneMessage()
-        receiver = await connection.attach_receiver(log + wire.INFO_SUFFIX, None, None, answer, bound_s=bound_s)
+        receiver = await connection.attach_receiver(log + protocol.INFO_SUFFIX, None, None, answer, bound_s=bound_s)
         try:
             receiver.grant(1)
             return await answer.wait(bound_s, f"information about log {log!r}")
@@ -89,23 +89,25 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
 
 def _parse(body: Any) -> list[PartitionInfo]:
     known = {
-        wire.INFO_PARTITION,
-        wire.INFO_EARLIEST_OFFSET,
-        wire.INFO_LATEST_OFFSET,
-        wire.INFO_LATEST_TIMESTAMP,
-        wire.INFO_AVAILABLE,
+        protocol.INFO_PARTITION,
+        protocol.INFO_EARLIEST_OFFSET,
+        protocol.INFO_LATEST_OFFSET,
+        protocol.INFO_LATEST_TIMESTAMP,
+        protocol.INFO_AVAILABLE,
     }
     found = []
-    for entry in body[wire.INFO_PARTITIONS]:
+    for entry in body[protocol.INFO_PARTITIONS]:
         entry = {str(name): value for name, value in entry.items()}
-        earliest, latest = entry.get(wire.INFO_EARLIEST_OFFSET), entry.get(wire.INFO_LATEST_OFFSET)
+        earliest, latest = entry.get(protocol.INFO_EARLIEST_OFFSET), entry.get(protocol.INFO_LATEST_OFFSET)
         found.append(
             PartitionInfo(
-                partition=str(entry[wire.INFO_PARTITION]),
+                partition=str(entry[protocol.INFO_PARTITION]),
                 earliest_offset=None if earliest is None else str(earliest),
                 latest_offset=None if latest is None else str(latest),
-                latest_timestamp_ms=None if (at_ms := entry.get(wire.INFO_LATEST_TIMESTAMP)) is None else int(at_ms),
-                available=bool(entry.get(wire.INFO_AVAILABLE, True)),
+                latest_timestamp_ms=None
+                if (at_ms := entry.get(protocol.INFO_LATEST_TIMESTAMP)) is None
+                else int(at_ms),
+                available=bool(entry.get(protocol.INFO_AVAILABLE, True)),
                 details={name: value for name, value in entry.items() if name not in known},
             )
         )

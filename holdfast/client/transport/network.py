@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -263,7 +263,7 @@ class Network:
         return await asyncio.shield(task)
 
     async def _open(self, address: Address) -> Connection:
-        capabilities = (wire.EVENT_STREAMS_CAPABILITY, wire.LINK_REDIRECT_CAPABILITY)
+        capabilities = (protocol.EVENT_STREAMS_CAPABILITY, protocol.LINK_REDIRECT_CAPABILITY)
         try:
             connection = await Connection.open(
                 address,

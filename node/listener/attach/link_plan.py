@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
 from node.listener import errors
@@ -81,9 +81,9 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
     if not isinstance(target, Target) or not target.address:
         raise _invalid("the target has no address; name a log")
     address = target.address
-    if address == words.MANAGEMENT_ADDRESS:
+    if address == protocol.MANAGEMENT_ADDRESS:
         return Plan(Kind.MANAGEMENT, address, broker)
-    if address.endswith(words.INFO_SUFFIX):
+    if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     one, partition = _log_and_partition(link, address, broker)
     wish = producer_terms.producer_request_of(link)
@@ -99,16 +99,16 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
     if not isinstance(source, Source) or not source.address:
         raise _invalid("the source has no address; name a log")
     address = source.address
-    if address == words.MANAGEMENT_ADDRESS:
+    if address == protocol.MANAGEMENT_ADDRESS:
         return Plan(Kind.REPLY, address, broker)
-    if address.endswith(words.INFO_SUFFIX):
-        named = _log(link, address[: -len(words.INFO_SUFFIX)], broker)
+    if address.endswith(protocol.INFO_SUFFIX):
+        named = _log(link, address[: -len(protocol.INFO_SUFFIX)], broker)
         return Plan(Kind.INFO, address, named, named.name)
     one, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
     wish = group_terms.group_terms_of(link, source, selection)
     if wish is not None and wish.epoch is not None and partition is None:
-        raise _invalid(f"{words.LINK_EPOCH} is a claim on one partition: name it ({words.LINK_PARTITION})")
+        raise _invalid(f"{protocol.LINK_EPOCH} is a claim on one partition: name it ({protocol.LINK_PARTITION})")
     return Plan(Kind.EGRESS, address, one, one.name, partition, selection, membership=wish)
 
 
@@ -117,9 +117,9 @@ def _log(link: Link, name: str, broker: Broker) -> OneLog:
     identity = broker.identity_of(name)
     if identity is None:
         raise Refused(errors.unknown_log(name))
-    meant = link.remote_properties.get(words.LINK_LOG)
+    meant = link.remote_properties.get(protocol.LINK_LOG)
     if meant is not None and (isinstance(meant, bool) or not isinstance(meant, int)):
-        raise _invalid(f"{words.LINK_LOG} must be the whole number that a node told, not {meant!r}")
+        raise _invalid(f"{protocol.LINK_LOG} must be the whole number that a node told, not {meant!r}")
     if meant not in (None, identity):
         raise Refused(errors.log_made_anew(name))
     return OneLog(broker, name, identity)
@@ -130,11 +130,11 @@ def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog
     view = broker.describe(address)
     if view is None:
         raise Refused(errors.unknown_log(address))
-    partition = link.remote_properties.get(words.LINK_PARTITION)
+    partition = link.remote_properties.get(protocol.LINK_PARTITION)
     if partition is None:
         return one, None
     if not isinstance(partition, str):
-        raise _invalid(f"{words.LINK_PARTITION} must be a symbol, not {type(partition).__name__}")
+        raise _invalid(f"{protocol.LINK_PARTITION} must be a symbol, not {type(partition).__name__}")
     if partition not in view.partitions:
         raise Refused(errors.unknown_partition(address, partition, len(view.partitions)))
     return one, str(partition)
@@ -144,12 +144,12 @@ def may_redirect(policy: RedirectPolicy, desired_capabilities: Collection[str]) 
     """Whether a peer that desires these is redirected when one of its links is better served elsewhere."""
     if policy != "auto":
         return policy == "always"
-    return words.LINK_REDIRECT_CAPABILITY in desired_capabilities or follows_streams(desired_capabilities)
+    return protocol.LINK_REDIRECT_CAPABILITY in desired_capabilities or follows_streams(desired_capabilities)
 
 
 def follows_streams(desired_capabilities: Collection[str]) -> bool:
     """The peer knows the extension, hence that links may be closed to move them (ES-18)."""
-    return words.EVENT_STREAMS_CAPABILITY in desired_capabilities
+    return protocol.EVENT_STREAMS_CAPABILITY in desired_capabilities
 
 
 def redirect(broker: Broker, node: int | None, address: str) -> Error | None:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import (
     ACCEPTED,
     RELEASED,
@@ -69,7 +69,7 @@ UNKNOWN = Modified(delivery_failed=True)
 
 
 def _stored(offset: int, count: int, partition: symbol) -> OtherState:
-    return OtherState(words.STORED_CODE, (ulong(offset), uint(count), partition))
+    return OtherState(protocol.STORED_CODE, (ulong(offset), uint(count), partition))
 
 
 class IncomingLink(Endpoint):
@@ -87,8 +87,8 @@ class IncomingLink(Endpoint):
         self._window = host.config.credit_window  # messages
         source = link.remote_source
         outcomes = source.outcomes if isinstance(source, Source) else ()
-        self._tells_places = words.STORED in outcomes
-        self._tells_doubts = words.MODIFIED in outcomes
+        self._tells_places = protocol.STORED in outcomes
+        self._tells_doubts = protocol.MODIFIED in outcomes
         self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
         self._doubtful_count = 0
         self._asked_about: list[QueuedBatch] = []  # somebody may yet tell what became of them
@@ -96,7 +96,7 @@ class IncomingLink(Endpoint):
 
     def open(self) -> None:
         bound = self.plan.partition
-        self.accept(None if bound is None else {words.LINK_PARTITION: symbol(bound)})
+        self.accept(None if bound is None else {protocol.LINK_PARTITION: symbol(bound)})
 
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         self.link.accept(

@@ -11,7 +11,7 @@ Rejected: decoding only the one annotation out of the map; it needs a second dec
 
 from __future__ import annotations
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import Ingested, ingest, message_annotations
 from holdfast.amqp.messages.well_formed import check_message
 from node.listener import errors
@@ -48,8 +48,8 @@ def read(payload: bytes) -> Ingested:
 def _ingest_plain(payload: bytes) -> Ingested:
     message = ingest(payload)
     check_message(message.stored)
-    if words.PRODUCER_PREFIX in payload:  # seldom, and then most likely in the annotations
+    if protocol.PRODUCER_PREFIX in payload:  # seldom, and then most likely in the annotations
         found = message_annotations(message.stored)
-        if found is not None and any(entry.key in words.PRODUCER_NAMES for entry in found.entries):
+        if found is not None and any(entry.key in protocol.PRODUCER_NAMES for entry in found.entries):
             raise Refused(errors.numbers_unasked())
     return message

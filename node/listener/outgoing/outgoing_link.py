@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, symbol
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
@@ -96,7 +96,7 @@ class OutgoingLink(Endpoint):
     def _properties(self) -> dict[str, object]:
         """What the peer is told of its link."""
         bound = self.plan.partition
-        return self.which_log() | ({} if bound is None else {words.LINK_PARTITION: symbol(bound)})
+        return self.which_log() | ({} if bound is None else {protocol.LINK_PARTITION: symbol(bound)})
 
     def _owner(self, partition: str) -> Owner | None:
         """In whose name the partition is read."""
@@ -181,7 +181,7 @@ class OutgoingLink(Endpoint):
         if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)
             self._told = len(self._cursors)
             names = symbol_array(cursor.partition for cursor in self._cursors)
-            payloads[0] = annotated(payloads[0], words.ANNOTATION_PARTITIONS_CHANGED, names)
+            payloads[0] = annotated(payloads[0], protocol.ANNOTATION_PARTITIONS_CHANGED, names)
         limit = self.link.remote_max_message_size
         sizes = list(map(len, payloads))
         if limit and max(sizes) > limit:

@@ -18,13 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, Error
 from node.filters import END, Bounds, FilterError, Predicate, parse
 from node.listener.errors import Refused
 from node.partition.api import After, AfterTime, Earliest, Latest, Start
 
-_OFFSET = re.compile(f"[0-9a-f]{{{words.OFFSET_DIGITS}}}")
+_OFFSET = re.compile(f"[0-9a-f]{{{protocol.OFFSET_DIGITS}}}")
 _TIMESTAMP_LIMIT_MS = 1 << 62
 
 _SHOWN_CHARACTERS = 24
@@ -84,12 +84,12 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
         if described is None:  # legal, and means no filter
             continue
         key = _descriptor(str(name), described)
-        if key in words.DELIVERY_ANNOTATIONS_FILTER:
+        if key in protocol.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
-        elif key in words.SQL_FILTERS:
+        elif key in protocol.SQL_FILTERS:
             found = _read_sql(str(name), described.value)
             predicate = found if predicate is None else predicate & found
-        elif key in words.SELECTOR_FILTERS or key in words.FILTER_EXPRESSIONS:
+        elif key in protocol.SELECTOR_FILTERS or key in protocol.FILTER_EXPRESSIONS:
             raise _not_implemented(str(name), key)
         else:
             continue
@@ -110,26 +110,26 @@ def _descriptor(name: str, described: Any) -> int | str:
 
 def _read_annotations(name: str, value: Any, offsets: list[str], times_ms: list[int]) -> None:
     if not isinstance(value, Mapping):
-        raise _invalid(f"filter {name!r}: its value must be a map of {words.ANNOTATION_OFFSET} and/or timestamp")
+        raise _invalid(f"filter {name!r}: its value must be a map of {protocol.ANNOTATION_OFFSET} and/or timestamp")
     for key, comparand in value.items():
-        if key == words.ANNOTATION_OFFSET:
+        if key == protocol.ANNOTATION_OFFSET:
             offsets.append(_offset(name, comparand))
-        elif key == words.ANNOTATION_TIMESTAMP:
+        elif key == protocol.ANNOTATION_TIMESTAMP:
             times_ms.append(_timestamp(name, comparand))
         else:
             raise _invalid(
-                f"filter {name!r}: key {str(key)!r} is unknown; only {words.ANNOTATION_OFFSET} and "
-                f"{words.ANNOTATION_TIMESTAMP} can be compared"
+                f"filter {name!r}: key {str(key)!r} is unknown; only {protocol.ANNOTATION_OFFSET} and "
+                f"{protocol.ANNOTATION_TIMESTAMP} can be compared"
             )
 
 
 def _offset(name: str, comparand: Any) -> str:
     text = str(comparand) if isinstance(comparand, str) else ""
-    if text in (words.OFFSET_EARLIEST, words.OFFSET_LATEST) or _OFFSET.fullmatch(text):
+    if text in (protocol.OFFSET_EARLIEST, protocol.OFFSET_LATEST) or _OFFSET.fullmatch(text):
         return text
     raise _invalid(
         f"filter {name!r}: {comparand!r} is no offset of this log; give back an offset as it was received, "
-        f"{words.OFFSET_EARLIEST} or {words.OFFSET_LATEST}"
+        f"{protocol.OFFSET_EARLIEST} or {protocol.OFFSET_LATEST}"
     )
 
 
@@ -157,7 +157,7 @@ def _combine(
     sieve."""
     above_time_ms = max(times_ms, default=-1)
     above_offset = max((int(text, 16) for text in offsets if not text.startswith("@")), default=-1)
-    from_now_on = words.OFFSET_LATEST in offsets or not in_force
+    from_now_on = protocol.OFFSET_LATEST in offsets or not in_force
     start = Latest() if from_now_on else _start(above_offset, above_time_ms)
     selection = Selection(start, above_offset, above_time_ms, in_force, predicate=predicate)
     return selection if selection.needs_latest else selection.at(0)

@@ -19,7 +19,7 @@ import logging
 import time
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.client.admin import request
 from holdfast.client.consume.group_members import (
     Callback,
@@ -54,7 +54,7 @@ class OwnedReceiver(GroupReceiver):
         self._owned = members
 
     def _said(self) -> dict[str, Any]:
-        return {**super()._said(), wire.LINK_EPOCH: self.lease}
+        return {**super()._said(), protocol.LINK_EPOCH: self.lease}
 
     def drain(self) -> None:
         self.draining = True

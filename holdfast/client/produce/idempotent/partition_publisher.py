@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 from collections import deque
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.errors import NOT_ALLOWED, Error
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
@@ -215,7 +215,7 @@ class PartitionPublisher:
             sender.abandon()
             raise
         self._implied = None
-        self._counted = sender.properties.get(wire.IMPLIED_NUMBERS) is True
+        self._counted = sender.properties.get(protocol.IMPLIED_NUMBERS) is True
         self._stats.attached += 1
         if self._closed_by is None:  # the node may have ended it in the same breath
             self._sender = sender

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from holdfast import protocol as wire
+from holdfast import protocol
 from holdfast.amqp.encoding.codec import (
     encode_value,
     int32,
@@ -90,14 +90,14 @@ class ProducerIdentity:
         """For the attach. Null: to be filled in by the node."""
         level, last = self.owner_level, self.last
         return {
-            wire.PRODUCER_ID: self.group_id,
-            wire.PRODUCER_EPOCH: None if level is None else short(level),
-            wire.PRODUCER_SEQUENCE: None if last is None else int32(last),
+            protocol.PRODUCER_ID: self.group_id,
+            protocol.PRODUCER_EPOCH: None if level is None else short(level),
+            protocol.PRODUCER_SEQUENCE: None if last is None else int32(last),
         }
 
     def adopt(self, properties: Mapping[str, Any], what: str) -> None:
         """Take over what the node answered."""
-        names = (wire.PRODUCER_ID, wire.PRODUCER_EPOCH, wire.PRODUCER_SEQUENCE)
+        names = (protocol.PRODUCER_ID, protocol.PRODUCER_EPOCH, protocol.PRODUCER_SEQUENCE)
         values = [properties.get(name) for name in names]
         if any(not isinstance(value, int) or isinstance(value, bool) for value in values):
             raise UnsupportedError(
@@ -134,9 +134,9 @@ def numbering(group_id: int, owner_level: int) -> bytes:
     """Message annotations of a numbered event but for the four bytes of the number, which come last. The widest form of
     each value, so that all are of one size."""
     pairs = (
-        encode_value(symbol(wire.PRODUCER_ID)) + b"\x81" + _i64.pack(group_id)
-        + encode_value(symbol(wire.PRODUCER_EPOCH)) + b"\x61" + _i16.pack(owner_level)
-        + encode_value(symbol(wire.PRODUCER_SEQUENCE)) + b"\x71"
+        encode_value(symbol(protocol.PRODUCER_ID)) + b"\x81" + _i64.pack(group_id)
+        + encode_value(symbol(protocol.PRODUCER_EPOCH)) + b"\x61" + _i16.pack(owner_level)
+        + encode_value(symbol(protocol.PRODUCER_SEQUENCE)) + b"\x71"
     )  # fmt: skip
     return b"\x00\x53\x72\xc1" + bytes((len(pairs) + _i32.size + 1, 6)) + pairs
 

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transfers, symbol
 from holdfast.amqp.errors import Error
 from node.listener import errors
@@ -46,7 +46,7 @@ class IdempotentLink(IncomingLink):
         assert plan.partition is not None
         self._partition = plan.partition
         self._opened = opened
-        self._implied = link.remote_properties.get(words.IMPLIED_NUMBERS) is True
+        self._implied = link.remote_properties.get(protocol.IMPLIED_NUMBERS) is True
         self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
         self._window = min(self._window, CREDIT_LIMIT)
         self._ordered = True
@@ -54,8 +54,8 @@ class IdempotentLink(IncomingLink):
         self._end_watch: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        agreed = {words.IMPLIED_NUMBERS: True} if self._implied else {}
-        self.accept({words.LINK_PARTITION: symbol(self._partition), **producer_terms.answer(self._opened), **agreed})
+        agreed = {protocol.IMPLIED_NUMBERS: True} if self._implied else {}
+        self.accept({protocol.LINK_PARTITION: symbol(self._partition), **producer_terms.answer(self._opened), **agreed})
         self._watch()
 
     # -------------------------------------------------------------------------------------------- messages come in

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import ReceiverLink, short, timestamp
 from holdfast.amqp.encoding.codec import int32
 from node.listener import errors
@@ -21,23 +21,26 @@ from node.partition.api import ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import MAX_EPOCH, MAX_PRODUCER_ID, SEQUENCES
 
 HIGHEST = {
-    words.PRODUCER_ID: MAX_PRODUCER_ID,
-    words.PRODUCER_EPOCH: MAX_EPOCH,
-    words.PRODUCER_SEQUENCE: SEQUENCES - 1,
+    protocol.PRODUCER_ID: MAX_PRODUCER_ID,
+    protocol.PRODUCER_EPOCH: MAX_EPOCH,
+    protocol.PRODUCER_SEQUENCE: SEQUENCES - 1,
 }
 
 
 def producer_request_of(link: ReceiverLink) -> ProducerRequest | None:
     """None: a plain sender. Raises Refused."""
     properties = link.remote_properties
-    stated = [name for name in words.PRODUCER_NAMES if name in properties]
+    stated = [name for name in protocol.PRODUCER_NAMES if name in properties]
     if not stated:
-        return ProducerRequest() if words.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
-    if len(stated) < len(words.PRODUCER_NAMES):
-        missing = ", ".join(name for name in words.PRODUCER_NAMES if name not in properties)
+        return ProducerRequest() if protocol.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
+    if len(stated) < len(protocol.PRODUCER_NAMES):
+        missing = ", ".join(name for name in protocol.PRODUCER_NAMES if name not in properties)
         raise Refused(errors.numbers_wrong(f"the attach states {', '.join(stated)} but not {missing} (null: unknown)"))
     return ProducerRequest(
-        *(None if properties[name] is None else whole_number(name, properties[name]) for name in words.PRODUCER_NAMES)
+        *(
+            None if properties[name] is None else whole_number(name, properties[name])
+            for name in protocol.PRODUCER_NAMES
+        )
     )
 
 
@@ -53,7 +56,7 @@ def whole_number(name: str, value: Any) -> int:
 def answer(opened: ProducerOpened) -> Mapping[str, Any]:
     """The link properties that tell the producer what it goes by."""
     return {
-        words.PRODUCER_ID: opened.producer_id,
-        words.PRODUCER_EPOCH: short(opened.epoch),
-        words.PRODUCER_SEQUENCE: int32(opened.last_sequence),
+        protocol.PRODUCER_ID: opened.producer_id,
+        protocol.PRODUCER_EPOCH: short(opened.epoch),
+        protocol.PRODUCER_SEQUENCE: int32(opened.last_sequence),
     }

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import (
     AnnotationMap,
     MalformedMessage,
@@ -56,7 +56,7 @@ _BODY = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
 _NEXT_BYTES = 3  # the descriptor of that section: part of a template
 _WIDTHS = {0x71: 4, 0x54: 1}  # constructors of an AMQP int: bytes that follow
 _HIGHEST = {4: SEQUENCES - 1, 1: 127}
-_NAMES = frozenset(words.PRODUCER_NAMES)
+_NAMES = frozenset(protocol.PRODUCER_NAMES)
 
 
 class Run(NamedTuple):
@@ -267,18 +267,18 @@ class SequenceNumberReader:
         values = {entry.key: decode_value(stored, entry.value, entry.end)[0] for entry in ours}
         if len(values) < len(ours):
             raise Refused(errors.numbers_wrong("a message of an idempotent producer states a number twice"))
-        missing = ", ".join(name for name in words.PRODUCER_NAMES if values.get(name) is None)
+        missing = ", ".join(name for name in protocol.PRODUCER_NAMES if values.get(name) is None)
         if missing:
             raise Refused(errors.numbers_wrong(f"a message of an idempotent producer lacks {missing}"))
         read = {name: whole_number(name, value) for name, value in values.items()}
-        granted = {words.PRODUCER_ID: self._producer_id, words.PRODUCER_EPOCH: self._epoch}
+        granted = {protocol.PRODUCER_ID: self._producer_id, protocol.PRODUCER_EPOCH: self._epoch}
         for name, value in granted.items():
             if read[name] != value:
                 raise Refused(errors.numbers_wrong(f"{name} is {read[name]}, but the link was granted {value}"))
-        return read[words.PRODUCER_SEQUENCE]
+        return read[protocol.PRODUCER_SEQUENCE]
 
     def _learn(self, stored: bytes, found: AnnotationMap, kept: bytes) -> None:
-        at = next(entry.value for entry in found.entries if entry.key == words.PRODUCER_SEQUENCE)
+        at = next(entry.value for entry in found.entries if entry.key == protocol.PRODUCER_SEQUENCE)
         width = _WIDTHS.get(stored[at])
         if width is None:
             return

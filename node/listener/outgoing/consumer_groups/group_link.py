@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import SenderLink, Settlements, Source, offset_text, symbol
 from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from node.listener import errors
@@ -72,14 +72,14 @@ class GroupLink(OutgoingLink):
         if self.plan.partition is None:
             return told
         owned = self._held[self.plan.partition]
-        told[words.LINK_CLAIM] = owned.owner.claim
+        told[protocol.LINK_CLAIM] = owned.owner.claim
         if owned.continued:
-            told[words.LINK_CONTINUED] = True
+            told[protocol.LINK_CONTINUED] = True
         if self._membership.group is not None:
-            told[words.LINK_CONSUMER_GROUP] = self._membership.group
-            told[words.LINK_EPOCH] = owned.epoch
+            told[protocol.LINK_CONSUMER_GROUP] = self._membership.group
+            told[protocol.LINK_EPOCH] = owned.epoch
         if owned.position > 0:
-            told[words.LINK_POSITION] = symbol(offset_text(owned.position - 1))
+            told[protocol.LINK_POSITION] = symbol(offset_text(owned.position - 1))
         return told
 
     # ------------------------------------------------------------------------------------------------- reading

@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import SenderLink, Source
 from holdfast.amqp.errors import INVALID_FIELD, Error
 from node.listener.errors import Refused
@@ -64,12 +64,12 @@ def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> Gr
     outlives = source.expiry_policy == "never" or source.timeout_s > 0
     durable = source.durable > 0 and (outlives or group is not None)
     if group is None and epoch is not None:
-        raise _invalid(f"{words.LINK_EPOCH} belongs to a consumer group: name one ({words.LINK_CONSUMER_GROUP})")
+        raise _invalid(f"{protocol.LINK_EPOCH} belongs to a consumer group: name one ({protocol.LINK_CONSUMER_GROUP})")
     if group is None and not durable:
         return None
-    resume = link.remote_properties.get(words.LINK_RESUME)
+    resume = link.remote_properties.get(protocol.LINK_RESUME)
     if resume is not None and not isinstance(resume, bool):
-        raise _invalid(f"{words.LINK_RESUME} must be a boolean, not {resume!r}")
+        raise _invalid(f"{protocol.LINK_RESUME} must be a boolean, not {resume!r}")
     unfiltered = not selection.in_force and isinstance(selection.start, Latest)
     pin = resume is True and group is not None and unfiltered
     if resume is None:
@@ -79,20 +79,20 @@ def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> Gr
 
 
 def _group(link: SenderLink) -> str | None:
-    group = link.remote_properties.get(words.LINK_CONSUMER_GROUP)
+    group = link.remote_properties.get(protocol.LINK_CONSUMER_GROUP)
     if group is None:
         return None
     if not isinstance(group, str) or not 0 < len(group) < MAX_KEY_CHARACTERS or group.startswith(TERMINUS):
-        raise _invalid(f"{words.LINK_CONSUMER_GROUP} must be a string of 1 to {MAX_KEY_CHARACTERS - 1} characters")
+        raise _invalid(f"{protocol.LINK_CONSUMER_GROUP} must be a string of 1 to {MAX_KEY_CHARACTERS - 1} characters")
     return str(group)
 
 
 def _epoch(link: SenderLink) -> int | None:
-    epoch = link.remote_properties.get(words.LINK_EPOCH)
+    epoch = link.remote_properties.get(protocol.LINK_EPOCH)
     if epoch is None:
         return None
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
-        raise _invalid(f"{words.LINK_EPOCH} must be a whole number from 0 to {MAX_EPOCH}, not {epoch!r}")
+        raise _invalid(f"{protocol.LINK_EPOCH} must be a whole number from 0 to {MAX_EPOCH}, not {epoch!r}")
     return int(epoch)
 
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import encode_value, symbol
 from node.listener import errors
 from node.listener.broker import Broker
@@ -47,7 +47,7 @@ RETRY_DELAY_S = 0.1
 ATTEMPTS_S = 10.0
 """A claim whose end cannot be told for so long is left to its lease."""
 
-_OFFSET_MARK = encode_value(symbol(words.ANNOTATION_OFFSET)) + b"\xa3\x10"
+_OFFSET_MARK = encode_value(symbol(protocol.ANNOTATION_OFFSET)) + b"\xa3\x10"
 
 
 class BackgroundWork(Protocol):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import protocol as words
+from holdfast import protocol
 from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, symbol
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import events, terms
 from tests.unit.listener.support.sending import keyed, stored, to_partition
 from tests.unit.listener.support.single import SingleNode
 
-ASKING = Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", words.STORED))
+ASKING = Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", protocol.STORED))
 TRADES = {"event-streams-partition": symbol("0")}
 
 
 def told(states: list[Any]) -> list[Any]:
     """(offset, count, partition) where it is told, else the state."""
     return [
-        state.fields if isinstance(state, OtherState) and state.code == words.STORED_CODE else state for state in states
+        state.fields if isinstance(state, OtherState) and state.code == protocol.STORED_CODE else state
+        for state in states
     ]
 
 
@@ -39,7 +40,7 @@ async def test_the_first_of_a_run_tells_for_all(node: SingleNode) -> None:
         assert told(await peer.states(link, 3)) == [(2, 3, "0"), ACCEPTED, ACCEPTED]
         await peer.send(link, [message(b"f")])
         assert told(await peer.states(link, 4))[3:] == [(5, 1, "0")]
-        assert symbol(words.STORED) in link.remote_source.outcomes  # type: ignore[union-attr]
+        assert symbol(protocol.STORED) in link.remote_source.outcomes  # type: ignore[union-attr]
 
 
 async def test_what_is_not_side_by_side_is_told_one_by_one(node: SingleNode) -> None:
