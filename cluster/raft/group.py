@@ -131,7 +131,10 @@ class Group:
         self._core = Core(by_id[self._self_id], peers.values(), log_store, self._step, self, options)
         self._step.core = self._election.core = self._core
         self._append_sender = AppendSender(peers, stamp, log_store, self._core, self._step, options, append_emit)
-        self._leadership_transfer = LeadershipTransfer(self._core, log_store, peers, options, preferred, self.has_vote)
+        self._leadership_transfer = LeadershipTransfer(
+            self._core, log_store, peers, options, preferred, self.has_vote,
+            lambda node, now: self._step.progress[node].is_slow(now),
+        )  # fmt: skip
         self._compaction = Compaction(
             log_store,
             self._core,

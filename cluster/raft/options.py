@@ -78,6 +78,15 @@ class RaftOptions:
     long ..."""
     prefer_retry_s: float = 10.0
     """... and tries again no sooner than this: a transfer stops proposals for a round trip."""
+    prefer_settled_s: float = 60.0
+    """Who leads again sooner than this after it handed over waits twice as long before it does so again ..."""
+    prefer_longest_s: float = 600.0
+    """... up to this: whatever deposes the preferred node may have been mended, and nobody says so."""
+    slow_answer_s: float = 0.3
+    """A member that takes longer to store an append is not fit to lead, whoever prefers it: nearly an election's
+    patience, and the clients would wait as long ..."""
+    slow_remembered_s: float = 60.0
+    """... and not for so long after the last such answer: a disk that stands still now and then is a slow one."""
     commit_lag_s: float = 0.005
     """A new commit index travels with the next append, or alone after this time."""
     trim_wait_s: float = 60.0

@@ -2,7 +2,9 @@
 
 The problem: pysyncobj's transfer works only when the target has every entry, and does not stop new ones. The
 rules: proposals stop first; the order goes out once, when the target has everything; if nobody took over in
-time, proposals are taken again.
+time, proposals are taken again. A preferred node that cannot hold the leadership (a slow disk, a bad link) is not
+given it again and again: whoever gets it back soon waits twice as long as before, and who stores slowly is not
+offered it at all.
 
 Rejected: stepping down and hoping for the right winner. A transfer costs one round trip, an election costs a
 timeout.
@@ -29,9 +31,11 @@ class LeadershipTransfer:
         options: RaftOptions,
         preferred: NodeId | None,
         has_vote: Callable[[NodeId], bool],
+        is_slow: Callable[[NodeId, float], bool],
     ) -> None:
         self._core = core
         self._has_vote = has_vote
+        self._is_slow = is_slow
         self._log_store = log_store
         self._options = options
         self._preferred = None if preferred is None else peers.get(preferred)
@@ -39,6 +43,8 @@ class LeadershipTransfer:
         self._ordered = False
         self._give_up_at = inf
         self._prefer_at = inf
+        self._patience_s = options.prefer_after_s
+        self._offered_at = -inf  # to the preferred node, last
 
     @property
     def is_active(self) -> bool:
@@ -51,7 +57,9 @@ class LeadershipTransfer:
     def begin(self, now: float) -> None:
         """This node became leader."""
         self._stop()
-        self._prefer_at = inf if self._preferred is None else now + self._options.prefer_after_s
+        if now - self._offered_at > self._options.prefer_settled_s + self._patience_s:
+            self._patience_s = self._options.prefer_after_s  # the last one held
+        self._prefer_at = inf if self._preferred is None else now + self._patience_s
 
     def end(self) -> None:
         """This node is leader no more."""
@@ -63,7 +71,7 @@ class LeadershipTransfer:
 
     def peer_up(self, node: NodeId, now: float) -> None:
         if self._preferred is not None and node == self._preferred.id and self._prefer_at < inf:
-            self._prefer_at = now + self._options.prefer_after_s
+            self._prefer_at = now + self._patience_s
 
     def start(self, target: GroupMember, now: float) -> None:
         self._target, self._ordered = target, False
@@ -89,10 +97,13 @@ class LeadershipTransfer:
         core, options = self._core, self._options
         silent_s = now - core.last_response.get(target, -inf)  # who cannot be heard would not be heard campaigning
         able = silent_s < options.election_min_s and target in core.connected and self._has_vote(target.id)
+        able = able and not self._is_slow(target.id, now)
         caught_up = able and core.match.get(target, 0) >= core.commit_index
         own_term_applied = core.applied_index >= (core.noop_index or 0)
         if caught_up and own_term_applied and self._target is None:
             self.start(target, now)
-            self._prefer_at = now + options.prefer_retry_s
+            self._offered_at = now
+            self._patience_s = min(2 * self._patience_s, options.prefer_longest_s)
+            self._prefer_at = now + max(options.prefer_retry_s, self._patience_s)
         else:
             self._prefer_at = now + options.prefer_after_s

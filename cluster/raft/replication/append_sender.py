@@ -92,7 +92,7 @@ class AppendSender:
             if progress.is_suspected:
                 progress.is_suspected = False
                 self._send_empty(node, member)  # before it is given what it lost
-            if self._send_entries(node, member, progress, built):
+            if self._send_entries(node, member, progress, built, now):
                 progress.commit_told = commit
                 if beats and self._step.vote_recovery.is_mute(node):
                     self._send_empty(node, member)  # entries for several cannot carry its release
@@ -108,7 +108,12 @@ class AppendSender:
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
 
     def _send_entries(
-        self, node: NodeId, member: GroupMember, progress: Progress, built: dict[int, tuple[EncodedAppend, int, int]]
+        self,
+        node: NodeId,
+        member: GroupMember,
+        progress: Progress,
+        built: dict[int, tuple[EncodedAppend, int, int]],
+        now: float,
     ) -> bool:
         next_index, log_store = self._core.next_index, self._log_store
         sent = False
@@ -125,7 +130,7 @@ class AppendSender:
                 built[start] = self._build(start)
             message, count, size = built[start]
             self._emit(node, message)
-            progress.sent(message.sequence, size)
+            progress.sent(message.sequence, size, now)
             next_index[member] = start + count
             sent = True
         return sent

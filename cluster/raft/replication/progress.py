@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from math import inf
 
 from cluster.raft.options import RaftOptions
 
@@ -23,16 +24,17 @@ log = logging.getLogger(__name__)
 class Progress:
     __slots__ = (
         "_floor", "_in_flight", "_options", "_valid_from", "_warned", "acknowledged", "behind", "commit_told",
-        "in_flight_bytes", "is_suspected", "probing", "tried_base",
+        "in_flight_bytes", "is_suspected", "probing", "slow_at", "tried_base",
     )  # fmt: skip
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
         self._options = options
-        self._in_flight: deque[tuple[int, int]] = deque()
+        self._in_flight: deque[tuple[int, int, float]] = deque()  # sequence, bytes, when it was sent
         self._floor = sequence
         self._valid_from = 0
         self.in_flight_bytes = 0
         self.commit_told = 0
+        self.slow_at = -inf  # when it last took too long to store something
         self.probing = False
         self.behind = False  # needs entries that are gone here: a snapshot, which it fetches itself
         self.tried_base = False  # the logs do not agree where ours begins
@@ -55,8 +57,14 @@ class Progress:
             self.in_flight_bytes < self._options.window_bytes and len(self._in_flight) < self._options.window_messages
         )
 
-    def sent(self, sequence: int, size: int) -> None:
-        self._in_flight.append((sequence, size))
+    def is_slow(self, now: float) -> bool:
+        """It takes too long to store what it is sent, or did so not long ago."""
+        if self._in_flight and now - self._in_flight[0][2] > self._options.slow_answer_s:
+            return True
+        return now - self.slow_at < self._options.slow_remembered_s
+
+    def sent(self, sequence: int, size: int, now: float) -> None:
+        self._in_flight.append((sequence, size, now))
         self.in_flight_bytes += size
 
     def is_of_an_earlier_life(self, sequence: int) -> bool:
@@ -74,10 +82,13 @@ class Progress:
         self.behind = self.tried_base = False
         self.restart(next_sequence)
 
-    def accepts_success(self, sequence: int) -> None:
+    def accepts_success(self, sequence: int, now: float) -> None:
         """Everything sent up to `sequence` was answered or lost: links are FIFO."""
         while self._in_flight and self._in_flight[0][0] <= sequence:
-            self.in_flight_bytes -= self._in_flight.popleft()[1]
+            _, size, sent_at = self._in_flight.popleft()
+            self.in_flight_bytes -= size
+            if now - sent_at > self._options.slow_answer_s:
+                self.slow_at = now
         self._floor = max(self._floor, sequence)
         self.probing = False
 

@@ -290,7 +290,7 @@ class Stepper(Transport):
                     f"{self.name}: {member} acknowledges entry {reply.next_index - 1} of term {core.term}, "
                     f"but this leader's last is {self._log_store.last}"
                 )
-            progress.accepts_success(reply.sequence)
+            progress.accepts_success(reply.sequence, now)
             progress.acknowledged = max(progress.acknowledged, reply.next_index - 1)
         elif reply.reset:
             if not progress.accepts_reset(reply.sequence, self.next_sequence):
