@@ -15,9 +15,9 @@ from cluster.rpc.api import (
     RemoteReader,
     Unavailable,
 )
+from cluster.rpc.boot_counters import Start
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
-from cluster.rpc.starts import Start
 from cluster.rpc.streams.network import PeerNetwork
 
 __all__ = [

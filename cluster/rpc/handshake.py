@@ -22,9 +22,9 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
+from cluster.rpc.boot_counters import UNKNOWN, Start, Starts
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
-from cluster.rpc.starts import UNKNOWN, Start, Starts
 from cluster.rpc.wire_ranges import parsed
 
 METADATA_KEY = "holdfast-hello-bin"

@@ -22,7 +22,7 @@ from node.listener.attach import link_plan
 from node.listener.attach.link_plan import Plan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
-from node.listener.one_log import OneLog
+from node.listener.log_incarnation import OneLog
 from node.partition.consumer_groups.group_state import End
 
 

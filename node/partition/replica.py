@@ -42,7 +42,6 @@ from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
 from node.partition.consumer_groups.queries import AskFate, GroupAnswer, GroupQuestion, Owner
-from node.partition.fate import fate
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
@@ -52,6 +51,7 @@ from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.record_batch import Damaged, decode_records
 from node.partition.retention import Trimmer
+from node.partition.unknown_outcome import fate
 from node.storage.errors import StorageDamaged
 
 log = logging.getLogger(__name__)

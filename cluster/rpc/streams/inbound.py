@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError
 
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
+from cluster.rpc.boot_counters import Start
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import COME_AS_KEY, WELCOME_KEY, Who, start_of
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
-from cluster.rpc.starts import Start
 from cluster.rpc.wire_ranges import RPC
 
 log = logging.getLogger("holdfast.rpc")

@@ -26,7 +26,7 @@ from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent import producer_terms
-from node.listener.one_log import OneLog
+from node.listener.log_incarnation import OneLog
 from node.listener.outgoing.consumer_groups import group_terms
 from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
 from node.listener.outgoing.source_filters import Selection, select

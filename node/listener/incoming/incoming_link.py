@@ -8,7 +8,7 @@ Rules never broken:
  - nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever;
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
    released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
-   that outcome. To others that is never said: see `doubts.py`;
+   that outcome. To others that is never said: see `doubtful_deliveries.py`;
  - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
    have in memory here, whatever the peer does;
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
@@ -53,7 +53,7 @@ from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
-from node.listener.incoming.doubts import find_out
+from node.listener.incoming.doubtful_deliveries import find_out
 from node.partition.api import Appended, Failed, Numbers
 
 GROUP_KEY_LIMIT = 4096

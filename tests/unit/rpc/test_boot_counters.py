@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.metadata import MetadataMachine, MetadataView, Ok, Refusal, encode_command, readmit_node, register_node
+from cluster.rpc.boot_counters import Start, Starts
 from cluster.rpc.handshake import Who
-from cluster.rpc.starts import Start, Starts
 from tests.simulation.world.disk import SimBatch
 from tests.unit.rpc.support import TestNode, cluster_of, until
 
