@@ -45,6 +45,8 @@ RPC_RANGES: dict[str, Range] = {
     "LeaderHints.leaders": NODE,
     "Failure.leader": NODE,
     "Failure.known": COUNT,
+    "Failure.entry_index": INDEX,
+    "Failure.entry_term": TERM,
     "Numbers.producer_id": PRODUCER,
     "Numbers.epoch": NUMBER,
     "Numbers.first": NUMBER,
