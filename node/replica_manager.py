@@ -77,11 +77,6 @@ class ReplicaManager:
         self._dirty: dict[PartitionReplica, None] = {}
         self._full: Failed | None = None
 
-    def renamed(self, incarnation: int) -> None:
-        """This node goes on as another directory."""
-        self._incarnation = incarnation
-        self._routing_events.ring()
-
     def attach(self, network: PeerNetwork) -> None:
         """Where leaders of other nodes' groups are heard of, and ours are told."""
         self._network = network

@@ -20,7 +20,7 @@ from typing import Any
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, Refusal, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOptions
-from cluster.rpc import AddressInUse, PeerNetwork, Start, Who
+from cluster.rpc import AddressInUse, PeerNetwork, Who
 from node.admin.administration import Administration
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
@@ -214,19 +214,6 @@ class Node:
     def _compose_network(self) -> None:
         """The way to the other nodes, and what they are told and may ask for."""
         name, members = self.config.cluster.name, tuple(sorted(self._voters))
-        identity = self._disk.identity
-        self._who = Who(
-            name,
-            self.node_id,
-            frozenset(members) - {self.node_id},
-            identity.incarnation,
-            members,
-            self._view.incarnation,
-            lambda: self._metadata.remembers_nothing,
-            Start(identity.boot, identity.life),
-            self._view.start,
-            self._view.readmitted_life,
-        )
         self._network = PeerNetwork(
             self.node_id,
             name,
@@ -239,8 +226,15 @@ class Node:
             partitions=self._replicas,
             admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),
-            who=self._who,
-            on_come_as=self._come_as,
+            who=Who(
+                name,
+                self.node_id,
+                frozenset(members) - {self.node_id},
+                self._disk.identity.incarnation,
+                members,
+                self._view.incarnation,
+                lambda: self._metadata.remembers_nothing,
+            ),
             wall_ms=_wall_ms,
             on_clock=self._clock.heard,
             on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
@@ -366,22 +360,6 @@ class Node:
         else:
             self._host.deliver_fetched(node, reply)
 
-    def _come_as(self, incarnation: int) -> None:
-        """The cluster let this process in again, although its data are a copy: without the memory that it cannot have,
-        and as another directory, so that the data that it had are refused for ever."""
-        if self._disk.identity.incarnation == incarnation:
-            return
-        try:
-            self._host.lose_memory(lambda batch: batch.put(*self._disk.rename(incarnation)))
-        except StorageError as error:
-            self._failed(error)
-            return
-        identity = self._disk.identity
-        self._who.incarnation, self._who.start = identity.incarnation, Start(identity.boot, identity.life)
-        self._replicas.renamed(incarnation)
-        log.warning("this node is let in again without a memory, as incarnation %016x", incarnation)
-        self._tasks.append(asyncio.get_running_loop().create_task(self._register(), name="register"))
-
     def _metadata_role_changed(self, group: Group) -> None:
         self._coordinator.leader_changed()
         self._replicas.role_changed(group)
@@ -413,11 +391,9 @@ class Node:
     async def _register(self) -> None:
         """Make this node's addresses known, once they differ from what the cluster has."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
-        address = self._voters[self.node_id]
+        address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
+        command = register_node(self.node_id, address, listeners, incarnation)
         while True:
-            identity = self._disk.identity  # it changes when this node is let in again as another
-            start = (identity.boot, identity.life)
-            command = register_node(self.node_id, address, listeners, identity.incarnation, start)
             result = await self._coordinator.execute(command)
             if not isinstance(result, Refusal):
                 self._health.registered = True

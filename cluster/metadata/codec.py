@@ -19,7 +19,7 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 2
 
 
 class CheckpointUnreadable(ValueError):
@@ -79,9 +79,6 @@ def encode_checkpoint(state: MetadataState) -> bytes:
                 readmissions=node.readmissions,
                 lost_below_group=node.lost_below_group,
                 former_incarnations=node.former_incarnations,
-                boot=node.boot,
-                life=node.life,
-                readmitted_life=node.readmitted_life,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -118,9 +115,6 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 node.readmissions,
                 node.lost_below_group,
                 tuple(node.former_incarnations),
-                node.boot,
-                node.life,
-                node.readmitted_life,
             )
             for node in checkpoint.nodes
         },

@@ -20,22 +20,18 @@ class InvalidRequest(ValueError):
     """The request is wrong in itself: code `invalid-argument`. The message names the argument."""
 
 
-def register_node(
-    node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0, start: tuple[int, int] = (0, 0)
-) -> pb.Command:
+def register_node(node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0) -> pb.Command:
     """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`: of the node's data
-    directory; 0 (in tests) is not compared. `start`: how often that was started, and the process that did it now."""
-    boot, life = start
-    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation, boot=boot, life=life)
+    directory; 0 (in tests) is not compared."""
+    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
 
 
-def readmit_node(node: int, incarnation: int, life: int = 0) -> pb.Command:
-    """The node's data are lost for good; it goes on with the empty directory of this incarnation. With `life`, of the
-    process that came with a copy of the data: it takes the incarnation, a new one, for its own."""
+def readmit_node(node: int, incarnation: int) -> pb.Command:
+    """The node's data are lost for good; it goes on with the empty directory of this incarnation."""
     try:
-        return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation, life=life))
+        return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
     except (ValueError, OverflowError) as error:
         raise InvalidRequest(str(error)) from error
 

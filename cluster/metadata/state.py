@@ -134,23 +134,12 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
             f"{command.incarnation:016x}: start it with its own data_dir; only if its data are lost for good, "
             f"`holdfast node readmit {command.node}`",
         )
-    same = bool(known.incarnation) and command.incarnation == known.incarnation
-    twice = command.boot == known.boot and command.life != known.life
-    if same and command.boot and (command.boot < known.boot or twice):
-        raise CommandRefused(
-            "not-allowed",
-            f"node {command.node} comes with start {command.boot} of its data, and start {known.boot} was registered "
-            f"by another process: it works on an older copy. Start it with the original; only if that is lost for "
-            f"good, `holdfast node readmit {command.node}`",
-        )
     listeners = tuple(ListenerAddress(listener.name, listener.address) for listener in command.listeners)
     state.nodes[command.node] = replace(
         known,
         rpc_address=command.rpc_address,
         listeners=listeners,
         incarnation=command.incarnation or known.incarnation,
-        boot=command.boot or known.boot,
-        life=command.life if command.boot else known.life,
     )
     return Ok()
 
@@ -177,9 +166,6 @@ def _readmit_node(state: MetadataState, command: pb.ReadmitNode) -> CommandResul
         readmissions=known.readmissions + 1,
         lost_below_group=state.next_group,
         former_incarnations=known.former_incarnations + ((known.incarnation,) if known.incarnation else ()),
-        boot=0,
-        life=0,
-        readmitted_life=command.life,
     )
     return Ok()
 

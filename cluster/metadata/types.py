@@ -34,9 +34,6 @@ class NodeRecord:
     readmissions: int = 0  # times that it came back with an empty one
     lost_below_group: int = 0  # of groups below this one it may have lost what it knew
     former_incarnations: tuple[int, ...] = ()  # of directories that were given up for others
-    boot: int = 0  # the latest start of its directory that was registered; 0: not told
-    life: int = 0  # of the process that made it
-    readmitted_life: int = 0  # of the process that is to take the incarnation for its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,16 +60,6 @@ class MetadataView:
         record = self._machine.state.nodes.get(node)
         return 0 if record is None else record.incarnation
 
-    def start(self, node: int) -> tuple[int, int]:
-        """(boot, life): the latest start of the node's directory that was registered; zeros if none was."""
-        record = self._machine.state.nodes.get(node)
-        return (0, 0) if record is None else (record.boot, record.life)
-
-    def readmitted_life(self, node: int) -> int:
-        """Of the process that came with a copy of the node's data and is to take its incarnation for its own."""
-        record = self._machine.state.nodes.get(node)
-        return 0 if record is None else record.readmitted_life
-
     def lost_below_group(self, node: int) -> int:
         """The node came back without its data: of groups below this one it may have forgotten votes and entries."""
         record = self._machine.state.nodes.get(node)

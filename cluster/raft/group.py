@@ -267,17 +267,6 @@ class Group:
             self._compaction.installed(index)
             self._proposals.jumped_over(index)
 
-    def lose_vote(self) -> None:
-        """The node goes on without its memory."""
-        core = self._core
-        self._log_store.lose_vote()
-        self._election.reset_question()
-        core.forget_transfer()
-        if core.state != FOLLOWER and self._peers:
-            core.step_down()
-        self._log_store.flush()
-        self._notify()
-
     # ---- proposals
 
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int:

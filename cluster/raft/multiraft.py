@@ -36,7 +36,6 @@ from cluster.raft.group import Group
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.group_batch import GroupBatch
-from cluster.raft.log.keys import lose_vote, stored_groups
 from cluster.raft.log.log_store import LogStore, NothingStored
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.private_names import set_clock
@@ -335,22 +334,6 @@ class MultiRaft:
         if self.has_work:
             self._wake()
 
-    def lose_memory(self, also: Callable[[DiskBatch], None]) -> None:
-        """This node works on data that are not its latest: from here on it has no vote in any group that it ever had,
-        until nothing that it forgot can matter. On disk when this returns, together with what `also` puts."""
-        self._enter()
-        for group in list(self._groups.values()):
-            self._guarded(group, group.lose_vote)
-        closed = [number for number in stored_groups(self._disk) if number not in self._groups]
-
-        def write(batch: DiskBatch) -> None:
-            for number in closed:
-                lose_vote(number, self._disk, batch)
-            also(batch)
-
-        self._write(write)
-        self._disk.sync()
-
     # ---- quarantine
 
     def quarantine(self, group_id: GroupId, reason: str) -> None:
@@ -436,17 +419,15 @@ class MultiRaft:
             batch = self._batches[group_id] = GroupBatch()
         return batch
 
-    def _write(self, also: Callable[[DiskBatch], None] | None = None) -> None:
+    def _write(self) -> None:
         for group in list(self._dirty):
             # A callback proposed to it after its tick, or input came since: entries and hard state go together.
             self._guarded(group, group.log_store.flush)
-        if self._batches or also is not None:
+        if self._batches:
             batches, self._batches = self._batches, {}
             batch = self._disk.batch()
             for one in batches.values():
                 one.pour_into(batch)
-            if also is not None:
-                also(batch)
             try:
                 self._disk.write(batch)
             except BaseException as error:

@@ -15,7 +15,6 @@ from cluster.rpc.api import (
     RemoteReader,
     Unavailable,
 )
-from cluster.rpc.boot_counters import Start
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
 from cluster.rpc.streams.network import PeerNetwork
@@ -33,7 +32,6 @@ __all__ = [
     "PeerNetwork",
     "RemoteReader",
     "ReplicaState",
-    "Start",
     "Unavailable",
     "Who",
 ]

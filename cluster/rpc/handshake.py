@@ -4,9 +4,9 @@ The rule: nothing of a foreign cluster, a misdirected connection, another protoc
 a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
 change, and where. It is a check of configurations and directories, not of credentials.
 
-A data directory has an *incarnation*, drawn when it was made, and each of its starts a count (`starts`). What a node
-with an empty directory under an old id says would be taken for the word of one that remembers; so peers compare both
-with what the cluster knows, and each side says what it expects of the other.
+A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
+would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
+each side says which one it expects of the other.
 
 The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
 is the very pair: so while an operator has the remaining node let the other one in, that node goes by his word before it
@@ -22,7 +22,6 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from cluster.rpc.boot_counters import UNKNOWN, Start, Starts
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.wire_ranges import parsed
@@ -30,9 +29,6 @@ from cluster.rpc.wire_ranges import parsed
 METADATA_KEY = "holdfast-hello-bin"
 WELCOME_KEY = "holdfast-welcome"
 """In the answer to a Hello that was let in: before it nothing is said on the stream."""
-COME_AS_KEY = "holdfast-come-as"
-"""With a refusal: the cluster has decided that this very process goes on as the directory of another incarnation, and
-without a memory. Hexadecimal."""
 
 
 def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
@@ -41,10 +37,6 @@ def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
 
 def _unknown(_: int) -> int:
     return 0
-
-
-def _no_start(_: int) -> tuple[int, int]:
-    return UNKNOWN
 
 
 def _not_new() -> bool:
@@ -66,22 +58,10 @@ class Who:
     """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
     is_new: Callable[[], bool] = _not_new
     """This node has no memory of the cluster at all."""
-    start: Start = UNKNOWN
-    """Of the directory, by this process."""
-    registered_start: Callable[[int], tuple[int, int]] = _no_start
-    readmitted_life: Callable[[int], int] = _unknown
-    """Of a process that came with a copy, and is to go on as the registered incarnation."""
     strangers: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation that was refused last."""
     admitted: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation to go by while it is being decided on."""
-    copies: dict[int, int] = field(default_factory=dict)
-    """By node: the life of the process that came with a copy of its data, and was refused last."""
-    admitted_lives: dict[int, int] = field(default_factory=dict)
-    """By node: the process that is to take the admitted incarnation for its own."""
-
-    def __post_init__(self) -> None:
-        self.starts = Starts(lambda node: self.registered_start(node))
 
     def expected(self, node: int) -> int:
         return self.admitted.get(node) or self.registered(node)
@@ -89,8 +69,6 @@ class Who:
     def hello_to(self, dialled: int) -> Hello:
         hello = hello_to(dialled, cluster=self.cluster, self_id=self.node)
         hello.incarnation, hello.expected = self.incarnation, self.expected(dialled)
-        hello.boot, hello.life = self.start
-        hello.expected_boot, hello.expected_life = self.starts.latest(dialled, hello.expected)
         hello.members.extend(self.members)
         hello.is_new = self.is_new()
         return hello
@@ -111,30 +89,7 @@ class Who:
             return _replaced(hello.node, hello.incarnation, self.expected(hello.node))
         if hello.expected and self.incarnation and hello.expected != self.incarnation:
             return _replaced(self.node, self.incarnation, hello.expected)
-        return self._not_latest(hello)
-
-    def _not_latest(self, hello: Hello) -> str | None:
-        fault = self.starts.fault(hello.node, hello.incarnation, start_of(hello))
-        if fault is not None:
-            self.copies[hello.node] = hello.life
-            return _copied(hello.node, fault)
-        expected = Start(hello.expected_boot, hello.expected_life)
-        if self.start.boot and (expected.boot > self.start.boot or _is_twice(expected, self.start)):
-            return _copied(self.node, f"it made start {self.start.boot} of its data, {expected.boot} is known there")
         return None
-
-    def come_as(self, hello: Hello | None) -> int:
-        """The incarnation that the caller is to take for its own; 0: none."""
-        if hello is None or not hello.life:
-            return 0
-        lives = self.readmitted_life(hello.node), self.admitted_lives.get(hello.node)
-        expected = self.expected(hello.node)
-        return expected if hello.life in lives and hello.incarnation != expected else 0
-
-    def welcomed(self, hello: Hello) -> None:
-        self.copies.pop(hello.node, None)
-        if hello.boot:
-            self.starts.welcomed(hello.node, hello.incarnation, start_of(hello))
 
     def is_stranger(self, node: int, incarnation: int) -> bool:
         expected = self.expected(node)
@@ -147,22 +102,6 @@ def _replaced(node: int, incarnation: int, registered: int) -> str:
         f"({registered:016x}): it was started with an empty or a wrong data_dir. Start it with its own data. Only if "
         "those are lost for good: leave it running, and let it in as an empty replica with "
         f"`holdfast node readmit {node}`"
-    )
-
-
-def start_of(hello: Hello) -> Start:
-    return Start(hello.boot, hello.life)
-
-
-def _is_twice(one: Start, other: Start) -> bool:
-    return one.boot == other.boot and bool(one.boot) and one.life != other.life
-
-
-def _copied(node: int, fault: str) -> str:
-    return (
-        f"node {node} does not come with the latest of its data: {fault}. It has forgotten what the original promised. "
-        "Stop it, and start the original data_dir, once. Only if that is lost for good: leave this one running, and "
-        f"let it in without a vote, to get from the others what it lacks, with `holdfast node readmit {node}`"
     )
 
 

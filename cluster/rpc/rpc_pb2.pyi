@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "life", "expected_boot", "expected_life")
+    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "life")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DIALLED_FIELD_NUMBER: _ClassVar[int]
@@ -19,8 +19,6 @@ class Hello(_message.Message):
     IS_NEW_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
-    EXPECTED_BOOT_FIELD_NUMBER: _ClassVar[int]
-    EXPECTED_LIFE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     dialled: int
@@ -31,9 +29,7 @@ class Hello(_message.Message):
     is_new: bool
     boot: int
     life: int
-    expected_boot: int
-    expected_life: int
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., life: _Optional[int] = ..., expected_boot: _Optional[int] = ..., expected_life: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
 
 class LeaderHints(_message.Message):
     __slots__ = ("groups", "terms", "leaders")

@@ -38,8 +38,6 @@ RPC_RANGES: dict[str, Range] = {
     "Hello.members": NODE,
     "Hello.boot": SEQUENCE,
     "Hello.life": ANY,
-    "Hello.expected_boot": SEQUENCE,
-    "Hello.expected_life": ANY,
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -206,9 +205,6 @@ class Administration:
             raise AdminError(
                 "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
             )
-        life = self._network.copy_of(number)
-        if life is not None and not args.get("incarnation"):
-            return await self._decide_on(number, secrets.randbits(62) + 1, life)
         incarnation = args.get("incarnation") or self._network.stranger(number)
         if incarnation is None:
             raise AdminError(
@@ -216,35 +212,30 @@ class Administration:
                 f"node {number} has not come to node {self._node_id} with other data than it is known by: start it "
                 "with its empty directory, then ask again; or name the incarnation that its log tells",
             )
-        return await self._decide_on(number, incarnation, 0)
-
-    async def _decide_on(self, number: int, incarnation: int, life: int) -> dict[str, Any]:
-        """`life`: not 0, of a process on a copy, which is to take the incarnation for its own."""
         try:
-            command = readmit_node(number, incarnation, life)
+            command = readmit_node(number, incarnation)
         except InvalidRequest as error:
             raise AdminError("invalid-argument", str(error)) from error
-        with self._admitting(number, incarnation, life):
+        with self._admitting(number, incarnation):
             result = await self._coordinator.execute(command)
             if isinstance(result, Refusal):
                 raise AdminError(result.code, result.message)
             await self._routing_events.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
         return {"node": number, "incarnation": f"{incarnation:016x}"}
 
-    def _admitting(self, number: int, incarnation: int, life: int) -> contextlib.AbstractContextManager[None]:
+    def _admitting(self, number: int, incarnation: int) -> contextlib.AbstractContextManager[None]:
         """Of two nodes the other one is needed for the majority that lets it in. With data that were given up before
         it must not be heard at all: it would be taken for a member that remembers."""
         given_up = incarnation in self._view.nodes[number].former_incarnations
         if len(self._group.members) != 2 or number == self._node_id or given_up:
             return contextlib.nullcontext()
-        return self._network.admitting(number, incarnation, life)
+        return self._network.admitting(number, incarnation)
 
     def _nodes(self) -> list[dict[str, Any]]:
         nodes = []
         for node in self._view.list_nodes():
             stranger = self._network.stranger(node["node"])
             refused = stranger is not None and stranger != self._view.incarnation(node["node"])
-            refused = refused or self._network.copy_of(node["node"]) is not None
             nodes.append({**node, "up": self._network.is_up(node["node"]), "refused": refused})
         return nodes
 

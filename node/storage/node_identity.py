@@ -4,11 +4,6 @@ A node that starts on the directory of another one would vote with that one's me
 that counts other members than before would take a minority for a majority. So the first start writes the identity into
 the store, and every later start compares. The incarnation is drawn with it: by it the others see that a node comes with
 another directory than it had.
-
-A copy of a directory has its incarnation too: an image that was put back, a machine that was cloned. So every start
-counts one up, on disk before anything is sent (`boot`), and draws a number for the process (`life`, never stored): by
-them the others tell an older start, and the same start twice, from the one that they know. When such a copy is let in
-again it is as another directory, without the memory that it cannot have (`renamed`).
 """
 
 from __future__ import annotations
@@ -32,29 +27,13 @@ class NodeIdentity:
     node: int
     members: tuple[int, ...] = ()  # all node ids of the cluster; none: not compared (tools that look into a store)
     incarnation: int = 0  # 0: to be drawn, or whatever is stored
-    boot: int = 0  # starts of this directory, the present one included
-    life: int = 0  # of the process
 
     def drawn(self) -> NodeIdentity:
         """For a directory that is made now."""
-        return replace(self, incarnation=secrets.randbits(INCARNATION_BITS) + 1).started()
-
-    def started(self) -> NodeIdentity:
-        """One start later. To be stored, and synced, before anybody is told."""
-        return replace(self, boot=self.boot + 1, life=secrets.randbits(INCARNATION_BITS) + 1)
-
-    def renamed(self, incarnation: int) -> NodeIdentity:
-        """The directory goes on as another one; its starts are counted anew."""
-        return replace(self, incarnation=incarnation, boot=1)
+        return replace(self, incarnation=secrets.randbits(INCARNATION_BITS) + 1)
 
     def encode(self) -> bytes:
-        fields = {
-            "cluster": self.cluster,
-            "node": self.node,
-            "members": self.members,
-            "incarnation": self.incarnation,
-            "boot": self.boot,
-        }
+        fields = {"cluster": self.cluster, "node": self.node, "members": self.members, "incarnation": self.incarnation}
         return json.dumps(fields).encode()
 
     @classmethod
@@ -62,8 +41,7 @@ class NodeIdentity:
         try:
             fields = json.loads(data)
             members = tuple(int(member) for member in fields["members"])
-            numbers = int(fields["incarnation"]), int(fields["boot"])
-            return cls(str(fields["cluster"]), int(fields["node"]), members, *numbers)
+            return cls(str(fields["cluster"]), int(fields["node"]), members, int(fields["incarnation"]))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageDamaged(path, f"the node's identity is unreadable ({error!r})") from error
 

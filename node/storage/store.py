@@ -141,24 +141,17 @@ class Store:
                 return
 
     def _check_identity(self, identity: NodeIdentity, complete: bool) -> None:
-        """Counts this start; `_open` syncs it."""
         stored = self.get(IDENTITY_KEY)
         if stored is not None:
-            found = NodeIdentity.decode(stored, self.path)
-            identity.require(found, self.path)
-            self.identity = found.started()
+            self.identity = NodeIdentity.decode(stored, self.path)
+            identity.require(self.identity, self.path)
         elif complete:
             raise StorageDamaged(self.path, "the node's identity is gone")
         else:
             self.identity = identity.drawn()
-        batch = self.batch()
-        batch.put(IDENTITY_KEY, self.identity.encode())
-        self.write(batch)
-
-    def rename(self, incarnation: int) -> tuple[bytes, bytes]:
-        """The row to be written in the batch that takes away the memory of what the directory was."""
-        self.identity = self.identity.renamed(incarnation)
-        return IDENTITY_KEY, self.identity.encode()
+            batch = self.batch()
+            batch.put(IDENTITY_KEY, self.identity.encode())
+            self.write(batch)
 
     def _failure(self, error: Exception) -> StorageError:
         """Something failed for good: no write is taken any more, since nobody knows what the files hold now."""

@@ -53,15 +53,6 @@ def forget_group(group: GroupId, batch: DiskBatch) -> None:
     batch.put(group_prefix(b"h", group), body + CHECK.pack(zlib.crc32(body)))
 
 
-def lose_vote(group: GroupId, disk: Disk, batch: DiskBatch) -> None:
-    """The member of a group that is not open has lost what it promised. What is damaged is left for who opens it."""
-    stored = disk.get(group_prefix(b"h", group))
-    if stored is not None and stored[HARD.size :] == CHECK.pack(zlib.crc32(stored[: HARD.size])):
-        layout, flags, *rest = HARD.unpack(stored[: HARD.size])
-        body = HARD.pack(layout, flags | FLAG_MUTE, *rest)
-        batch.put(group_prefix(b"h", group), body + CHECK.pack(zlib.crc32(body)))
-
-
 def erase_group(group: GroupId, batch: DiskBatch) -> None:
     """Remove every trace that this package wrote of a group that is not open."""
     for kind in (b"e", b"t"):

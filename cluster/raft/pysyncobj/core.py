@@ -181,11 +181,6 @@ class Core(SyncObj):
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
 
-    def step_down(self) -> None:
-        """In the present term, without anybody's word."""
-        self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = None
-
     def vote_for(self, member: GroupMember) -> None:
         """In the present term, in which it leads: nobody else can have this vote."""
         self._SyncObj__setCurrentTerm(self.term, member.id)

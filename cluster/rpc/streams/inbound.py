@@ -18,30 +18,20 @@ from google.protobuf.message import DecodeError
 
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
-from cluster.rpc.boot_counters import Start
 from cluster.rpc.calls.methods import EOF
-from cluster.rpc.handshake import COME_AS_KEY, WELCOME_KEY, Who, start_of
+from cluster.rpc.handshake import WELCOME_KEY, Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 from cluster.rpc.wire_ranges import RPC
 
 log = logging.getLogger("holdfast.rpc")
 
-RIVALS_REMEMBERED_S = 60.0
-"""Long enough to be judged, also by a process that stands still now and then."""
-
-STILL_HEARD = (
-    "another process of node {node} is still heard here: if this one was just restarted it is let in as soon as the "
-    "old connection is gone; if both run, stop the one that works on a copy of the data"
-)
-
 
 class InboundStream:
     """One accepted stream. `ended` is set to the reason when this side wants it closed."""
 
-    def __init__(self, node: int, incarnation: int, start: Start, now_s: float) -> None:
+    def __init__(self, node: int, incarnation: int, now_s: float) -> None:
         self.node = node
         self.incarnation = incarnation
-        self.start = start
         self.heard_s = now_s
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -71,23 +61,11 @@ class InboundLinks:
         self._on_clock = on_clock
         self._streams: dict[int, InboundStream] = {}
         self._refused: set[str] = set()
-        self._rivals: dict[tuple[int, Start], float] = {}  # who came while another process of the node spoke, and when
 
     def end_silent(self, now_s: float) -> None:
         for stream in list(self._streams.values()):
             if now_s - stream.heard_s > options.SILENCE_S:
                 self._retire(stream, f"nothing heard from node {stream.node} for {options.SILENCE_S} s")
-        self._judge_rivals(now_s)
-
-    def _judge_rivals(self, now_s: float) -> None:
-        for (node, start), since_s in list(self._rivals.items()):
-            stream = self._streams.get(node)
-            if stream is None or now_s - since_s > RIVALS_REMEMBERED_S:
-                del self._rivals[node, start]  # a restart that was faster than the end of the old stream
-            elif stream.heard_s - since_s > options.SILENCE_S:
-                del self._rivals[node, start]
-                self._who.starts.is_a_copy(node, start)
-                log.error("node %d: two processes are there at once; the one that came later works on a copy", node)
 
     def postpone(self, late_s: float) -> None:
         """This process stood still: what peers said meanwhile is still in the sockets."""
@@ -97,8 +75,7 @@ class InboundLinks:
     def end_strangers(self) -> None:
         """The cluster has learned something: who is not the node that it knows is heard no longer."""
         for stream in list(self._streams.values()):
-            older = self._who.starts.fault(stream.node, stream.incarnation, stream.start)
-            if older is not None or self._who.is_stranger(stream.node, stream.incarnation):
+            if self._who.is_stranger(stream.node, stream.incarnation):
                 self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
 
     def end_all(self) -> None:
@@ -110,21 +87,14 @@ class InboundLinks:
         reason = self._who.refusal(hello)
         if reason is not None or hello is None:
             self._note_refusal(reason or "")
-            if (incarnation := self._who.come_as(hello)) != 0:
-                context.set_trailing_metadata(((COME_AS_KEY, f"{incarnation:x}"),))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
             raise AssertionError("abort raises")
         older = self._streams.get(hello.node)
-        if older is not None and older.start.boot and older.start != start_of(hello):
-            since_s = self._rivals.setdefault((hello.node, start_of(hello)), asyncio.get_running_loop().time())
-            log.warning("node %d: another process of it is still heard (%.1f s)", hello.node, older.heard_s - since_s)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, STILL_HEARD.format(node=hello.node))
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
-        stream = InboundStream(hello.node, hello.incarnation, start_of(hello), asyncio.get_running_loop().time())
+        stream = InboundStream(hello.node, hello.incarnation, asyncio.get_running_loop().time())
         await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
         self._streams[hello.node] = stream
-        self._who.welcomed(hello)
         self._on_hello(hello)
         self._on_change(hello.node, True)
         return await self._serve(stream, context)

@@ -35,7 +35,7 @@ from cluster.rpc.streams.outbound import OutboundLink
 log = logging.getLogger("holdfast.rpc")
 
 
-def _ignore(_: object) -> None:
+def _ignore(_: Hello) -> None:
     """Nobody wants to know."""
 
 
@@ -91,7 +91,6 @@ class PeerNetwork:
         who: Who | None = None,
         on_hello: Callable[[Hello], None] = _ignore,
         serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
-        on_come_as: Callable[[int], None] = _ignore,
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
     ) -> None:
@@ -103,7 +102,6 @@ class PeerNetwork:
         self._hints = LeaderHintTable(on_leader)
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
-        self._on_come_as = on_come_as
         self._wall_ms = wall_ms
         self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
@@ -192,23 +190,17 @@ class PeerNetwork:
         data."""
         return self._who.strangers.get(node)
 
-    def copy_of(self, node: NodeId) -> int | None:
-        """The life of a process that calls itself `node` and was refused, because it works on a copy of its data."""
-        return self._who.copies.get(node)
-
     @contextlib.contextmanager
-    def admitting(self, node: NodeId, incarnation: int, life: int = 0) -> Iterator[None]:
+    def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
         """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
         for the other one of two nodes, see `identity`."""
         assert set(self._addresses) == {node}, (node, set(self._addresses))
         self._who.admitted[node] = incarnation
-        self._who.admitted_lives[node] = life
         self._inbound.end_strangers()
         try:
             yield
         finally:
             self._who.admitted.pop(node, None)  # two operators may have asked for the same
-            self._who.admitted_lives.pop(node, None)
             self._inbound.end_strangers()
 
     def registrations_changed(self) -> None:
@@ -265,8 +257,7 @@ class PeerNetwork:
                 self._links[node].send_hints(hints)
             self._peers[node].change(outbound=is_open)
 
-        hello = partial(self._who.hello_to, node)
-        return OutboundLink(node, hello, self._dial(node), on_change, on_come_as=self._on_come_as)
+        return OutboundLink(node, partial(self._who.hello_to, node), self._dial(node), on_change)
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:
