@@ -200,12 +200,15 @@ class TestNode:
 
 
 @asynccontextmanager
-async def cluster_of(*nodes: int) -> AsyncIterator[dict[int, TestNode]]:
+async def cluster_of(
+    *nodes: int, prepare: Callable[[TestNode], object] = lambda _: None
+) -> AsyncIterator[dict[int, TestNode]]:
     """Started nodes that see each other up; stopped in the end."""
     addresses = {node: f"127.0.0.1:{free_port()}" for node in nodes}
     started = {node: TestNode(node, addresses) for node in nodes}
     try:
         for member in started.values():
+            prepare(member)
             await member.network.start()
         for member in started.values():
             await member.up(*(other for other in nodes if other != member.node))
