@@ -29,7 +29,6 @@ from cluster.raft.replication import step
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
-from cluster.raft.snapshot.receiver import SnapshotReceiver
 from cluster.raft.snapshot.sender import SnapshotSender
 
 # ---------------------------------------------------------------- `step`
@@ -455,11 +454,4 @@ def snapshot_index_too_high() -> Iterator[None]:
         return begin(sender, node, have_from, min(applied_index + 1, sender._log_store.last), now)
 
     with mock.patch.object(SnapshotSender, "_begin", one_more):
-        yield
-
-
-@contextlib.contextmanager
-def snapshot_drops_the_tail() -> Iterator[None]:
-    """A snapshot takes the place of a log that has come further meanwhile."""
-    with mock.patch.object(SnapshotReceiver, "matched", return_value=None):
         yield
