@@ -64,8 +64,13 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def partitions_led_by(cluster: Cluster, log: str, node: int) -> list[str]:
-    return [partition for partition, leader in cluster.leaders(log).items() if leader == node]
+def partition_led_by(cluster: Cluster, log: str, node: int) -> str:
+    """Some partition that the node leads; on a busy machine another may have won it first, and gives it back."""
+
+    def led() -> list[str]:
+        return [partition for partition, leader in cluster.leaders(log).items() if leader == node]
+
+    return wait_until(led, f"node {node} to lead a partition")[0]
 
 
 def test_little_room_is_refused_by_name_until_there_is_more(
@@ -74,8 +79,8 @@ def test_little_room_is_refused_by_name_until_there_is_more(
     cluster = make_cluster(min_free_bytes=KEPT_FREE_BYTES, data_dirs={1: small_disk.path / "data"})
     cluster.start()
     cluster.create(log_name, 3)
-    there = partitions_led_by(cluster, log_name, 1)[0]
-    elsewhere = partitions_led_by(cluster, log_name, 2)[0]
+    there = partition_led_by(cluster, log_name, 1)
+    elsewhere = partition_led_by(cluster, log_name, 2)
     small_disk.fill(leave_bytes=KEPT_FREE_BYTES - 16 * MIB)
     accepted: list[int] = []
 
@@ -107,7 +112,7 @@ def test_shorter_retention_makes_room(
     cluster = make_cluster(min_free_bytes=KEPT_FREE_BYTES, data_dirs={1: small_disk.path / "data"})
     cluster.start()
     cluster.create(log_name, 3)
-    there = partitions_led_by(cluster, log_name, 1)[0]
+    there = partition_led_by(cluster, log_name, 1)
 
     def outcome() -> str:
         """Of one more large event."""
