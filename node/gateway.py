@@ -47,7 +47,15 @@ class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
     def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
-    def open_reader(self, group: int, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader: ...
+    def open_reader(
+        self,
+        group: int,
+        start: Start,
+        wake: Callable[[], None],
+        owner: Owner | None = None,
+        *,
+        uncommitted: bool = False,
+    ) -> Reader: ...
     async def info(self, group: int) -> PartitionInfo: ...
     async def open_producer(self, group: int, wish: ProducerRequest) -> ProducerOpened | Failed: ...
     async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
@@ -108,11 +116,13 @@ class RemotePartition:
             return Failed("not_leader", True, self._nobody(), node)
         return await peer.ask_group(self.group, question)
 
-    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader:
+    def open_reader(
+        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+    ) -> Reader:
         node, peer = self._find()
         if peer is None:
             return _NoReader(ReadError("not_leader", self._nobody(), True, node))
-        return peer.open_reader(self.group, start, wake, owner)
+        return peer.open_reader(self.group, start, wake, owner, uncommitted=uncommitted)
 
     async def info(self) -> PartitionInfo:
         """The leader's word. Raises PartitionUnreachable, or what the peer client raises (both ConnectionErrors, or

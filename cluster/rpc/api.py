@@ -51,7 +51,9 @@ class Partition(Protocol):
     """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
 
     def append(self, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
-    def open_reader(self, start: Any, wake: Callable[[], None], owner: Any = None) -> Reader: ...
+    def open_reader(
+        self, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
+    ) -> Reader: ...
     async def info(self) -> Any: ...
     async def open_producer(self, wish: Any) -> Any: ...
     async def producers(self, after: int, limit: int) -> Sequence[Any]: ...
@@ -98,7 +100,7 @@ class PartitionTypes(Protocol):
     @property
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
-    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests)
+    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests, transactional)
     @property
     def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
@@ -165,7 +167,9 @@ class PeerClient(Protocol):
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...
 
-    def open_reader(self, group: int, start: Any, wake: Callable[[], None], owner: Any = None) -> RemoteReader: ...
+    def open_reader(
+        self, group: int, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
+    ) -> RemoteReader: ...
 
     async def info(self, group: int) -> Any:
         """The vocabulary's PartitionInfo; raises GroupUnknown, Unavailable."""

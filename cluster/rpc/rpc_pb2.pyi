@@ -82,16 +82,18 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ..., entry_index: _Optional[int] = ..., entry_term: _Optional[int] = ...) -> None: ...
 
 class Numbers(_message.Message):
-    __slots__ = ("producer_id", "epoch", "first", "digests")
+    __slots__ = ("producer_id", "epoch", "first", "digests", "transactional")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     epoch: int
     first: int
     digests: bytes
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
+    transactional: bool
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ..., transactional: _Optional[bool] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("id", "records", "numbers")
@@ -142,7 +144,7 @@ class AppendReplies(_message.Message):
     def __init__(self, replies: _Optional[_Iterable[_Union[AppendReply, _Mapping]]] = ...) -> None: ...
 
 class ReadOpen(_message.Message):
-    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes", "owner_key", "owner_claim", "from_offset")
+    __slots__ = ("group", "earliest", "latest", "after_offset", "after_time_ms", "window_bytes", "owner_key", "owner_claim", "from_offset", "uncommitted")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +154,7 @@ class ReadOpen(_message.Message):
     OWNER_KEY_FIELD_NUMBER: _ClassVar[int]
     OWNER_CLAIM_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     group: int
     earliest: bool
     latest: bool
@@ -161,7 +164,8 @@ class ReadOpen(_message.Message):
     owner_key: str
     owner_claim: int
     from_offset: int
-    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ..., owner_key: _Optional[str] = ..., owner_claim: _Optional[int] = ..., from_offset: _Optional[int] = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, group: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., after_offset: _Optional[int] = ..., after_time_ms: _Optional[int] = ..., window_bytes: _Optional[int] = ..., owner_key: _Optional[str] = ..., owner_claim: _Optional[int] = ..., from_offset: _Optional[int] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credit_bytes")
@@ -198,7 +202,7 @@ class InfoRequest(_message.Message):
     def __init__(self, group: _Optional[int] = ...) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("partition", "earliest_offset", "latest_offset", "next_offset", "events", "bytes", "leader", "replicas", "last_timestamp_ms", "failure")
+    __slots__ = ("partition", "earliest_offset", "latest_offset", "next_offset", "events", "bytes", "leader", "replicas", "last_timestamp_ms", "failure", "stable_offset", "open_transactions")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LATEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +213,8 @@ class InfoReply(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     partition: str
     earliest_offset: int
     latest_offset: int
@@ -219,7 +225,9 @@ class InfoReply(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[int]
     last_timestamp_ms: int
     failure: Failure
-    def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    stable_offset: int
+    open_transactions: int
+    def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stable_offset: _Optional[int] = ..., open_transactions: _Optional[int] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
     __slots__ = ("group", "producer_id", "epoch", "last_sequence")

@@ -76,6 +76,8 @@ RPC_RANGES: dict[str, Range] = {
     "InfoReply.leader": NODE,
     "InfoReply.replicas": NODE,
     "InfoReply.last_timestamp_ms": TIME_MS,
+    "InfoReply.stable_offset": INDEX,
+    "InfoReply.open_transactions": COUNT,
     "OpenProducerRequest.group": GROUP,
     "OpenProducerRequest.producer_id": WISHED,
     "OpenProducerRequest.epoch": WISHED,

@@ -43,6 +43,7 @@ _CODES: dict[DenialCode, str] = {
     "unknown-group": "not-found",
     "out-of-range": "invalid-argument",
     "too-many": "not-allowed",
+    "deciding": "group-active",
 }
 
 Handles = Callable[[str], PartitionHandle]

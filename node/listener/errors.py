@@ -109,6 +109,7 @@ _CONDITIONS: dict[FailureKind, str] = {
     "out_of_order": protocol.OUT_OF_ORDER,
     "producer_unknown": NOT_ALLOWED,
     "producer_invalid": protocol.ARGUMENT_OUT_OF_RANGE,
+    "transaction_ended": "amqp:transaction:unknown-id",
 }
 
 
@@ -161,6 +162,7 @@ _DENIALS: dict[DenialCode, str] = {
     "behind": RESOURCE_LOCKED,
     "invalid": INVALID_FIELD,
     "too-many": RESOURCE_LIMIT_EXCEEDED,
+    "deciding": RESOURCE_LOCKED,
 }
 
 

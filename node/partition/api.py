@@ -83,6 +83,7 @@ class StoredBatch:
     base_offset: int
     timestamp_ms: int
     records: list[bytes]
+    transaction: tuple[int, int] | None = None  # (producer id, epoch), if they were written under one
 
     @property
     def next_offset(self) -> int:
@@ -136,17 +137,19 @@ class Reader(Protocol):
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """What an idempotent producer says of the records of an append: record `i` has the number `first + i`, modulo 2^31.
-    `digests`: DIGEST_BYTES of each, equal for the same event sent again."""
+    `digests`: DIGEST_BYTES of each, equal for the same event sent again. `transactional`: producer id and epoch are
+    those of a transaction that has begun here, and its records count when it commits."""
 
     producer_id: int
     epoch: int
     first: int
     digests: bytes
+    transactional: bool = False
 
     def cut(self, start: int, stop: int) -> Numbers:
         """Those of the records [start, stop)."""
         digests = self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES]
-        return Numbers(self.producer_id, self.epoch, (self.first + start) % SEQUENCES, digests)
+        return Numbers(self.producer_id, self.epoch, (self.first + start) % SEQUENCES, digests, self.transactional)
 
     @property
     def next(self) -> int:
@@ -214,6 +217,7 @@ FailureKind = Literal[
     "out_of_order",  # the number is neither the next one nor known with the same bytes
     "producer_unknown",  # it was not opened here, or was silent too long
     "producer_invalid",  # what it says of itself is nonsense
+    "transaction_ended",  # it is not open here (any more)
 ]
 
 
@@ -248,6 +252,8 @@ class PartitionInfo:
     leader: int | None
     replicas: Sequence[int] = field(default_factory=tuple)
     last_timestamp_ms: int | None = None
+    stable_offset: int = 0  # the last stable offset: committed readers see what lies below
+    open_transactions: int = 0
 
 
 class Unconfirmed(ConnectionError):
@@ -286,11 +292,15 @@ class PartitionHandle(Protocol):
         ...
 
     async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
-        """Claims, commits and the like, see `group_words`. Repeating one whose outcome is unknown does no harm."""
+        """Claims, commits and the like, see `consumer_groups/queries.py`; what transactions ask for, see
+        `transactions/queries.py`. Repeating one whose outcome is unknown does no harm."""
         ...
 
-    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> Reader:
-        """`owner`: in the name of this claim, and only while it is in force."""
+    def open_reader(
+        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+    ) -> Reader:
+        """`owner`: in the name of this claim, and only while it is in force. `uncommitted`: events of transactions that
+        are open, or were aborted, too."""
         ...
 
     async def info(self) -> PartitionInfo:

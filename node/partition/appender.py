@@ -23,16 +23,17 @@ from dataclasses import replace
 from functools import partial
 
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
+from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
 from node.partition.idempotence.producer_state import nonsense, rows_of
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import AppendAccepted, AppendRejected
 from node.partition.raft_group import Proposer
-from node.partition.record_batch import DIGEST_BYTES, encode
+from node.partition.record_batch import DIGEST_BYTES, Attributes, encode
 
 log = logging.getLogger(__name__)
 
 _Call = tuple[list[bytes], int, AppendDone, Numbers | None]  # records, their bytes, whom to tell
+_By = tuple[int, int, bool] | None  # who numbers the records: producer id, epoch, in a transaction or not
 _Told = list[tuple[int, int, AppendDone]]  # (place of the call's first record in the entry, records, whom to tell)
 
 REFUSALS: dict[str, FailureKind] = {
@@ -40,6 +41,7 @@ REFUSALS: dict[str, FailureKind] = {
     "out-of-order": "out_of_order",
     "producer-unknown": "producer_unknown",
     "invalid-producer": "producer_invalid",
+    "transaction-ended": "transaction_ended",
 }
 """What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
 
@@ -55,6 +57,11 @@ class _Entry:
         self.records: list[bytes] = []
         self.size = 0
         self.told: _Told = []
+
+    @property
+    def transaction(self) -> tuple[int, int] | None:
+        numbers = self.numbers
+        return (numbers.producer_id, numbers.epoch) if numbers is not None and numbers.transactional else None
 
     def add(self, call: _Call) -> None:
         records, size, done, numbers = call
@@ -75,6 +82,7 @@ class _Entry:
             producer_epoch=numbers.epoch,
             base_sequence=numbers.first,
             digests=b"".join(self.digests),
+            attributes=Attributes.APPEND_TIME | (Attributes.TRANSACTIONAL if numbers.transactional else 0),
         )
 
 
@@ -85,10 +93,10 @@ class Appender:
         limits: PartitionLimits,
         now_ms: Callable[[], int],
         on_pending: Callable[[], None],
-        on_committed: Callable[[int, int, list[bytes]], None],
+        on_committed: Callable[[StoredBatch], None],
     ) -> None:
-        """`on_pending`: records wait for `flush`. `on_committed(base offset, timestamp, records)`: an own entry was
-        applied; spares readers on this node the decoding."""
+        """`on_pending`: records wait for `flush`. `on_committed`: an own entry was applied; spares readers on this node
+        the decoding."""
         self._partition = partition
         self._limits = limits
         self._now_ms = now_ms
@@ -144,11 +152,11 @@ class Appender:
         calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
         limits = self._limits
         now_ms = self._now_ms()
-        gathered: dict[tuple[int, int] | None, _Entry] = {}  # by who numbers the records
-        next_number: dict[tuple[int, int] | None, int] = {}
+        gathered: dict[_By, _Entry] = {}
+        next_number: dict[_By, int] = {}
         for call in calls:
             records, size, _, numbers = call
-            key = None if numbers is None else (numbers.producer_id, numbers.epoch)
+            key = None if numbers is None else (numbers.producer_id, numbers.epoch, numbers.transactional)
             entry = gathered.get(key)
             if entry is not None and (
                 entry.size + size > limits.entry_bytes
@@ -188,7 +196,7 @@ class Appender:
 
         def resolved(outcome: Outcome) -> None:
             self._proposed_bytes -= size
-            self._resolve(outcome, entry.records, told)
+            self._resolve(outcome, entry)
 
         self._proposed_bytes += size
         try:
@@ -200,12 +208,15 @@ class Appender:
             self._proposed_bytes -= size
             _tell(told, Failed("overloaded", True, str(error)))
 
-    def _resolve(self, outcome: Outcome, records: list[bytes], told: _Told) -> None:
+    def _resolve(self, outcome: Outcome, entry: _Entry) -> None:
+        told = entry.told
         if isinstance(outcome, Committed):
             result = outcome.result
             if isinstance(result, AppendAccepted):
                 if not result.known:
-                    self._on_committed(result.base_offset, result.timestamp_ms, records)
+                    self._on_committed(
+                        StoredBatch(result.base_offset, result.timestamp_ms, entry.records, entry.transaction)
+                    )
                     for place, _, done in told:
                         _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
                 else:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from node.partition.consumer_groups.group_state import GroupCommand, decode_command, encode_command
+from node.partition.consumer_groups.group_state import GroupCommand
+from node.partition.consumer_groups.group_state import decode_command as decode_group_command
+from node.partition.consumer_groups.group_state import encode_command as encode_group_bytes
 from node.partition.record_batch import (
     ENTRY_REGULAR,
     TAG_RECORD_BATCH,
@@ -20,10 +22,14 @@ from node.partition.record_batch import (
     Damaged,
     decode_head,
 )
+from node.partition.transactions.transaction_commands import TransactionCommand
+from node.partition.transactions.transaction_commands import decode_command as decode_transaction_command
+from node.partition.transactions.transaction_commands import encode_command as encode_transaction_bytes
 
 TAG_TRIM = 2
 TAG_OPEN_PRODUCER = 3
 TAG_CONSUMER_GROUP = 4
+TAG_TRANSACTION = 5
 
 _TRIM = struct.Struct(">BBBQQQ")
 _TRIM_VERSION = 1
@@ -34,6 +40,9 @@ _UNSTATED = -1
 
 _GROUP_VERSION = 1
 _GROUP_HEAD = bytes((ENTRY_REGULAR, TAG_CONSUMER_GROUP, _GROUP_VERSION))
+
+_TRANSACTION_VERSION = 1
+_TRANSACTION_HEAD = bytes((ENTRY_REGULAR, TAG_TRANSACTION, _TRANSACTION_VERSION))
 
 
 class UnknownCommand(ValueError):
@@ -69,20 +78,33 @@ class OpenProducer:
         return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms)
 
 
-Command = BatchHead | Trim | OpenProducer | GroupCommand
+Command = BatchHead | Trim | OpenProducer | GroupCommand | TransactionCommand
 
 
 def encode_group_command(command: GroupCommand) -> bytes:
-    return _GROUP_HEAD + encode_command(command)
+    return _GROUP_HEAD + encode_group_bytes(command)
+
+
+def encode_transaction_command(command: TransactionCommand) -> bytes:
+    return _TRANSACTION_HEAD + encode_transaction_bytes(command)
 
 
 def _decode_group(entry: bytes) -> GroupCommand:
     if entry[2:3] != _GROUP_HEAD[2:]:
         raise UnknownCommand(f"command for a consumer group, of version {entry[2:3].hex()}")
     try:
-        return decode_command(entry[3:])
+        return decode_group_command(entry[3:])
     except msgspec.DecodeError as error:
         raise Damaged(f"a command for a consumer group cannot be read: {error}") from error
+
+
+def _decode_transaction(entry: bytes) -> TransactionCommand:
+    if entry[2:3] != _TRANSACTION_HEAD[2:]:
+        raise UnknownCommand(f"command for a transaction, of version {entry[2:3].hex()}")
+    try:
+        return decode_transaction_command(entry[3:])
+    except msgspec.DecodeError as error:
+        raise Damaged(f"a command for a transaction cannot be read: {error}") from error
 
 
 def _decode_trim(entry: bytes) -> Trim:
@@ -109,6 +131,7 @@ _DECODERS: dict[int, Callable[[bytes], Command]] = {
     TAG_TRIM: _decode_trim,
     TAG_OPEN_PRODUCER: _decode_open,
     TAG_CONSUMER_GROUP: _decode_group,
+    TAG_TRANSACTION: _decode_transaction,
 }
 
 

@@ -40,10 +40,19 @@ from node.partition.idempotence.producer_state import (
     rows_of,
 )
 from node.partition.record_batch import Attributes, BatchHead, Damaged
+from node.partition.transactions.control_record import marker_of
+from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
+from node.partition.transactions.transaction_state import (
+    Ended,
+    TransactionDone,
+    TransactionRefused,
+    TransactionsRow,
+    TransactionTable,
+)
 
-LAYOUT = 3
-READABLE_LAYOUTS = (1, 2, 3)
-"""1 knew no producers, 2 no consumer groups."""
+LAYOUT = 4
+READABLE_LAYOUTS = (1, 2, 3, 4)
+"""1 knew no producers, 2 no consumer groups, 3 no transactions."""
 
 # ---------------------------------------------------------------- effects and results
 
@@ -59,6 +68,7 @@ class IndexBatch:
     count: int
     bytes_before: int  # of all batches ever accepted before this one
     skip: int = 0
+    transaction: tuple[int, int] | None = None  # (producer id, epoch), if the events belong to one
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,12 @@ class Fence:
     epoch: int
 
 
-Effect = IndexBatch | ForgetBelow | Fence | Ousted
+@dataclass(frozen=True, slots=True)
+class StableOffsetMoved:
+    """A transaction has ended: committed readers may see more."""
+
+
+Effect = IndexBatch | ForgetBelow | Fence | Ousted | StableOffsetMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +171,9 @@ def _rows(places: tuple[StoredAt, ...], position: int, count: int) -> tuple[tupl
     return rows_of(found)
 
 
-Result = AppendAccepted | Trimmed | Opened | Owned | Done | Denied | AppendRejected
+Result = (
+    AppendAccepted | Trimmed | Opened | Owned | Done | Denied | TransactionDone | TransactionRefused | AppendRejected
+)
 Applied = tuple[Result, tuple[Effect, ...]]
 
 # ---------------------------------------------------------------- state
@@ -180,6 +197,7 @@ class LogState(msgspec.Struct, array_like=True):
     duplicates: int = 0  # records that came again and were not stored
     producers: list[Producer] = []  # by id; filled for a checkpoint only
     groups: list[ConsumerGroup] = []  # by key; filled for a checkpoint only
+    transactions: TransactionsRow = msgspec.field(default_factory=TransactionsRow)  # filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
@@ -191,12 +209,21 @@ class PartitionMachine:
         self.state = LogState()
         self.producers = ProducerTable()
         self.ownership = GroupTable()
+        self.transactions = TransactionTable()
         self._handlers: dict[type[Any], Callable[[int, Any], Applied]] = {
             BatchHead: self._append,
             Trim: self._trim,
             OpenProducer: self._open,
             **dict.fromkeys((Claim, EndClaim, Commit, Delete), self._group),
+            Begin: self._begin,
+            StageOffset: self._stage,
+            Prepare: self._prepare,
         }
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: what lies below is decided."""
+        return self.transactions.stable_offset(self.state.next_offset)
 
     # ------------------------------------------------------------ apply
 
@@ -214,8 +241,10 @@ class PartitionMachine:
 
     def _append(self, index: int, head: BatchHead) -> Applied:
         if head.attributes & Attributes.CONTROL:
-            return self._reject(index, "invalid-record", "a control batch, which no client may append")
+            return self._end_transaction(index, head)
         self._advance(head.max_timestamp_ms)
+        if head.transaction is not None:
+            return self._append_in_transaction(index, head)
         if head.numbered:
             return self._append_numbered(index, head)
         return self._store(index, head, ())
@@ -230,7 +259,7 @@ class PartitionMachine:
         state.total_bytes = bytes_before + head.size
         state.last_timestamp_ms = timestamp_ms
         state.last_batch_index = index
-        effect = IndexBatch(base, index, timestamp_ms, count, bytes_before, skip)
+        effect = IndexBatch(base, index, timestamp_ms, count, bytes_before, skip, head.transaction)
         return AppendAccepted(base, timestamp_ms, count, known), (effect,)
 
     def _append_numbered(self, index: int, head: BatchHead) -> Applied:
@@ -266,8 +295,70 @@ class PartitionMachine:
         """What is denied is no rejection: it is how two receivers that want the same thing learn who has it."""
         state = self.state
         self._advance(command.timestamp_ms)
+        if takes := _takes_over(command):
+            deciding = self.transactions.prepared_for(command.key)
+            if deciding is not None:
+                detail = f"a transaction of producer {deciding.producer.producer_id} that moves it is being decided"
+                return Denied("deciding", f"{detail}; try again"), ()
         result, ousted = self.ownership.apply(command, index, state.clock_ms, state.next_offset)
+        if takes and not isinstance(result, Denied):
+            why = f"the offset that it staged for {command.key!r} came too late: another took over at entry {index}"
+            self.transactions.doom(command.key, why)
         return result, () if ousted is None else (ousted,)
+
+    # ------------------------------------------------------------ transactions
+
+    def _append_in_transaction(self, index: int, head: BatchHead) -> Applied:
+        state, transactions = self.state, self.transactions
+        verdict = transactions.judge(head)
+        if isinstance(verdict, TransactionRefused):
+            return self._reject(index, f"transaction-{verdict.code}", verdict.detail)
+        if isinstance(verdict, ProducerRefusal):
+            state.duplicates += verdict.known.count
+            return self._reject(index, verdict.code, verdict.detail, verdict.known.places)
+        skip = verdict.count
+        state.duplicates += skip
+        if skip == head.count:
+            first = verdict.places[0]
+            return AppendAccepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
+        result, effects = self._store(index, head, verdict.places, skip)
+        assert isinstance(result, AppendAccepted)
+        transactions.accept(head, StoredAt(result.count, result.base_offset, result.timestamp_ms), index)
+        return result, effects
+
+    def _begin(self, index: int, command: Begin) -> Applied:
+        self._advance(command.timestamp_ms)
+        return self.transactions.begin(command, index, self.state.clock_ms), ()
+
+    def _stage(self, _: int, command: StageOffset) -> Applied:
+        state = self.state
+        self._advance(command.timestamp_ms)
+        if not 0 <= command.position <= state.next_offset:
+            detail = f"the position {command.position} does not lie in this log, which ends at {state.next_offset}"
+            return TransactionRefused("invalid", detail), ()
+        row = self.ownership.get(command.key)
+        if row is None or row.claim != command.claim:
+            detail = f"claim {command.claim} for {command.key!r} was succeeded by another, or let go for good"
+            return TransactionRefused("not-owner", detail), ()
+        return self.transactions.stage(command), ()
+
+    def _prepare(self, _: int, command: Prepare) -> Applied:
+        self._advance(command.timestamp_ms)
+        return self.transactions.prepare(command), ()
+
+    def _end_transaction(self, index: int, head: BatchHead) -> Applied:
+        try:
+            marker = marker_of(head)
+        except Damaged as error:
+            return self._reject(index, "damaged", str(error))
+        state = self.state
+        self._advance(marker.timestamp_ms)
+        ended = self.transactions.end(marker, state.next_offset)
+        if not isinstance(ended, Ended):
+            return ended, ()
+        for staged in ended.offsets:
+            self.ownership.commit_staged(staged.key, staged.claim, staged.position, state.clock_ms)
+        return TransactionDone(), (StableOffsetMoved(),)
 
     def _advance(self, time_ms: int) -> None:
         """Time passes by what entries say, and it never goes back."""
@@ -282,7 +373,7 @@ class PartitionMachine:
         if command.offset <= state.start_offset:
             return self._reject(index, "already-trimmed", f"events begin at {state.start_offset}")
         if not (
-            command.offset <= state.next_offset
+            command.offset <= self.stable_offset
             and state.trimmed_index < command.index < index
             and state.trimmed_bytes <= command.bytes_before <= state.total_bytes
         ):
@@ -291,6 +382,7 @@ class PartitionMachine:
         state.start_offset = command.offset
         state.trimmed_index = command.index
         state.trimmed_bytes = command.bytes_before
+        self.transactions.forget_below(command.offset)
         return Trimmed(command.offset), (effect,)
 
     def _reject(self, index: int, code: str, detail: str, known: tuple[StoredAt, ...] = ()) -> Applied:
@@ -302,12 +394,18 @@ class PartitionMachine:
 
     def checkpoint(self) -> bytes:
         """Equal bytes mean equal replicas."""
-        full = msgspec.structs.replace(self.state, producers=self.producers.rows(), groups=self.ownership.rows())
+        full = msgspec.structs.replace(
+            self.state,
+            producers=self.producers.rows(),
+            groups=self.ownership.rows(),
+            transactions=self.transactions.row(),
+        )
         return msgspec.msgpack.encode(full)
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
             self.state, self.producers, self.ownership = LogState(), ProducerTable(), GroupTable()
+            self.transactions = TransactionTable()
             return
         try:
             state = msgspec.msgpack.decode(data, type=LogState)
@@ -317,6 +415,17 @@ class PartitionMachine:
             known = ", ".join(map(str, READABLE_LAYOUTS))
             raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
         self.producers, self.ownership = ProducerTable(state.producers), GroupTable(state.groups)
+        self.transactions = TransactionTable(state.transactions)
         self.state = msgspec.structs.replace(
-            state, layout=LAYOUT, clock_ms=max(state.clock_ms, state.last_timestamp_ms), producers=[], groups=[]
+            state,
+            layout=LAYOUT,
+            clock_ms=max(state.clock_ms, state.last_timestamp_ms),
+            producers=[],
+            groups=[],
+            transactions=TransactionsRow(),
         )
+
+
+def _takes_over(command: GroupCommand) -> bool:
+    """Whoever stands behind the command goes by the position that the group has now."""
+    return isinstance(command, Claim | Delete) or (isinstance(command, Commit) and not command.claim)

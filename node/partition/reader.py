@@ -3,7 +3,8 @@
 The problem: most readers are at the tail, and many of them at the same place; some read everything from the start and
 must do so at the speed of the disk. The rules: only what is applied is read; a reader never skips an event above the
 start offset, and begins again at the start offset when retention overtook it; a damaged batch ends the reader with an
-error, it is never passed over.
+error, it is never passed over. A *committed* reader, which is the default, goes as far as the last stable offset, and
+passes over the events of aborted transactions; an *uncommitted* one sees everything.
 
 Tail readers share decoded batches through `BatchCache`, filled when a batch is committed while somebody reads. A reader
 of old data fetches index rows some dozens at a time and decodes for itself; two such readers have nothing in common.
@@ -22,6 +23,10 @@ from typing import Protocol
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged
+
+ABORTED_BATCHES_PER_POLL = 1024
+"""Passed over at once: some milliseconds, since their entries are not loaded. A reader that has met so many comes again
+in the next turn."""
 
 
 class BatchCache:
@@ -58,6 +63,9 @@ class ReaderSource(Protocol):
     @property
     def next_offset(self) -> int: ...
     @property
+    def stable_offset(self) -> int: ...
+    def is_aborted(self, transaction: tuple[int, int]) -> bool: ...
+    @property
     def cache(self) -> BatchCache: ...
     def rows_from(self, offset: int) -> list[IndexRow]: ...
     def load(self, row: IndexRow) -> StoredBatch | None:
@@ -68,12 +76,22 @@ class ReaderSource(Protocol):
 
 
 class LocalReader:
-    def __init__(self, source: ReaderSource, position: int, after_ms: int | None, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: ReaderSource,
+        position: int,
+        after_ms: int | None,
+        wake: Callable[[], None],
+        *,
+        uncommitted: bool = False,
+    ) -> None:
         self.error: ReadError | None = None
         self._source = source
         self._position = position
         self._after_ms = after_ms  # until an event is newer, older ones are passed over
         self._wake = wake
+        self._uncommitted = uncommitted
+        self._passed_over = 0  # aborted batches, in this poll
         self._waiting = False
         self._closed = False
         self._rows: deque[IndexRow] = deque()
@@ -89,6 +107,7 @@ class LocalReader:
         found: list[StoredBatch] = []
         if self.error is not None or self._closed or max_events <= 0:
             return found
+        self._passed_over = 0
         while max_events > 0 and max_bytes > 0:
             try:
                 whole = self._next_batch()
@@ -105,7 +124,10 @@ class LocalReader:
             max_events -= len(part.records)
             max_bytes -= size
         if not found and self.error is None:
-            self._waiting = True
+            if self._passed_over >= ABORTED_BATCHES_PER_POLL:
+                self._wake()
+            else:
+                self._waiting = True
         return found
 
     def close(self) -> None:
@@ -133,21 +155,34 @@ class LocalReader:
     # ------------------------------------------------------------ finding the next batch
 
     def _next_batch(self) -> StoredBatch | None:
-        """The batch that holds the position; moves the position where the rules say so. None at the tail."""
+        """The batch that holds the position; moves the position where the rules say so. None at the tail, or when
+        enough was passed over for now."""
         source = self._source
         while True:
             if self._position < source.start_offset:
                 self._position = source.start_offset
                 self._rows.clear()
             position = self._position
-            if position >= source.next_offset:
+            if position >= (source.next_offset if self._uncommitted else source.stable_offset):
                 self._batch = None
                 return None
             batch = self._batch
             if batch is None or not batch.base_offset <= position < batch.next_offset:
-                batch = self._batch = source.cache.get(position) or self._load(position)
+                batch = source.cache.get(position)
                 if batch is None:
+                    row = self._row(position)
+                    if self._is_aborted(row.transaction):
+                        if not self._pass_over(row.next_offset):
+                            return None
+                        continue
+                    batch = self._load(row, position)
+                    if batch is None:
+                        continue
+                elif self._is_aborted(batch.transaction):
+                    if not self._pass_over(batch.next_offset):
+                        return None
                     continue
+                self._batch = batch
             if self._after_ms is not None:
                 if batch.timestamp_ms <= self._after_ms:
                     self._position = batch.next_offset
@@ -155,8 +190,17 @@ class LocalReader:
                 self._after_ms = None
             return batch
 
-    def _load(self, position: int) -> StoredBatch | None:
-        """From the store. None: retention was faster; look again."""
+    def _is_aborted(self, transaction: tuple[int, int] | None) -> bool:
+        return transaction is not None and not self._uncommitted and self._source.is_aborted(transaction)
+
+    def _pass_over(self, next_offset: int) -> bool:
+        """False: the rest is for another poll."""
+        self._position = next_offset
+        self._passed_over += 1
+        return self._passed_over < ABORTED_BATCHES_PER_POLL
+
+    def _row(self, position: int) -> IndexRow:
+        """The index row that holds it. Raises Damaged."""
         rows = self._rows
         while rows and rows[0].next_offset <= position:
             rows.popleft()
@@ -165,9 +209,13 @@ class LocalReader:
         if not rows or not rows[0].base_offset <= position < rows[0].next_offset:
             where = "nothing" if not rows else f"a batch at {rows[0].base_offset}"
             raise Damaged(f"the offset index has {where} where event {position} should be")
-        batch = self._source.load(rows[0])
+        return rows[0]
+
+    def _load(self, row: IndexRow, position: int) -> StoredBatch | None:
+        """From the store. None: retention was faster; look again."""
+        batch = self._source.load(row)
         if batch is None:
-            rows.clear()
+            self._rows.clear()
             start = self._source.start_offset
             if start <= position:
                 raise Damaged(f"the entry of event {position} is gone, though events begin at {start}")
@@ -196,4 +244,4 @@ def _part(
         size = sizes[fits - 1] if fits else 0
     if records is batch.records:
         return batch, size
-    return StoredBatch(position, batch.timestamp_ms, records), size
+    return StoredBatch(position, batch.timestamp_ms, records, batch.transaction), size

@@ -45,7 +45,15 @@ from node.partition.consumer_groups.queries import AskFate, GroupAnswer, GroupQu
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
-from node.partition.machine import AppendRejected, Fence, ForgetBelow, IndexBatch, PartitionMachine, Result
+from node.partition.machine import (
+    AppendRejected,
+    Fence,
+    ForgetBelow,
+    IndexBatch,
+    PartitionMachine,
+    Result,
+    StableOffsetMoved,
+)
 from node.partition.offset_index import IndexRow, OffsetIndex, group_range
 from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
@@ -88,7 +96,7 @@ class PartitionReplica:
         self._watches = Watches()
         self.owning = OwnershipLeases(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self._readers: set[LocalReader] = set()
-        self._trimmer = Trimmer(partition, lambda: self._machine.state, self._index)
+        self._trimmer = Trimmer(partition, lambda: self._machine, self._index)
         self.cache = BatchCache(self.limits.cache_bytes)
 
     # ------------------------------------------------------------ life
@@ -142,6 +150,8 @@ class PartitionReplica:
                 self._index.put(effect, batch)
                 if self._readers:
                     self._wake_readers()
+            elif isinstance(effect, StableOffsetMoved):
+                self._wake_readers()
             elif isinstance(effect, Fence):
                 self._watches.tell(effect)
             elif isinstance(effect, Ousted):
@@ -209,6 +219,13 @@ class PartitionReplica:
         return self._machine.state.next_offset
 
     @property
+    def stable_offset(self) -> int:
+        return self._machine.stable_offset
+
+    def is_aborted(self, transaction: tuple[int, int]) -> bool:
+        return self._machine.transactions.is_aborted(transaction)
+
+    @property
     def in_flight_bytes(self) -> int:
         """Bytes of records taken and not yet answered."""
         return self._appender.in_flight_bytes
@@ -244,6 +261,8 @@ class PartitionReplica:
             leader=self.leader,
             replicas=tuple(self.group.members),
             last_timestamp_ms=state.last_timestamp_ms if stored else None,
+            stable_offset=self.stable_offset,
+            open_transactions=len(self._machine.transactions.open()),
         )
 
     # ------------------------------------------------------------ in
@@ -266,9 +285,9 @@ class PartitionReplica:
         if self._on_dirty is not None:
             self._on_dirty(self)
 
-    def _own_entry_applied(self, base_offset: int, timestamp_ms: int, records: list[bytes]) -> None:
+    def _own_entry_applied(self, batch: StoredBatch) -> None:
         if self._readers:
-            self.cache.add(StoredBatch(base_offset, timestamp_ms, records), sum(map(len, records)))
+            self.cache.add(batch, sum(map(len, batch.records)))
 
     # ------------------------------------------------------------ producers
 
@@ -299,13 +318,15 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ out
 
-    def open_reader(self, start: Start, wake: Callable[[], None], owner: Owner | None = None) -> LocalReader:
+    def open_reader(
+        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+    ) -> LocalReader:
         """That this node believes it leads is enough. Only what is committed is read, and none of it is passed over, so
         a leader that has not applied everything yet, or was deposed, delivers late and never wrongly: a reader that is
         to begin beyond its end waits there. What must not be old is asked of `info` before, which a majority confirms:
         where `@latest` is, and how far a drain goes. An owner's reader needs the claims of earlier leaders."""
         after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
-        reader = LocalReader(self, self.seek(start), after_ms, wake)
+        reader = LocalReader(self, self.seek(start, uncommitted=uncommitted), after_ms, wake, uncommitted=uncommitted)
         if self._closed is not None:
             reader.error = _read_error(self._closed)
         elif not self.group.is_leader or (owner is not None and not self.group.ready):
@@ -322,14 +343,14 @@ class PartitionReplica:
         if not self._readers:
             self.cache.clear()
 
-    def seek(self, start: Start) -> int:
+    def seek(self, start: Start, *, uncommitted: bool = False) -> int:
         """The offset at which reading from `start` begins."""
         state = self._machine.state
         match start:
             case Earliest():
                 return state.start_offset
             case Latest():
-                return state.next_offset
+                return state.next_offset if uncommitted else self.stable_offset
             case After(offset):
                 return max(state.start_offset, offset + 1)
             case AfterTime(timestamp_ms, offset):
@@ -339,12 +360,13 @@ class PartitionReplica:
                 return max(offset + 1, state.next_offset if row is None else row.base_offset)
 
     def read(self, offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Committed batches from `offset` on, or from the start offset if it lies below; [] at the tail.
+        """Replicated batches from `offset` on, whatever became of their transactions, or from the start offset if it
+        lies below; [] at the tail.
 
         Raises:
             Damaged: a batch cannot be read on this node.
         """
-        reader = LocalReader(self, offset, None, _nobody)
+        reader = LocalReader(self, offset, None, _nobody, uncommitted=True)
         found = reader.poll(1 << 62, max_bytes)
         if reader.error is not None:
             raise Damaged(reader.error.detail)
@@ -372,7 +394,7 @@ class PartitionReplica:
             if self.on_damaged is not None:
                 self.on_damaged(self, error)
             raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
-        batch = StoredBatch(row.base_offset, row.timestamp_ms, records)
+        batch = StoredBatch(row.base_offset, row.timestamp_ms, records, row.transaction)
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
             self.cache.add(batch, len(entry))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.commands import Trim
-from node.partition.machine import LogState, Trimmed
+from node.partition.machine import LogState, PartitionMachine, Trimmed
 from node.partition.offset_index import IndexRow, OffsetIndex
 from node.partition.raft_group import GroupLike
 
@@ -30,8 +30,10 @@ def plan_trim(
     retention_ms: int | None,
     retention_bytes: int | None,
     safe_index: int,
+    stable_offset: int,
 ) -> Trim | None:
-    """The command that forgets what is too old or too much, in entries up to `safe_index`; None if nothing is."""
+    """The command that forgets what is too old or too much, in entries up to `safe_index` and of events below the last
+    stable offset; None if nothing is."""
     start, end = state.start_offset, state.next_offset
     keep_after_ms = -1 if retention_ms is None else now_ms - retention_ms
     keep_from_byte = -1 if retention_bytes is None else state.total_bytes - retention_bytes
@@ -42,7 +44,7 @@ def plan_trim(
 
     def kept(row: IndexRow) -> bool:
         wanted = row.timestamp_ms > keep_after_ms and row.bytes_before >= keep_from_byte
-        return wanted or row.entry_index > safe_index
+        return wanted or row.entry_index > safe_index or row.base_offset >= stable_offset
 
     first = index.first_row(start, end, kept)
     if first is None:
@@ -55,8 +57,8 @@ def plan_trim(
 class Trimmer:
     """The leader's part: one planned trim at a time."""
 
-    def __init__(self, partition: str, state: Callable[[], LogState], index: OffsetIndex) -> None:
-        self._partition, self._state, self._index = partition, state, index
+    def __init__(self, partition: str, machine: Callable[[], PartitionMachine], index: OffsetIndex) -> None:
+        self._partition, self._machine, self._index = partition, machine, index
         self._under_way = False
 
     def not_leading(self) -> None:
@@ -68,13 +70,15 @@ class Trimmer:
         """Propose to forget what is too old or too much, if anything is."""
         if self._under_way or (retention_ms is None and retention_bytes is None):
             return None
+        machine = self._machine()
         plan = plan_trim(
-            self._state(),
+            machine.state,
             self._index,
             now_ms=now_ms,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             safe_index=group.safe_trim_index(),
+            stable_offset=machine.stable_offset,
         )
         if plan is None:
             return None

@@ -75,11 +75,21 @@ class GrpcPeerClient:
             stream.on_closed = self._forget
         stream.append(records, done, numbers)
 
-    def open_reader(self, group: int, start: Any, wake: Callable[[], None], owner: Any = None) -> GrpcReader | NoReader:
+    def open_reader(
+        self, group: int, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
+    ) -> GrpcReader | NoReader:
         if self._closed:
             return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
         return GrpcReader(
-            self._open_channel(), self._metadata, self.node, group, start, wake, self._vocabulary, owner=owner
+            self._open_channel(),
+            self._metadata,
+            self.node,
+            group,
+            start,
+            wake,
+            self._vocabulary,
+            owner=owner,
+            uncommitted=uncommitted,
         )
 
     async def info(self, group: int) -> Any:
@@ -98,6 +108,8 @@ class GrpcPeerClient:
             leader=reply.leader or None,
             replicas=tuple(reply.replicas),
             last_timestamp_ms=reply.last_timestamp_ms if reply.HasField("last_timestamp_ms") else None,
+            stable_offset=reply.stable_offset,
+            open_transactions=reply.open_transactions,
         )
 
     async def open_producer(self, group: int, wish: Any) -> Any:

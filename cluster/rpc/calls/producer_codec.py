@@ -15,7 +15,11 @@ def numbers_field(numbers: Any) -> pb.Numbers | None:
     if numbers is None:
         return None
     return pb.Numbers(
-        producer_id=numbers.producer_id, epoch=numbers.epoch, first=numbers.first, digests=numbers.digests
+        producer_id=numbers.producer_id,
+        epoch=numbers.epoch,
+        first=numbers.first,
+        digests=numbers.digests,
+        transactional=numbers.transactional,
     )
 
 
@@ -23,7 +27,9 @@ def numbers_of(request: pb.AppendRequest, vocabulary: PartitionTypes) -> Any:
     if not request.HasField("numbers"):
         return None
     numbers = request.numbers
-    return vocabulary.Numbers(numbers.producer_id, numbers.epoch, numbers.first, numbers.digests)
+    return vocabulary.Numbers(
+        numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional
+    )
 
 
 def failed(failure: pb.Failure, vocabulary: PartitionTypes) -> Any:

@@ -29,8 +29,11 @@ OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 log = logging.getLogger("holdfast.rpc")
 
 
-def encode_open(start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int, owner: Any) -> pb.ReadOpen:
+def encode_open(
+    start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int, owner: Any, uncommitted: bool
+) -> pb.ReadOpen:
     request = encode_start(start, vocabulary, group, window_bytes)
+    request.uncommitted = uncommitted
     if owner is not None:
         request.owner_key, request.owner_claim = owner.key, owner.claim
     return request
@@ -78,11 +81,13 @@ class GrpcReader:
         vocabulary: PartitionTypes,
         window_bytes: int = options.READ_WINDOW_BYTES,
         owner: Any = None,
+        uncommitted: bool = False,
     ) -> None:
         self.node = node
         self.error: Any = None
         self.resolved = False
         self._position = 0
+        self._passed_to = 0  # where the reader stands on the other node, behind all that is in the buffer
         self._wake = wake
         self._vocabulary = vocabulary
         self._window_bytes = window_bytes
@@ -92,7 +97,7 @@ class GrpcReader:
         self._closed = False
         self._credit_due = asyncio.Event()
         self._call = read_call(channel)(metadata=metadata)
-        request = encode_open(start, vocabulary, group, window_bytes, owner)
+        request = encode_open(start, vocabulary, group, window_bytes, owner, uncommitted)
         self._task = asyncio.get_running_loop().create_task(self._run(request), name=f"read-{node}-{group}")
 
     @property
@@ -121,6 +126,8 @@ class GrpcReader:
             max_events -= count
             max_bytes -= size
         self._starved = not out
+        if not self._buffer:
+            self._position = max(self._position, self._passed_to)
         return out
 
     def close(self) -> None:
@@ -166,14 +173,16 @@ class GrpcReader:
 
     def _take(self, reply: pb.ReadReply) -> None:
         if reply.HasField("next_offset"):
-            self.resolved = True
-            self._position = reply.next_offset
+            if not self.resolved:
+                self.resolved = True
+                self._position = reply.next_offset
+            self._passed_to = reply.next_offset
         for batch in reply.batches:
             self._buffer.append((batch.base_offset, batch.timestamp_ms, list(batch.records)))
         if reply.HasField("failure"):
             failure = reply.failure
             self._fail(failure.kind, failure.detail, failure.retriable, failure.leader or None)
-        elif self._starved and self._buffer and not self._closed:
+        elif self._starved and (self._buffer or self._passed_to > self._position) and not self._closed:
             self._starved = False
             self._wake()
 

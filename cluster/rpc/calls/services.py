@@ -69,7 +69,10 @@ class Services:
             return
         await ReadSession(context, request.window_bytes).run(
             lambda wake: replica.open_reader(
-                decode_start(request, self._vocabulary), wake, owner_of(request, self._vocabulary)
+                decode_start(request, self._vocabulary),
+                wake,
+                owner_of(request, self._vocabulary),
+                uncommitted=request.uncommitted,
             )
         )
 
@@ -94,6 +97,8 @@ class Services:
             leader=info.leader or 0,
             replicas=info.replicas,
             last_timestamp_ms=info.last_timestamp_ms,
+            stable_offset=info.stable_offset,
+            open_transactions=info.open_transactions,
         )
 
     async def open_producer(self, data: bytes, context: Any) -> pb.OpenProducerReply:
@@ -276,12 +281,14 @@ class ReadSession:
         self._context = context
         self._window_bytes = min(window_bytes, options.MAX_MESSAGE_BYTES)
         self._woken = asyncio.Event()
+        self._told = 0  # where the other side knows the reader to stand
 
     async def run(self, open_reader: Callable[[Callable[[], None]], Reader]) -> None:
         reader = open_reader(self._woken.set)
         crediting = asyncio.ensure_future(self._read_credit())
         try:
             await self._context.write(_encoded(pb.ReadReply(next_offset=reader.position)))
+            self._told = reader.position
             await self._serve(reader, crediting)
         finally:
             crediting.cancel()
@@ -302,14 +309,24 @@ class ReadSession:
                         base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records
                     )
                     self._window_bytes -= charge(batch.records)
+                self._told = batches[-1].base_offset + len(batches[-1].records)
+                self._tell_position(reader, reply)
                 await self._context.write(_encoded(reply))
             elif reader.error is not None:
                 error = reader.error
                 failure = _failure(error.kind, error.retriable, error.detail, error.leader)
                 await self._context.write(_encoded(pb.ReadReply(failure=failure)))
                 return
+            elif reader.position > self._told:  # all that came was aborted: who drains must know that it is behind it
+                reply = pb.ReadReply()
+                self._tell_position(reader, reply)
+                await self._context.write(_encoded(reply))
             else:
                 await self._woken.wait()
+
+    def _tell_position(self, reader: Reader, reply: pb.ReadReply) -> None:
+        if reader.position > self._told:
+            self._told = reply.next_offset = reader.position
 
     async def _read_credit(self) -> None:
         try:

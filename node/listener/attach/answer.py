@@ -220,7 +220,9 @@ async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
         except (ConnectionError, LookupError, TimeoutError):
             await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
             continue
-        return After(info.next_offset - 1) if info.next_offset > 0 else Earliest()
+        uncommitted = plan.selection is not None and plan.selection.uncommitted
+        end = info.next_offset if uncommitted else info.stable_offset
+        return After(end - 1) if end > 0 else Earliest()
 
 
 RETRY_DELAY_S = 0.05

@@ -259,7 +259,7 @@ class OutgoingLink(Endpoint):
             try:
                 async with asyncio.timeout(DRAIN_QUESTION_S):
                     info = await self.plan.broker.handle(self.plan.log, cursor.partition).info()
-                cursor.drain_to = info.next_offset
+                cursor.drain_to = info.next_offset if self._selection.uncommitted else info.stable_offset
             except (ConnectionError, LookupError, TimeoutError):
                 cursor.drain_to = 0  # what cannot be had now is not at hand
 
@@ -279,7 +279,7 @@ class OutgoingLink(Endpoint):
             self.host.pump_soon(self)
 
         handle = self.plan.broker.handle(self.plan.log, cursor.partition)
-        cursor.reader = handle.open_reader(cursor.start, wake, owner)
+        cursor.reader = handle.open_reader(cursor.start, wake, owner, uncommitted=self._selection.uncommitted)
         self._ready[cursor] = None
 
     def _reader_failed(self, cursor: PartitionCursor, why: ReadError) -> None:

@@ -6,7 +6,10 @@ exactly or the attach is refused; a filter unknown here is left out of the answe
 is not in force (core 3.5.3). A filter in force selects from everything retained, from the earliest to the latest
 (ES-52); without any, only what comes after the attach is delivered (ES-8).
 
-Two kinds are obeyed. The delivery-annotations filter is exclusive: an event passes when its value is *greater than* the
+The isolation filter says which events of transactions are delivered, and nothing of where to begin: alone, it leaves a
+receiver at the latest event.
+
+Two kinds select. The delivery-annotations filter is exclusive: an event passes when its value is *greater than* the
 one given, for every key given (ES-53). The SQL filter is `node.filters`. Both become bounds, which are sought in the
 index; what a SQL filter says beyond them is looked up in each event between them.
 """
@@ -44,6 +47,7 @@ class Selection:
     below_time_ms: int = END
     predicate: Predicate | None = None
     latest: int = 0  # what the predicate takes for `@latest`: the first offset after the attach
+    uncommitted: bool = False  # events of transactions that are open, or were aborted, too
 
     @property
     def needs_latest(self) -> bool:
@@ -80,10 +84,16 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
     times_ms: list[int] = []
     predicate: Predicate | None = None
     in_force: dict[str, Any] = {}
+    isolation: dict[str, Any] = {}
+    uncommitted = False
     for name, described in (filters or {}).items():
         if described is None:  # legal, and means no filter
             continue
         key = _descriptor(str(name), described)
+        if key == protocol.ISOLATION_FILTER:
+            uncommitted = _read_isolation(str(name), described.value)
+            isolation[name] = described
+            continue
         if key in protocol.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
         elif key in protocol.SQL_FILTERS:
@@ -94,7 +104,9 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
         else:
             continue
         in_force[name] = described
-    return _combine(offsets, times_ms, predicate, in_force)
+    return replace(
+        _combine(offsets, times_ms, predicate, in_force), in_force={**in_force, **isolation}, uncommitted=uncommitted
+    )
 
 
 def _descriptor(name: str, described: Any) -> int | str:
@@ -137,6 +149,12 @@ def _timestamp(name: str, comparand: Any) -> int:
     if isinstance(comparand, int) and not isinstance(comparand, bool) and abs(comparand) < _TIMESTAMP_LIMIT_MS:
         return max(int(comparand), -1)
     raise _invalid(f"filter {name!r}: {comparand!r} is no timestamp (milliseconds since 1970, UTC)")
+
+
+def _read_isolation(name: str, value: Any) -> bool:
+    if value in (protocol.COMMITTED, protocol.UNCOMMITTED):
+        return bool(value == protocol.UNCOMMITTED)
+    raise _invalid(f"filter {name!r}: isolation is {protocol.COMMITTED!r} or {protocol.UNCOMMITTED!r}, not {value!r}")
 
 
 def _read_sql(name: str, value: Any) -> Predicate:

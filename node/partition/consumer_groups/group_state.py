@@ -123,7 +123,17 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     position: int
 
 
-DenialCode = Literal["owned", "behind", "not-owner", "active", "unknown-group", "out-of-range", "too-many", "invalid"]
+DenialCode = Literal[
+    "owned",
+    "behind",
+    "not-owner",
+    "active",
+    "unknown-group",
+    "out-of-range",
+    "too-many",
+    "invalid",
+    "deciding",  # a transaction that moves the group's position is about to end: try again
+]
 
 
 class Denied(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -274,6 +284,17 @@ class GroupTable:
             else:
                 row.due_ms = NOTHING
         return Done(row.position)
+
+    def commit_staged(self, key: str, claim: int, position: int, clock_ms: int) -> None:
+        """A transaction has committed that moves the group. Nobody took the claim over since it was prepared, but its
+        owner may have let go for good: then the group stands where the transaction says, and nobody has it."""
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = ConsumerGroup(key, claim=claim)
+        row.position = max(row.position, position)
+        row.position_ms = row.touched_ms = clock_ms
+        if not row.active and not row.is_terminus:
+            row.due_ms = NOTHING
 
     def _delete(self, command: Delete) -> Done | Denied:
         row = self._rows.get(command.key)

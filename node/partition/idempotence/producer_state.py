@@ -231,7 +231,7 @@ class ProducerTable:
             return ProducerRefusal("out-of-order", f"{detail}: it may begin with number 0 only, not {first}")
         if last == NOTHING or first == (last + 1) % SEQUENCES:
             return ALL_NEW
-        return _compare(producer, head)
+        return compare(producer, head)
 
     def accept(self, head: BatchHead, stored: StoredAt, index: int, clock_ms: int) -> None:
         """A batch that was judged `Known`; `stored`: where its last records, those that were new, stand now."""
@@ -246,10 +246,7 @@ class ProducerTable:
 
     def _remember(self, producer: Producer, head: BatchHead, stored: StoredAt) -> None:
         before = producer.memory_bytes
-        producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
-        producer.batches += _BATCH.pack(*stored)
-        producer.digests += head.digests[(head.count - stored.events) * DIGEST_BYTES :]
-        _shorten(producer)
+        remember(producer, head, stored)
         self.memory_bytes += producer.memory_bytes - before
 
     # ------------------------------------------------------------ forgetting
@@ -298,7 +295,15 @@ def _stolen(producer: Producer, epoch: int) -> str:
     )
 
 
-def _compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
+def remember(producer: Producer, head: BatchHead, stored: StoredAt) -> None:
+    """The last records of the batch, those that were new, stand there now."""
+    producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
+    producer.batches += _BATCH.pack(*stored)
+    producer.digests += head.digests[(head.count - stored.events) * DIGEST_BYTES :]
+    _shorten(producer)
+
+
+def compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
     """A batch that does not begin with the next number: how much of its front is remembered, and the same?"""
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES

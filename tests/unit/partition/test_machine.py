@@ -54,7 +54,7 @@ def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
         (b"\0\1\1 not a batch", "damaged"),
         (Trim(1, 1, 1).encode()[:-1], "damaged"),
         (b"\0\2\x09" + Trim(1, 1, 1).encode()[3:], "unknown-command"),
-        (encode([b"x"], 1, attributes=Attributes.CONTROL), "invalid-record"),
+        (encode([b"x"], 1, attributes=Attributes.CONTROL), "damaged"),
         (Trim(0, 1, 1).encode(), "already-trimmed"),
         (Trim(99, 1, 1).encode(), "invalid-trim"),
         (OpenProducer(1, 0, 0, 1).encode()[:-1], "damaged"),

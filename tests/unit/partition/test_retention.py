@@ -184,7 +184,7 @@ def test_a_trim_never_reaches_beyond_what_every_member_holds(node: Node) -> None
     index = OffsetIndex(GROUP, node.disk)
     plan = plan_trim(
         node.replica._machine.state, index, now_ms=node.now_ms, retention_ms=None, retention_bytes=1,
-        safe_index=last_held,
+        safe_index=last_held, stable_offset=40,
     )  # fmt: skip
     assert plan is not None
     assert plan.offset == 40, "all twenty batches go"

@@ -70,9 +70,14 @@ class MemoryPartition:
             self.held.append(lambda: done(outcome))
 
     def open_reader(
-        self, start: vocabulary.Start, wake: Callable[[], None], owner: vocabulary.Owner | None = None
+        self,
+        start: vocabulary.Start,
+        wake: Callable[[], None],
+        owner: vocabulary.Owner | None = None,
+        *,
+        uncommitted: bool = False,
     ) -> MemoryReader:
-        reader = MemoryReader(self, start, wake)
+        reader = MemoryReader(self, start, wake, uncommitted=uncommitted)
         self.readers.append(reader)
         self.owners.append(owner)
         return reader
@@ -107,8 +112,11 @@ class MemoryPartition:
 
 
 class MemoryReader:
-    def __init__(self, partition: MemoryPartition, start: vocabulary.Start, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, partition: MemoryPartition, start: vocabulary.Start, wake: Callable[[], None], *, uncommitted: bool
+    ) -> None:
         self.error: vocabulary.ReadError | None = None
+        self.uncommitted = uncommitted
         self.start = start
         self.wake = wake
         self.polled_bytes = 0

@@ -4,7 +4,8 @@ Rules never broken: a refusal is the word of the replicated state, never of this
 for an attach which then fails for another reason is let go of at once.
 
 A link that attaches again under its own name may come sooner than the end of its former self is known; it is tried
-again for a moment, since its claim is about to be free for it and for nobody else.
+again for a moment, since its claim is about to be free for it and for nobody else. So is a claim on a partition whose
+position is about to be moved by a transaction that is being decided.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
             raise Refused(errors.group_failed(answer, log))
         if isinstance(answer, Denied):
             mine = answer.code == "owned" and await _is_mine(broker, log, partition, wish)
-            if not mine or loop.time() > deadline_s:
+            if not (mine or answer.code == "deciding") or loop.time() > deadline_s:
                 raise Refused(errors.claim_denied(answer, log, partition, wish.key))
         await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one, or a former self: the outer timeout ends this
 

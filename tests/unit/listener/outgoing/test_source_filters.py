@@ -191,3 +191,21 @@ def test_malformed_sql_is_refused_with_its_place_and_advice(text: Any, advice: s
 def test_a_descriptor_of_another_type_is_refused(descriptor: Any) -> None:
     with pytest.raises(Refused, match="amqp:invalid-field"):
         select(annotations("a = 1", descriptor))
+
+
+def test_isolation_is_committed_unless_the_receiver_says_otherwise_and_says_nothing_of_where_to_start() -> None:
+    assert not select({}).uncommitted
+    for value, uncommitted in (("committed", False), ("uncommitted", True)):
+        wish = {"isolation": Described(symbol("holdfast:isolation-filter:string"), value)}
+        selection = select(wish)
+        assert (selection.uncommitted, selection.start) == (uncommitted, Latest())
+        assert dict(selection.in_force) == wish, "it is echoed"
+        with_start = select(wish | annotations({OFFSET: symbol("@earliest")}))
+        assert (with_start.uncommitted, with_start.start) == (uncommitted, Earliest())
+        assert set(with_start.in_force) == {"isolation", "my filter"}
+
+
+@pytest.mark.parametrize("value", ["read-committed", "", 1, None, True])
+def test_an_isolation_that_is_not_known_is_refused(value: Any) -> None:
+    with pytest.raises(Refused, match="isolation is 'committed' or 'uncommitted'"):
+        select({"isolation": Described(symbol("holdfast:isolation-filter:string"), value)})

@@ -1,0 +1,70 @@
+"""The control record that ends a transaction in one partition: a *marker*.
+
+It stands in a control batch (attributes control and transactional, one record, no sequence number) that carries the
+producer id and the epoch of the transaction. Its key says which end it is, its value which term of the coordinator's
+group wrote it. The layout is Kafka's (KIP-98), and so are the numbers, as they were shipped: 0 is ABORT, 1 is COMMIT;
+the text of the proposal has them the other way round, so nothing here goes by the number alone.
+
+    key:   version i16 = 0 | type i16
+    value: version i16 = 0 | coordinator epoch i32
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from node.partition.record_batch import Attributes, BatchHead, Damaged, encode
+
+_RECORD = struct.Struct(">hhhi")
+_VERSION = 0
+MAX_COORDINATOR_EPOCH = (1 << 31) - 1
+"""Terms beyond it are written as this one: it is for people who read the log, and nothing is decided by it."""
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The transaction (producer id, epoch) has ended. Once a coordinator has decided, every marker it sends says the
+    same, whichever of its leaders sends it: so a marker that comes again is not compared by coordinator epoch."""
+
+    producer_id: int
+    epoch: int
+    end: ControlType
+    coordinator_epoch: int
+    timestamp_ms: int
+
+    @property
+    def committed(self) -> bool:
+        return self.end is ControlType.COMMIT
+
+    def encode(self) -> bytes:
+        term = min(self.coordinator_epoch, MAX_COORDINATOR_EPOCH)
+        return encode(
+            [_RECORD.pack(_VERSION, self.end, _VERSION, term)],
+            self.timestamp_ms,
+            attributes=Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+        )
+
+
+def marker_of(head: BatchHead) -> Marker:
+    """Raises Damaged: a control batch that is no marker of a known version and type."""
+    if not head.attributes & Attributes.TRANSACTIONAL or min(head.producer_id, head.producer_epoch) < 0:
+        raise Damaged("a control batch that belongs to no transaction")
+    if len(head.control) != _RECORD.size:
+        raise Damaged(f"a control record has {_RECORD.size} bytes, not {len(head.control)}")
+    key_version, number, value_version, term = _RECORD.unpack(head.control)
+    if (key_version, value_version) != (_VERSION, _VERSION) or term < 0:
+        raise Damaged(f"a control record of versions {key_version} and {value_version}, coordinator epoch {term}")
+    try:
+        end = ControlType(number)
+    except ValueError:
+        raise Damaged(f"a control record of type {number}, which ends no transaction") from None
+    return Marker(head.producer_id, head.producer_epoch, end, term, head.max_timestamp_ms)

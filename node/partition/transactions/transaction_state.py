@@ -1,0 +1,336 @@
+"""The transactions of one partition: what may be written under them, and what of it may be read.
+
+The problem: events of a transaction stand in the log before anybody knows whether they count; what comes late (a begin,
+an event, a marker, each delayed on a path of its own) must not find its way into the next transaction; and a consumer
+that was replaced must not move its group's position by a commit that was already under way. The rule never broken: what
+a committed reader sees is decided by applied entries alone, and never changes afterwards.
+
+A transaction is (producer id, epoch): its coordinator raises the epoch at each end, so the pair names one transaction
+for ever. A partition takes part from `Begin` on, which is replicated before its first event.
+
+| arrives for (producer, epoch) | while                             | and is                                          |
+| --------------------------- | --------------------------------- | ----------------------------------------------- |
+| Begin                       | that epoch, or a later one, ended | refused, `ended`: it comes too late             |
+|                             | it is open already                | done: it came again                             |
+|                             | an earlier epoch is open          | refused, `undecided`: its marker is missing     |
+|                             | else                              | open from now on                                |
+| events                      | it is open                        | stored once each, by their numbers              |
+|                             | else                              | refused, `ended`                                |
+| StageOffset                 | open, and the claim is in force   | kept, invisible, until the end                  |
+| Prepare                     | open, each staged claim in force  | done: these claims stay as they are until the end |
+|                             | a staged claim was taken over     | refused, `doomed`: it can only abort            |
+| marker                      | it is open                        | ended; staged offsets count, or are gone        |
+|                             | that epoch, or a later one, ended | done: it came again                             |
+|                             | it never began here               | done, and remembered: a late Begin is refused   |
+
+A claim for a consumer group that is granted dooms every transaction that has staged an offset of the group and is not
+prepared: the new owner starts where the group stands now, so what was staged must never count (KIP-447's hole). While
+one is prepared, the claim is refused for the moment.
+
+The *last stable offset* is the first event of the oldest open transaction, or the end of the log. Committed readers see
+nothing from there on, and below it nothing that was aborted. It follows from what was applied; it never falls, since an
+event of a transaction that opens later stands later.
+
+Rejected: Kafka's implicit begin by the first event (an event that is delayed behind its marker opens a transaction that
+nobody ever ends); and comparing coordinator epochs of markers (decisions are replicated before any marker leaves).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from node.partition.idempotence.producer_state import (
+    ALL_NEW,
+    MAX_EPOCH,
+    MAX_PRODUCER_ID,
+    NOTHING,
+    Known,
+    Producer,
+    ProducerRefusal,
+    StoredAt,
+    compare,
+    remember,
+)
+from node.partition.record_batch import BatchHead
+from node.partition.transactions.control_record import Marker
+from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
+
+MAX_OPEN = 1000
+"""Transactions open in one partition: each costs up to 20 KiB of every checkpoint, for the numbers it remembers."""
+
+MAX_STAGED = 100
+"""Consumer groups whose offsets one transaction moves in one partition. A program commits for the one it reads for."""
+
+MAX_ENDED = 10_000
+"""Producers whose last end is remembered. One that is forgotten may begin again by a message that was delayed since:
+then the partition asks the coordinator what became of it, and aborts."""
+
+MAX_TIMEOUT_MS = 15 * 60 * 1000
+"""The longest that a transaction may be open, as in Kafka: as long as that, committed readers may have to wait."""
+
+Code = Literal["ended", "undecided", "doomed", "unknown", "too-many", "invalid", "not-owner", "out-of-order"]
+
+_ABORTED = struct.Struct(">qHqq")  # producer id, epoch, first offset, end of the log when it was aborted
+
+
+# ---------------------------------------------------------------- results
+
+
+class TransactionDone(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """It was done, now or by the same command before."""
+
+
+class TransactionRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Nothing was done."""
+
+    code: Code
+    detail: str
+
+
+# ---------------------------------------------------------------- state
+
+
+class StagedOffset(msgspec.Struct, array_like=True):
+    key: str
+    claim: int
+    position: int
+
+
+class OpenTransaction(msgspec.Struct, array_like=True):
+    """Fields are only ever added at the end."""
+
+    producer: Producer  # its numbers, and which of them were stored
+    coordinator: int
+    timeout_ms: int
+    begun_index: int
+    begun_ms: int  # by the log's clock
+    first_offset: int = NOTHING  # NOTHING: no event yet
+    staged: list[StagedOffset] = []
+    prepared: bool = False
+    doomed: str = ""  # why it can only abort
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.producer.producer_id, self.producer.epoch
+
+
+class EndedProducer(msgspec.Struct, array_like=True):
+    """The last transaction of a producer that ended here."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+
+
+class TransactionsRow(msgspec.Struct, array_like=True):
+    """What a checkpoint holds. Fields are only ever added at the end."""
+
+    open: list[OpenTransaction] = []  # by the index of their begin
+    ended: list[EndedProducer] = []  # the one that ended last comes last
+    aborted: bytes = b""  # _ABORTED each, in the order of their ends
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a marker did. `offsets`: those of consumer groups that count from now on."""
+
+    offsets: tuple[StagedOffset, ...] = ()
+
+
+class TransactionTable:
+    def __init__(self, row: TransactionsRow | None = None) -> None:
+        row = row or TransactionsRow()
+        self._open = {one.producer.producer_id: one for one in row.open}
+        written = [one for one in row.open if one.first_offset != NOTHING]
+        self._unstable = {one.key: one for one in sorted(written, key=lambda one: one.first_offset)}
+        self._ended = {one.producer_id: one for one in row.ended}
+        self._aborted_rows = bytearray(row.aborted)
+        self._aborted = {(producer, epoch) for producer, epoch, _, _ in _ABORTED.iter_unpack(row.aborted)}
+
+    def row(self) -> TransactionsRow:
+        """Equal on equal replicas."""
+        return TransactionsRow(list(self._open.values()), list(self._ended.values()), bytes(self._aborted_rows))
+
+    # ------------------------------------------------------------ what may be read
+
+    def stable_offset(self, next_offset: int) -> int:
+        """The last stable offset of a log that ends at `next_offset`."""
+        oldest = next(iter(self._unstable.values()), None)
+        return next_offset if oldest is None else oldest.first_offset
+
+    def is_aborted(self, transaction: tuple[int, int]) -> bool:
+        return transaction in self._aborted
+
+    @property
+    def aborted(self) -> int:
+        """How many aborted transactions still have events in the log."""
+        return len(self._aborted)
+
+    def aborted_ranges(self) -> Iterator[tuple[int, int, int, int]]:
+        """(producer id, epoch, first offset, end of the log when it was aborted), in the order of their ends."""
+        return _ABORTED.iter_unpack(self._aborted_rows)
+
+    def open(self) -> list[OpenTransaction]:
+        """The oldest first."""
+        return list(self._open.values())
+
+    def get(self, producer_id: int, epoch: int) -> OpenTransaction | None:
+        found = self._open.get(producer_id)
+        return found if found is not None and found.producer.epoch == epoch else None
+
+    # ------------------------------------------------------------ begin
+
+    def begin(self, command: Begin, index: int, clock_ms: int) -> TransactionDone | TransactionRefused:
+        wrong = _nonsense(command.producer_id, command.epoch)
+        if wrong is None and not 0 < command.timeout_ms <= MAX_TIMEOUT_MS:
+            wrong = f"a transaction is given 1 to {MAX_TIMEOUT_MS} ms, not {command.timeout_ms}"
+        if wrong is not None:
+            return TransactionRefused("invalid", wrong)
+        what = _name(command.producer_id, command.epoch)
+        ended = self._ended.get(command.producer_id)
+        if ended is not None and ended.epoch >= command.epoch:
+            return TransactionRefused("ended", f"{what} has ended here: epoch {ended.epoch} was the last")
+        found = self._open.get(command.producer_id)
+        if found is not None:
+            if found.producer.epoch == command.epoch:
+                return TransactionDone()
+            code: Code = "undecided" if found.producer.epoch < command.epoch else "ended"
+            return TransactionRefused(code, f"{what}: epoch {found.producer.epoch} of that producer is open here")
+        if len(self._open) >= MAX_OPEN:
+            return TransactionRefused("too-many", f"{MAX_OPEN} transactions are open in this partition; try later")
+        producer = Producer(command.producer_id, command.epoch, 0, touched_index=index, touched_ms=clock_ms)
+        self._open[command.producer_id] = OpenTransaction(
+            producer, command.coordinator, command.timeout_ms, index, clock_ms
+        )
+        return TransactionDone()
+
+    # ------------------------------------------------------------ events
+
+    def judge(self, head: BatchHead) -> Known | TransactionRefused | ProducerRefusal:
+        """What becomes of a batch; changes nothing."""
+        found = self.get(head.producer_id, head.producer_epoch)
+        if found is None:
+            detail = f"{_name(head.producer_id, head.producer_epoch)} is not open here: it has ended, or never began"
+            return TransactionRefused("ended", detail)
+        producer = found.producer
+        if head.base_sequence == (0 if producer.last == NOTHING else producer.last + 1):
+            return ALL_NEW
+        if producer.last == NOTHING:
+            detail = f"{_name(*found.key)} begins with number 0, not {head.base_sequence}"
+            return ProducerRefusal("out-of-order", detail)
+        return compare(producer, head)
+
+    def accept(self, head: BatchHead, stored: StoredAt, index: int) -> None:
+        """A batch that was judged Known, and whose last records stand there now."""
+        found = self._open[head.producer_id]
+        found.producer.touched_index = index
+        if not stored.events:
+            return
+        remember(found.producer, head, stored)
+        if found.first_offset == NOTHING:
+            found.first_offset = stored.base_offset
+            self._unstable[found.key] = found
+
+    # ------------------------------------------------------------ offsets of consumer groups
+
+    def stage(self, command: StageOffset) -> TransactionDone | TransactionRefused:
+        """The caller has looked that the claim is in force and the position lies in the log."""
+        found = self.get(command.producer_id, command.epoch)
+        if found is None:
+            what = _name(command.producer_id, command.epoch)
+            return TransactionRefused("ended", f"{what} is not open here: it has ended, or never began")
+        if found.doomed:
+            return TransactionRefused("doomed", found.doomed)
+        if found.prepared:
+            return TransactionRefused("invalid", f"{_name(*found.key)} is about to be committed")
+        for staged in found.staged:
+            if staged.key == command.key:
+                staged.claim, staged.position = command.claim, max(staged.position, command.position)
+                return TransactionDone()
+        if len(found.staged) >= MAX_STAGED:
+            return TransactionRefused("too-many", f"a transaction moves at most {MAX_STAGED} groups of a partition")
+        found.staged.append(StagedOffset(command.key, command.claim, command.position))
+        return TransactionDone()
+
+    def prepare(self, command: Prepare) -> TransactionDone | TransactionRefused:
+        found = self.get(command.producer_id, command.epoch)
+        if found is None:
+            what = _name(command.producer_id, command.epoch)
+            return TransactionRefused("unknown", f"{what} is not open here: it has ended, or never began")
+        if found.doomed:
+            return TransactionRefused("doomed", found.doomed)
+        found.prepared = True
+        return TransactionDone()
+
+    def prepared_for(self, key: str) -> OpenTransaction | None:
+        """A transaction that is about to be decided, with an offset of this consumer group."""
+        return next((one for one in self._staging(key) if one.prepared), None)
+
+    def doom(self, key: str, why: str) -> None:
+        """What the transactions that are not prepared have staged for the group must never count."""
+        for one in self._staging(key):
+            if not one.prepared:
+                one.doomed, one.staged = why, []
+
+    def _staging(self, key: str) -> list[OpenTransaction]:
+        return [one for one in self._open.values() if any(staged.key == key for staged in one.staged)]
+
+    # ------------------------------------------------------------ the end
+
+    def end(self, marker: Marker, next_offset: int) -> Ended | TransactionRefused:
+        producer_id, epoch = marker.producer_id, marker.epoch
+        wrong = _nonsense(producer_id, epoch)
+        if wrong is not None:
+            return TransactionRefused("invalid", wrong)
+        found = self._open.get(producer_id)
+        if found is not None and found.producer.epoch < epoch:
+            detail = f"the end of {_name(producer_id, epoch)}, while epoch {found.producer.epoch} is open here"
+            return TransactionRefused("undecided", detail)
+        ended = self._ended.get(producer_id)
+        if (ended is not None and ended.epoch >= epoch) or (found is not None and found.producer.epoch > epoch):
+            return Ended()
+        self._remember_end(EndedProducer(producer_id, epoch, marker.committed))
+        if found is None:
+            return Ended()
+        del self._open[producer_id]
+        self._unstable.pop(found.key, None)
+        if marker.committed:
+            return Ended(tuple(found.staged))
+        if found.first_offset != NOTHING:
+            self._aborted.add(found.key)
+            self._aborted_rows += _ABORTED.pack(producer_id, epoch, found.first_offset, next_offset)
+        return Ended()
+
+    def _remember_end(self, ended: EndedProducer) -> None:
+        self._ended.pop(ended.producer_id, None)
+        self._ended[ended.producer_id] = ended
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    # ------------------------------------------------------------ forgetting
+
+    def forget_below(self, start_offset: int) -> None:
+        """No event below is stored any more, so nobody asks which of them were aborted. Ends never fall from row to
+        row: those that go are in front."""
+        gone = 0
+        for producer_id, epoch, _, end in _ABORTED.iter_unpack(self._aborted_rows):
+            if end > start_offset:
+                break
+            self._aborted.discard((producer_id, epoch))
+            gone += _ABORTED.size
+        del self._aborted_rows[:gone]
+
+
+def _nonsense(producer_id: int, epoch: int) -> str | None:
+    if not 0 <= producer_id <= MAX_PRODUCER_ID or not 0 <= epoch <= MAX_EPOCH:
+        return f"there is no producer {producer_id} with epoch {epoch}"
+    return None
+
+
+def _name(producer_id: int, epoch: int) -> str:
+    return f"the transaction of producer {producer_id}, epoch {epoch},"

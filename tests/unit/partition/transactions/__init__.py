@@ -1,0 +1,1 @@
+"""What a partition does with transactions, alone and on a real store."""
