@@ -1,0 +1,152 @@
+"""What the log of a coordinator can say, and what is answered.
+
+The rules are in `machine.py`. `timestamp_ms` is the clock of the leader that proposes; a transaction is (producer id,
+epoch) of a transactional id.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+MAX_ID_CHARACTERS = 256
+"""Of a transactional id: it is written with each of its commands."""
+
+
+class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
+    """Somebody wants to write under this transactional id, and nobody else is to from now on (Kafka's InitProducerId).
+    `holder`: drawn by who asks, once; asking again with it is no second registration."""
+
+    transactional_id: str
+    holder: str
+    timeout_ms: int
+    timestamp_ms: int = 0
+
+
+class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
+    """The transaction is about to write to the partitions of these Raft groups, or to stage offsets there. The first
+    one begins it, and its time."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    groups: list[int]
+    timestamp_ms: int = 0
+
+
+class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
+    """Decide. What it finds decided it leaves so, and says."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    timestamp_ms: int = 0
+
+
+class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
+    """Every partition of the transaction has its marker."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timestamp_ms: int = 0
+
+
+class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
+    """Time has passed: the transaction, if it is still open and its time is over, aborts."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timestamp_ms: int = 0
+
+
+class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
+    """Time has passed: ids that were idle too long are forgotten."""
+
+    timestamp_ms: int = 0
+
+
+Command = Register | AddPartitions | EndTransaction | Complete | Expire | ForgetIdle
+
+# ---------------------------------------------------------------- answers
+
+How = Literal["client", "timeout", "fenced"]
+"""Why a transaction ended: its client said so, its time was over, or another holder came."""
+
+
+class LastEnd(msgspec.Struct, frozen=True, array_like=True):
+    """How the transaction before the present one ended."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+    how: How
+
+
+class Registered(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """The next transaction of the id is (`producer_id`, `epoch`)."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    last: LastEnd | None = None
+
+
+class Added(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """The transaction may begin there. `timeout_ms`: what it has, from its first partition on."""
+
+    timeout_ms: int
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    """Nothing changes it any more. `complete`: every partition has its marker, and (`producer_id`, `epoch`) is the next
+    transaction."""
+
+    committed: bool
+    complete: bool
+    how: How
+    producer_id: int
+    epoch: int
+
+
+Code = Literal[
+    "busy",  # the id's last transaction is decided, and its markers are under way: try again
+    "fenced",  # another holder has the id now
+    "unknown-id",  # the coordinator does not know the id (any more), or not this transaction of it
+    "ended",  # the transaction has ended another way, or cannot take part in anything any more
+    "invalid",
+    "too-many",
+]
+
+
+class Declined(msgspec.Struct, frozen=True, array_like=True, tag=64):
+    """Nothing was done."""
+
+    code: Code
+    detail: str
+
+    @property
+    def retriable(self) -> bool:
+        return self.code == "busy"
+
+
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=65):
+    ids: int
+
+
+Result = Registered | Added | Decided | Declined | Forgotten
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    return _ENCODER.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    """Raises msgspec.DecodeError, a ValueError."""
+    return _DECODER.decode(data)

@@ -1,0 +1,322 @@
+"""Each cell of the table in `machine.py`, each row of the transitions, and what is recognised after a lost answer."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from node.coordinator import machine as machine_module
+from node.coordinator.commands import Added, Decided, ForgetIdle, Forgotten, LastEnd, Registered
+from node.coordinator.machine import CoordinatorMachine, WrongCheckpoint
+from node.coordinator.transitions import IllegalTransition, State, check
+from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def ongoing(coordinator: Coordinator, *groups: int) -> Pair:
+    pair = coordinator.registered()
+    assert isinstance(coordinator.add(pair, *(groups or (11,))), Added)
+    return pair
+
+
+def decided(coordinator: Coordinator, *, commit: bool) -> Pair:
+    pair = ongoing(coordinator)
+    assert coordinator.end(pair, commit=commit) == Decided(commit, False, "client", *pair)
+    return pair
+
+
+# ---------------------------------------------------------------- transitions
+
+
+def test_only_what_kafka_allows_may_follow() -> None:
+    legal = {
+        (State.EMPTY, State.EMPTY), (State.COMPLETE_COMMIT, State.EMPTY), (State.COMPLETE_ABORT, State.EMPTY),
+        (State.ONGOING, State.ONGOING), (State.EMPTY, State.ONGOING), (State.COMPLETE_COMMIT, State.ONGOING),
+        (State.COMPLETE_ABORT, State.ONGOING), (State.ONGOING, State.PREPARE_COMMIT),
+        (State.ONGOING, State.PREPARE_ABORT), (State.EMPTY, State.PREPARE_ABORT),
+        (State.COMPLETE_COMMIT, State.PREPARE_ABORT), (State.COMPLETE_ABORT, State.PREPARE_ABORT),
+        (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+        (State.EMPTY, State.DEAD), (State.COMPLETE_COMMIT, State.DEAD), (State.COMPLETE_ABORT, State.DEAD),
+    }  # fmt: skip
+    for before, after in product(State, State):
+        if (before, after) in legal:
+            assert check(before, after) is after
+        else:
+            with pytest.raises(IllegalTransition):
+                check(before, after)
+
+
+# ---------------------------------------------------------------- register
+
+
+def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinator: Coordinator) -> None:
+    pair = coordinator.registered(holder="a")
+    coordinator.restart()
+    assert coordinator.registered(holder="a") == pair
+    coordinator.add(pair, 11)
+    coordinator.end(pair, commit=True)
+    coordinator.complete(pair)
+    later = coordinator.registered(holder="a")
+    assert later == (pair[0], 2), "1 was the next transaction of the registration before; this is a new one"
+
+
+def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
+    first = coordinator.registered(holder="a")
+    second = coordinator.registered(holder="b")
+    assert second == (first[0], first[1] + 1)
+    assert code_of(coordinator.add(first, 11)) == "fenced"
+    assert code_of(coordinator.end(first, commit=True)) == "fenced"
+    assert isinstance(coordinator.add(second, 11), Added)
+
+
+def test_another_holder_ends_what_is_under_way_before_it_gets_an_epoch(coordinator: Coordinator) -> None:
+    first = ongoing(coordinator, 11, 12)
+    assert code_of(coordinator.register(holder="zombie's successor")) == "busy"
+    (one,) = coordinator.machine.decided()
+    assert (one.state, one.groups, one.pair) == (State.PREPARE_ABORT, [11, 12], first)
+    assert code_of(coordinator.register(holder="zombie's successor")) == "busy"
+    assert code_of(coordinator.end(first, commit=True)) == "fenced", "the zombie comes back, and is told"
+    coordinator.complete(first)
+    result = coordinator.register(holder="zombie's successor")
+    assert isinstance(result, Registered)
+    assert (result.epoch, result.last) == (2, LastEnd(*first, False, "fenced"))
+    assert code_of(coordinator.end(first, commit=True)) == "fenced"
+    assert code_of(coordinator.add(first, 11)) == "fenced"
+
+
+def test_what_was_decided_is_never_undone_by_a_new_holder(coordinator: Coordinator) -> None:
+    first = decided(coordinator, commit=True)
+    assert code_of(coordinator.register(holder="b")) == "busy"
+    assert coordinator.machine.outcome(*first) is True
+    coordinator.complete(first)
+    result = coordinator.register(holder="b")
+    assert isinstance(result, Registered)
+    assert result.last == LastEnd(*first, True, "client"), "who comes after a crash learns how it ended"
+
+
+@pytest.mark.parametrize(
+    ("name", "holder", "timeout_ms"),
+    [("", "h", 1000), ("x" * 257, "h", 1000), ("t", "", 1000), ("t", "h", 0), ("t", "h", 15 * 60 * 1000 + 1)],
+)
+def test_nonsense_is_not_registered(coordinator: Coordinator, name: str, holder: str, timeout_ms: int) -> None:
+    assert code_of(coordinator.register(name, holder, timeout_ms)) == "invalid"
+    assert list(coordinator.machine) == []
+
+
+def test_ids_are_bounded(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "MAX_IDS", 2)
+    pair = coordinator.registered("a")
+    coordinator.registered("b")
+    assert code_of(coordinator.register("c")) == "too-many"
+    assert coordinator.registered("a", "h") == pair, "one that is known is no new one"
+
+
+def test_no_two_ids_and_no_two_coordinators_share_a_producer_id(coordinator: Coordinator) -> None:
+    seen = {coordinator.registered(f"t{number}")[0] for number in range(50)}
+    assert len(seen) == 50
+    assert {producer >> 32 for producer in seen} == {GROUP}
+    assert all(0 < producer < 1 << 63 for producer in seen)
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def test_partitions_gather_and_keep_the_time_of_the_first(coordinator: Coordinator) -> None:
+    pair = coordinator.registered(timeout_ms=5_000)
+    assert coordinator.add(pair, 11) == Added(5_000)
+    coordinator.now_ms += 4_000
+    assert coordinator.add(pair, 12, 11, 12) == Added(5_000)
+    one = coordinator.machine.get("t")
+    assert one is not None
+    assert (one.groups, one.deadline_ms) == ([11, 12], 1_005_000)
+
+
+def test_nothing_is_added_to_what_is_decided(coordinator: Coordinator) -> None:
+    pair = decided(coordinator, commit=True)
+    assert code_of(coordinator.add(pair, 12)) == "ended"
+    coordinator.complete(pair)
+    assert code_of(coordinator.add(pair, 12)) == "ended"
+
+
+def test_what_cannot_be_a_partition_is_refused(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = coordinator.registered()
+    assert code_of(coordinator.add(pair)) == "invalid"
+    assert code_of(coordinator.add(pair, 0)) == "invalid"
+    monkeypatch.setattr(machine_module, "MAX_PARTITIONS", 2)
+    assert code_of(coordinator.add(pair, 1, 2, 3)) == "too-many"
+    one = coordinator.machine.get("t")
+    assert one is not None
+    assert one.state is State.EMPTY, "what was refused begins nothing"
+    assert isinstance(coordinator.add(pair, 1, 2), Added)
+    assert code_of(coordinator.add(pair, 3)) == "too-many"
+    assert isinstance(coordinator.add(pair, 2), Added)
+
+
+# ---------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_lost_answer_is_found_again_before_and_after_the_markers(coordinator: Coordinator, commit: bool) -> None:
+    pair = decided(coordinator, commit=commit)
+    coordinator.restart()
+    assert coordinator.end(pair, commit=commit) == Decided(commit, False, "client", *pair)
+    assert coordinator.complete(pair) == Decided(commit, True, "client", pair[0], 1)
+    coordinator.restart()
+    assert coordinator.end(pair, commit=commit) == Decided(commit, True, "client", pair[0], 1)
+    assert code_of(coordinator.end(pair, commit=not commit)) == "ended"
+    coordinator.add((pair[0], 1), 11)
+    assert coordinator.end(pair, commit=commit) == Decided(commit, True, "client", pair[0], 1), "in the next one, too"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_other_decision_comes_too_late(coordinator: Coordinator, commit: bool) -> None:
+    pair = decided(coordinator, commit=commit)
+    assert code_of(coordinator.end(pair, commit=not commit)) == "ended"
+    (one,) = coordinator.machine.decided()
+    assert (one.state is State.PREPARE_COMMIT) == commit
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_that_wrote_nothing_ends_as_asked_without_a_marker(
+    coordinator: Coordinator, commit: bool
+) -> None:
+    """Its pair is over all the same: the same request, delayed, must not end the next transaction."""
+    pair = coordinator.registered()
+    following = (pair[0], pair[1] + 1)
+    answer = Decided(commit, True, "client", *following)
+    assert coordinator.end(pair, commit=commit) == answer
+    assert coordinator.machine.decided() == []
+    assert code_of(coordinator.add(pair, 11)) == "ended"
+    assert isinstance(coordinator.add(following, 11), Added)
+    assert coordinator.end(pair, commit=commit) == answer
+    assert code_of(coordinator.end(pair, commit=not commit)) == "ended"
+    assert coordinator.machine.decided() == []
+
+
+def test_complete_is_for_what_is_decided(coordinator: Coordinator) -> None:
+    pair = ongoing(coordinator)
+    assert code_of(coordinator.complete(pair)) == "ended"
+    coordinator.end(pair, commit=True)
+    assert code_of(coordinator.complete((pair[0], 1))) == "ended"
+    coordinator.complete(pair)
+    assert code_of(coordinator.complete(pair)) == "ended"
+
+
+def test_an_unknown_id_is_told_so(coordinator: Coordinator) -> None:
+    for result in (coordinator.add((1, 0), 11), coordinator.end((1, 0), commit=True), coordinator.expire((1, 0))):
+        assert code_of(result) == "unknown-id"
+    assert code_of(coordinator.complete((1, 0))) == "ended"
+
+
+def test_epochs_run_out_and_the_id_goes_on_under_another_producer() -> None:
+    coordinator = Coordinator(epochs=2)
+    pairs = [coordinator.registered()]
+    for _ in range(4):
+        pair = pairs[-1]
+        coordinator.add(pair, 11)
+        coordinator.end(pair, commit=True)
+        answer = coordinator.complete(pair)
+        assert isinstance(answer, Decided)
+        coordinator.restart()
+        assert coordinator.end(pair, commit=True) == answer, "a lost answer is found across the seam"
+        assert coordinator.machine.outcome(*pair) is True
+        pairs.append((answer.producer_id, answer.epoch))
+    assert [epoch for _, epoch in pairs] == [0, 1, 0, 1, 0]
+    assert len(set(pairs)) == 5
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_a_transaction_aborts_when_its_time_is_over_and_not_before(coordinator: Coordinator) -> None:
+    pair = coordinator.registered(timeout_ms=5_000)
+    coordinator.add(pair, 11)
+    coordinator.now_ms += 4_999
+    assert coordinator.machine.overdue(coordinator.now_ms) == []
+    assert code_of(coordinator.expire(pair)) == "ended"
+    coordinator.now_ms += 1
+    assert [one.name for one in coordinator.machine.overdue(coordinator.now_ms)] == ["t"]
+    assert coordinator.expire(pair) == Decided(False, False, "timeout", *pair)
+    late = coordinator.end(pair, commit=True)
+    assert code_of(late) == "ended"
+    assert "time was over" in str(late)
+    coordinator.complete(pair)
+    assert "time was over" in str(coordinator.end(pair, commit=True))
+
+
+def test_time_that_is_over_undoes_no_decision(coordinator: Coordinator) -> None:
+    pair = decided(coordinator, commit=True)
+    coordinator.now_ms += DAY_MS
+    assert coordinator.expire(pair) == Decided(True, False, "client", *pair)
+
+
+def test_a_clock_that_goes_back_is_not_followed(coordinator: Coordinator) -> None:
+    pair = coordinator.registered(timeout_ms=5_000)
+    coordinator.now_ms += 10_000
+    coordinator.add(pair, 11)
+    coordinator.now_ms -= 10_000
+    coordinator.add(pair, 12)
+    one = coordinator.machine.get("t")
+    assert one is not None
+    assert one.deadline_ms == 1_015_000
+
+
+def test_idle_ids_are_forgotten_after_a_week_and_begin_anew(coordinator: Coordinator) -> None:
+    first = coordinator.registered("idle")
+    busy = coordinator.registered("busy")
+    coordinator.now_ms += 1000
+    coordinator.add(busy, 11, name="busy")
+    coordinator.now_ms += 7 * DAY_MS - 1000
+    assert coordinator.forget_idle() == Forgotten(0)
+    coordinator.now_ms += 1
+    assert coordinator.forget_idle() == Forgotten(1)
+    coordinator.restart()
+    assert code_of(coordinator.add(first, 11, name="idle")) == "unknown-id"
+    assert coordinator.machine.outcome(*first) is False
+    again = coordinator.registered("idle")
+    assert again[0] != first[0]
+    coordinator.now_ms += 30 * DAY_MS
+    assert coordinator.forget_idle() == Forgotten(1), "the one with an open transaction stays"
+
+
+# ---------------------------------------------------------------- what a partition may ask
+
+
+def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coordinator) -> None:
+    pair = coordinator.registered()
+    assert coordinator.machine.outcome(*pair) is False, "it has not begun anywhere"
+    coordinator.add(pair, 11)
+    assert coordinator.machine.outcome(*pair) is None
+    coordinator.end(pair, commit=True)
+    assert coordinator.machine.outcome(*pair) is True
+    coordinator.complete(pair)
+    assert coordinator.machine.outcome(*pair) is True
+    assert coordinator.machine.outcome(pair[0], 77) is False
+    assert coordinator.machine.outcome(999, 0) is False
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_what_is_no_command_is_declined_and_takes_its_index(coordinator: Coordinator) -> None:
+    coordinator.index += 1
+    assert code_of(coordinator.machine.apply(coordinator.index, b"\xc1 nonsense")) == "invalid"
+    assert coordinator.machine.state.applied_index == coordinator.index
+
+
+def test_a_checkpoint_of_another_layout_is_refused() -> None:
+    machine = CoordinatorMachine(GROUP)
+    with pytest.raises(WrongCheckpoint):
+        machine.restore(b"\x91\x63")
+    with pytest.raises(WrongCheckpoint):
+        machine.restore(b"garbage")
+    machine.restore(None)
+    assert list(machine) == []
+    assert ForgetIdle(5).timestamp_ms == 5
