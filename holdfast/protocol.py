@@ -33,6 +33,9 @@ Requests to `$management`
                               retention_bytes: an absent key stays as it is,
                               null lifts the bound
     log, delete         yes   -                                                name
+    log, dump           yes   partition int, after int (entries behind this    partition, first_index, last_index int,
+                              index), offset string (from the entry that       entries: list of maps (index, term, kind,
+                              holds it on), limit int                          bytes, ...; of a record batch its head)
     producer, list      yes   partition int (absent: all), after int (ids      producers: list of maps (partition
                         (log) above it, of one partition), limit int           string, producer_id, epoch int,
                                                                                last_sequence, last_offset int or null,
@@ -205,6 +208,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "describe"): (True, frozenset(), 200),
     ("log", "alter"): (True, frozenset({"partitions", "retention_ms", "retention_bytes"}), 200),
     ("log", "delete"): (True, frozenset(), 200),
+    ("log", "dump"): (True, frozenset({"partition", "after", "offset", "limit"}), 200),
     ("producer", "list"): (True, frozenset({"partition", "after", "limit"}), 200),
     ("producer", "describe"): (True, frozenset({"partition", "producer_id"}), 200),
     ("group", "list"): (True, frozenset({"after_group"}), 200),

@@ -11,7 +11,7 @@ from typing import Any
 
 from cluster.metadata import MetadataView
 from cluster.rpc import PeerNetwork
-from node.admin import consumer_groups, idempotent_producers
+from node.admin import consumer_groups, entry_dump, idempotent_producers
 from node.admin.administration import Administration
 from node.admin.errors import AdminError
 from node.config import Address, ListenerSection, parse_address
@@ -20,6 +20,9 @@ from node.listener.broker import AmqpAddress
 from node.partition.api import LogView, PartitionHandle
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
+
+OF_PARTITIONS = (idempotent_producers, consumer_groups, entry_dump)
+"""Operations that the leaders of partitions answer."""
 
 
 class NodeBroker:
@@ -92,13 +95,13 @@ class NodeBroker:
         return self._routing_events.subscribe(changed)
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        if operation in idempotent_producers.OPERATIONS | consumer_groups.OPERATIONS:
-            answer = idempotent_producers.run if operation in idempotent_producers.OPERATIONS else consumer_groups.run
+        asked = next((one for one in OF_PARTITIONS if operation in one.OPERATIONS), None)
+        if asked is not None:
             name = str(args.get("name"))
             await self._check_identity(name, args.get("log"))
             view = self.describe(name)
             partitions = None if view is None else view.partitions
-            return await answer(operation, args, partitions, lambda partition: self.handle(name, partition))
+            return await asked.run(operation, args, partitions, lambda partition: self.handle(name, partition))
         return await self._administration.run(operation, args)
 
     async def _check_identity(self, name: str, meant: Any) -> None:

@@ -101,6 +101,16 @@ class AdminClient:
         """Delete a log with all its events."""
         await self._request("log", "delete", name, {}, changes=True)
 
+    async def dump_log(
+        self, name: str, partition: str = "0", *, after: int = 0, offset: str | None = None, limit: int = 100
+    ) -> dict[str, Any]:
+        """`entries` of the partition's log as its leader stores them, behind index `after`, or from the one that holds
+        the event at `offset` on; at most `limit`. `last_index`: there is more while the last entry lies before it."""
+        arguments: dict[str, Any] = {"partition": _number(partition), "after": after, "limit": limit}
+        if offset is not None:
+            arguments["offset"] = offset
+        return await self._request("log", "dump", name, arguments, changes=False)
+
     async def list_producers(self, log: str, *, partition: str | None = None) -> list[dict[str, Any]]:
         """The idempotent producers that a log's partitions remember, by partition and id: partition, producer_id (the
         producer group), epoch (the owner level), last_sequence, last_offset, last_active_ms, remembered."""

@@ -376,6 +376,11 @@ class AdminClient(_Twin[admin.AdminClient]):
     def delete_log(self, name: str) -> None:
         self._run(lambda client: client.delete_log(name))
 
+    def dump_log(
+        self, name: str, partition: str = "0", *, after: int = 0, offset: str | None = None, limit: int = 100
+    ) -> dict[str, Any]:
+        return self._run(lambda client: client.dump_log(name, partition, after=after, offset=offset, limit=limit))
+
     def list_producers(self, log: str, *, partition: str | None = None) -> list[dict[str, Any]]:
         return self._run(lambda client: client.list_producers(log, partition=partition))
 

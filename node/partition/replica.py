@@ -41,7 +41,9 @@ from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
-from node.partition.consumer_groups.queries import AskFate, GroupAnswer, GroupQuestion, Owner
+from node.partition.consumer_groups.queries import AskFate, DumpEntries, GroupAnswer, GroupQuestion, Owner
+from node.partition.entries.entry_dump import dump
+from node.partition.entries.unknown_outcome import fate
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
@@ -59,7 +61,6 @@ from node.partition.raft_group import GroupLike
 from node.partition.reader import BatchCache, LocalReader
 from node.partition.record_batch import Damaged, decode_records
 from node.partition.retention import Trimmer
-from node.partition.unknown_outcome import fate
 from node.storage.errors import StorageDamaged
 
 log = logging.getLogger(__name__)
@@ -309,7 +310,22 @@ class PartitionReplica:
             return self._closed or self._appender.not_leader(self.group.leader)
         if isinstance(question, AskFate):
             return fate(self.group, question)
+        if isinstance(question, DumpEntries):
+            return self._dump(question)
         return await self.owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
+
+    def _dump(self, question: DumpEntries) -> GroupAnswer:
+        state = self._machine.state
+
+        def row_of(index: int) -> IndexRow | None:
+            return self._index.first_row(state.start_offset, state.next_offset, lambda row: row.entry_index >= index)
+
+        if question.offset >= 0:
+            rows = self._index.rows_from(max(question.offset, state.start_offset), 1)
+            stored = rows and question.offset < state.next_offset
+            after = rows[0].entry_index - 1 if stored else self.group.applied_index
+            question = DumpEntries(max(question.after, after), question.limit)
+        return dump(self.group, question, row_of)
 
     def check_owners(self, now_s: float) -> None:
         """If this node leads: owners that were silent too long lose their claims. Call it about twice a second."""

@@ -176,6 +176,64 @@ def delete_log(frame: CommandFrame, name: str, yes: bool) -> None:
         frame.output.say(f"log {name} is deleted")
 
 
+@log.command("dump")
+@click.argument("name")
+@click.option("--partition", default="0", show_default=True)
+@click.option("--offset", default=None, help="From the entry that holds this event on.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Entries behind this index of the Raft log.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@command_frame()
+def dump_log(frame: CommandFrame, name: str, partition: str, offset: str | None, after: int, limit: int) -> None:
+    """What stands in the log of a partition of NAME, entry by entry: record batches with their attributes, markers of
+    transactions, commands. Of the partition's leader; committed or not makes no difference here."""
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.dump_log(name, partition, after=after, offset=offset, limit=limit)
+
+    found = run(work())
+    frame.output.result({"log": name, **found})
+    frame.output.table(
+        f"log {name}, partition {partition}: entries {found['first_index']} to {found['last_index']}",
+        _DUMP_COLUMNS,
+        map(_dumped, found["entries"]),
+    )
+    entries = found["entries"]
+    if not frame.output.as_json and entries and entries[-1]["index"] < found["last_index"]:
+        frame.output.say(f"there is more: --after {entries[-1]['index']}")
+
+
+_DUMP_COLUMNS = [
+    *("index>", "term>", "kind", "base offset", "count>", "attributes"),
+    *("producer>", "epoch>", "sequence>", "bytes>", "note"),
+]
+
+
+def _dumped(entry: dict[str, Any]) -> list[Any]:
+    flags = [word for word in ("transactional", "control") if entry.get(word)]
+    if entry.get("compression", "none") != "none":
+        flags.append(entry["compression"])
+    if entry.get("timestamp_type"):
+        flags.append(f"{entry['timestamp_type']}-time")
+    numbers = [entry.get(key, -1) for key in ("producer_id", "producer_epoch", "base_sequence")]
+    note = entry.get("detail", "")
+    if "coordinator_epoch" in entry:
+        note = f"coordinator epoch {entry['coordinator_epoch']}"
+    elif entry.get("count", 0) > entry.get("stored", 0):
+        note = note or f"{entry['count'] - entry['stored']} were stored before, or not at all"
+    return [
+        str(entry["index"]),
+        str(entry["term"]),
+        entry["kind"],
+        entry.get("base_offset"),
+        str(entry["count"]) if "count" in entry else None,
+        " ".join(flags),
+        *(str(number) if number >= 0 else None for number in numbers),
+        str(entry["bytes"]),
+        note,
+    ]
+
+
 def progress_text(state: dict[str, Any]) -> str:
     if "entries" not in state:
         return ""

@@ -3,8 +3,8 @@
 Problem: AMQP's `modified` with delivery-failed says "perhaps". Many clients take it for "done", or never look: an event
 is lost without a word. A peer that lists `modified` among the outcomes of its source has said that it reads it; to any
 other only what is certain may be told. Rules never broken: the answer is held until a leader has said what became of
-the entry (`node/partition/unknown_outcome.py`), as long as a partition without a leader is waited for; what stays in
-doubt is never answered, and the link ends with an error, which every client shows its user.
+the entry (`node/partition/entries/unknown_outcome.py`), as long as a partition without a leader is waited for; what
+stays in doubt is never answered, and the link ends with an error, which every client shows its user.
 
 Rejected: `released` for what is in doubt (the client sends it again, as something that certainly was not stored), and
 `rejected` (the client never does).

@@ -74,7 +74,41 @@ class Fate(msgspec.Struct, frozen=True, array_like=True, tag=17):
     pending: bool = False
 
 
-GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign | AskFate
+class DumpEntries(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """The entries of the log behind index `after`; with an `offset`: from the one that holds this event on."""
+
+    after: int
+    limit: int
+    offset: int = -1
+
+
+class EntryRow(msgspec.Struct, frozen=True, array_like=True):
+    """`kind`: of command, or of marker; `damaged`, `unreadable`. The rest is for record batches; -1: it has none."""
+
+    index: int
+    term: int
+    kind: str
+    size: int
+    base_offset: int = -1
+    stored: int = 0  # of its records: the others were stored before
+    count: int = 0
+    attributes: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    first_timestamp_ms: int = -1
+    max_timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    detail: str = ""
+
+
+class EntryList(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    entries: list[EntryRow]
+    first_index: int  # of the log
+    last_index: int  # that is applied
+
+
+GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign | AskFate | DumpEntries
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
@@ -106,7 +140,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=15):
     entitled: bool = False
 
 
-GroupAnswer = Owned | Done | Denied | GroupList | Assigned | Fate
+GroupAnswer = Owned | Done | Denied | GroupList | Assigned | Fate | EntryList
 
 _ENCODER = msgspec.msgpack.Encoder()
 _QUESTIONS = msgspec.msgpack.Decoder(GroupQuestion)
