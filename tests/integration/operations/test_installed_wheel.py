@@ -24,7 +24,8 @@ class Environment:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.run(sys.executable, "-m", "venv", str(directory / "venv"))
+        # Without a pip of its own: making one takes longer than all else, and the test's serves as well.
+        self.run(sys.executable, "-m", "venv", "--without-pip", str(directory / "venv"))
 
     def path(self, program: str) -> str:
         return str(self.directory / "venv" / "bin" / program)
@@ -47,9 +48,8 @@ class Environment:
 
     def install(self, what: str) -> None:
         lock = ROOT / "requirements.lock"
-        self.run(
-            self.path("python"), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", str(lock), what
-        )
+        pip = (sys.executable, "-m", "pip", "--python", self.path("python"), "--disable-pip-version-check")
+        self.run(*pip, "install", "-q", "--no-compile", "-c", str(lock), what)
 
     def holdfast(self, *arguments: str, status: int = 0, text: str = "") -> str:
         return self.run(self.path("holdfast"), *arguments, status=status, text=text)
@@ -73,6 +73,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(directory.glob("holdfast-*.whl"))
 
 
+@pytest.mark.early
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(900)
@@ -105,6 +106,7 @@ def test_a_client_needs_nothing_of_a_node(wheel: Path, cluster: Cluster, tmp_pat
     assert not (tmp_path / "there").exists(), "nothing is left of a cluster that could not be"
 
 
+@pytest.mark.early
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(900)
