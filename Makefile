@@ -56,7 +56,7 @@ test: lint $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh --optional rhea zookeeper provision
 	@scripts/toxiproxy.sh --optional >/dev/null
 	@$(PYTHON_BIN) -m chaos.disk --optional
-	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q --durations=40 --durations-min=10 $(ARGS)
 
 bench: $(INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq
