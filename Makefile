@@ -56,7 +56,7 @@ test: lint $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh --optional rhea zookeeper provision
 	@scripts/toxiproxy.sh --optional >/dev/null
 	@$(PYTHON_BIN) -m chaos.disk --optional
-	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) -q $(ARGS)
+	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q --durations=40 --durations-min=10 $(ARGS)
 
 bench: $(INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq
@@ -86,8 +86,8 @@ $(ANSIBLE_VENV)/.installed: ansible/requirements.lock | $(INSTALLED)
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
-	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 \
-	    $(PYTHON_BIN) -m pytest -n $(JOBS) -q tests/integration
+	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 \
+	    $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q tests/integration
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(PYTHON_BIN) -m pytest -n $(JOBS) -q --timeout 14400 \
 	    tests/unit/filters/test_properties.py tests/unit/listener/test_malformed.py
 

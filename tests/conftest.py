@@ -4,6 +4,7 @@ hypothesis depends on how busy the machine is; and what takes longest begins fir
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -15,7 +16,18 @@ settings.load_profile("any machine")
 
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    """With `--dist worksteal` each process gets an equal part of this list, from left to right, and whoever has done
+    its part takes from the end of another's. So each part begins with its share of the long ones."""
+    parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    early = [item for item in items if item.get_closest_marker("early") is not None]
+    rest = [item for item in items if item.get_closest_marker("early") is None]
+    ends = [len(items) * (part + 1) // parts for part in range(parts)]
+    items.clear()
+    for part, end in enumerate(ends):
+        items += early[part::parts]
+        taken = end - len(items) if part < parts - 1 else len(rest)
+        items += rest[:taken]
+        del rest[:taken]
 
 
 @pytest.fixture

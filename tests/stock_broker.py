@@ -9,7 +9,7 @@ from typing import Any, Self
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
-START_TIMEOUT_S = 10
+START_TIMEOUT_S = 60
 
 
 class StockBroker(MessagingHandler):

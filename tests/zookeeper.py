@@ -30,7 +30,9 @@ CLASSES = ":".join(str(JAR.with_name(name)) for name in (JAR.name, *NETTY))
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JVM_OPTIONS = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
 TICK_MS = 200
-"""Sessions last 2 to 20 ticks: short ones, so that tests can wait for their end."""
+"""Sessions last 2 ticks or more: short ones, so that tests can wait for their end ..."""
+MAX_SESSION_MS = 60_000
+"""... and long ones for tests that must not lose them on a busy machine."""
 
 
 def missing() -> str:
@@ -56,6 +58,7 @@ class ZooKeeper:
             f"clientPort={self.port}",
             "4lw.commands.whitelist=ruok,srvr",
             "maxClientCnxns=200",
+            f"maxSessionTimeout={MAX_SESSION_MS}",
         ]
         if tls is not None:
             lines += [

@@ -33,7 +33,7 @@ def systemd_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networ
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_services_under_systemd(systemd_network: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
     control = Control(systemd_network, tmp_path, make_bundle())
     host = systemd_network.hosts[0]

@@ -34,12 +34,13 @@ def test_rule(broker: Broker, name: str) -> None:
     assert result.outcome != FAIL, f"{name} ({result.rule.text}): {result.reason}"
 
 
+@pytest.mark.early
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_the_page_is_what_a_run_says(cluster: Cluster) -> None:
     command = [sys.executable, "-m", "tests.conformance", "--url", f"amqp://{cluster.address(1)}"]
     ran = subprocess.run(
-        [*command, "--readings", "--markdown"], capture_output=True, text=True, timeout=250, check=False
+        [*command, "--readings", "--markdown"], capture_output=True, text=True, timeout=560, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout == PAGE.read_text(encoding="utf-8"), "make it anew: see its first lines"

@@ -98,7 +98,7 @@ async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch)
     replicas = ReplicaManager(1, host, cast(Any, Damaged()), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
-    await asyncio.wait_for(replicas.keep_retention(), 5)
+    await asyncio.wait_for(replicas.keep_retention(), 40)
     assert "input/output error" in str(failures[0])
 
 

@@ -303,7 +303,7 @@ def test_a_peer_that_never_reads_costs_a_bounded_amount(cluster: Cluster, log: s
         peer.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_thousands_of_connections_are_served(cluster: Cluster, log: str, others: Heartbeat) -> None:
     """Each gets its AMQP open, some begin sessions; meanwhile others work; afterwards the node has given all back.
 

@@ -45,7 +45,7 @@ def judge(cluster: Cluster, log: str, producers: list[HoldfastProducer]) -> None
         assert bodies == [sent.body(number) for number in range(sent.numbers)], "all of them, in order, once"
 
 
-@pytest.mark.timeout(120 + 30 * KILLS)
+@pytest.mark.timeout(300 + 60 * KILLS)
 def test_killing_leaders_makes_no_copies(own_cluster: Cluster, log_name: str) -> None:
     cluster = own_cluster
     cluster.create(log_name, len(PARTITIONS))

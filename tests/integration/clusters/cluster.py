@@ -330,9 +330,10 @@ class Cluster:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(READY_WITHIN_S)
 
     def create(self, log: str, partitions: int = 1, replicas: int | None = None, **more: int) -> str:
+        """The log, led by those nodes that will go on to lead it."""
         count = replicas if replicas is not None else min(3, len(self.nodes))
         self.call(lambda admin: admin.create_log(log, partitions=partitions, replicas=count, **more))
-        self.wait_led(log)
+        self.wait_settled(log)
         return log
 
     def describe(self, log: str) -> dict[str, Any]:
@@ -343,25 +344,45 @@ class Cluster:
 
     def leaders(self, log: str, servers: list[str] | None = None) -> dict[str, int]:
         """Partition to leader, once every partition has one that runs."""
-
-        def ask() -> dict[str, int] | None:
-            try:
-                described = self.call(lambda admin: admin.describe_log(log), servers)
-            except HoldfastError as error:
-                # A node that has not heard of the log yet says so; it will within the time that is waited here.
-                if not (error.retriable or getattr(error, "code", "") == "not-found"):
-                    raise
-                return None
-            found = {str(entry["partition"]): entry["leader"] for entry in described["partitions"]}
-            return found if all(leader in self.running for leader in found.values()) else None
-
-        leaders: dict[str, int] = wait_until(ask, f"leaders of all partitions of {log}")
-        return leaders
+        found: dict[str, int] = wait_until(
+            lambda: self._leaders(log, servers, self._led), f"leaders of all partitions of {log}"
+        )
+        return found
 
     def wait_led(self, log: str) -> None:
         """Every running node knows a leader for every partition."""
         for node in self.running:
             self.leaders(log, [self.address(node)])
+
+    def wait_settled(self, log: str) -> None:
+        """Every running node knows that every partition is led where it is preferred, if that node runs. On a busy
+        machine another one may have won it first; seconds later it hands over, amid whatever the test does by then."""
+        for node in self.running:
+            servers = [self.address(node)]
+            wait_until(
+                lambda servers=servers: self._leaders(log, servers, self._settled),  # type: ignore[misc]
+                f"node {node} to know all partitions of {log} where they are preferred",
+            )
+
+    def _led(self, entry: dict[str, Any]) -> bool:
+        return entry["leader"] in self.running
+
+    def _settled(self, entry: dict[str, Any]) -> bool:
+        return entry["leader"] == entry["preferred"] or (entry["preferred"] not in self.running and self._led(entry))
+
+    def _leaders(
+        self, log: str, servers: list[str] | None, wanted: Callable[[dict[str, Any]], bool]
+    ) -> dict[str, int] | None:
+        """Partition to leader; None when a partition is not as wanted."""
+        try:
+            described = self.call(lambda admin: admin.describe_log(log), servers)
+        except HoldfastError as error:
+            # A node that has not heard of the log yet says so; it will within the time that is waited here.
+            if not (error.retriable or getattr(error, "code", "") == "not-found"):
+                raise
+            return None
+        entries = described["partitions"]
+        return {str(entry["partition"]): entry["leader"] for entry in entries} if all(map(wanted, entries)) else None
 
     def other_than(self, node: int) -> int:
         """A running node that is not this one."""

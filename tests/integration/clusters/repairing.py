@@ -19,7 +19,7 @@ def refused(cluster: Cluster, node: int, status: int) -> str:
     """Starts a node that must not come up; what it said."""
     before = len(cluster.log(node))
     cluster.spawn(node)
-    found = cluster.wait_exit(node, within_s=20)
+    found = cluster.wait_exit(node)
     said = cluster.log(node)[before:]
     cluster.nodes[node].log_read = len(cluster.log(node).encode())  # these complaints were asked for
     assert found == status, f"exit status {found}, expected {status}; it said: {said}"
@@ -47,7 +47,7 @@ def holdfast(cluster: Cluster, *arguments: str) -> dict[str, Any]:
     """The command line, as an operator uses it. Not asked of the node that it is about."""
     server = cluster.address(next(node for node in cluster.running if str(node) not in arguments))
     command = [sys.executable, "-m", "holdfast.cli", *arguments, "--server", server, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 

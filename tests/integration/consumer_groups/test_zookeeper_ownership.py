@@ -126,7 +126,7 @@ def story(
     return lambda *more: Story(own_cluster, zookeeper, log_name, group, *more)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_members_come_and_go_in_peace_and_no_event_comes_twice(story: Callable[..., Story]) -> None:
     tale = story()
     first, *_ = [tale.members.add() for _ in range(3)]
@@ -147,7 +147,7 @@ def test_members_come_and_go_in_peace_and_no_event_comes_twice(story: Callable[.
     assert judgement.repeated == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_who_was_killed_is_replaced_when_its_session_is_over_with_greater_epochs(story: Callable[..., Story]) -> None:
     tale = story()
     victim, *_ = [tale.members.add() for _ in range(3)]
@@ -162,7 +162,7 @@ def test_who_was_killed_is_replaced_when_its_session_is_over_with_greater_epochs
     tale.judge()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_an_owner_that_hung_and_was_replaced_can_neither_commit_nor_read_on(story: Callable[..., Story]) -> None:
     """Stopped in the midst of its work, with events received and not yet handed out."""
     tale = story("--work-s", "0.4")
@@ -248,7 +248,7 @@ class Trouble:
 @pytest.mark.skipif(
     "HOLDFAST_GROUP_SECONDS" not in os.environ, reason="part of `make soak` (HOLDFAST_GROUP_SECONDS=60 runs it)"
 )
-@pytest.mark.timeout(300 + 6 * SECONDS)
+@pytest.mark.timeout(600 + 6 * SECONDS)
 def test_never_two_owners_whatever_happens(story: Callable[..., Story], zookeeper: ZooKeeper) -> None:
     """Seeded: HOLDFAST_SEED replays the same troubles (their timing is the machine's)."""
     print(f"HOLDFAST_SEED={SEED}")

@@ -25,7 +25,7 @@ from tests.zookeeper import Ensemble, missing
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 

@@ -27,7 +27,7 @@ def groups_of(cluster: Cluster, log: str) -> dict[str, int]:
     return {entry["partition"]: entry["group"] for entry in cluster.describe(log)["partitions"]}
 
 
-@pytest.mark.timeout(180 + AWAY_EVENTS // 500)
+@pytest.mark.timeout(400 + AWAY_EVENTS // 200)
 def test_a_node_that_was_away_has_everything_afterwards(own_cluster: Cluster, log_name: str, measured: Any) -> None:
     cluster = own_cluster
     cluster.create(log_name, PARTITIONS)

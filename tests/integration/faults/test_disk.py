@@ -22,6 +22,8 @@ from tests.integration.workloads.producers import OrderedProducer
 MIB = 1 << 20
 DISK_BYTES = 160 * MIB
 KEPT_FREE_BYTES = 48 * MIB
+PER_SECOND = 200
+"""Of each producer: it goes on while a node starts three times, and all of it is read again at the end."""
 
 pytestmark = [
     pytest.mark.cluster,
@@ -157,7 +159,7 @@ def test_a_full_disk_ends_the_node_and_not_the_cluster(
     cluster.create(log_name, 3)
     addresses = [cluster.address(node) for node in cluster.nodes]
     producers = [
-        OrderedProducer(addresses, log_name, str(partition), f"p{partition}", per_second=1000, padding=2000)
+        OrderedProducer(addresses, log_name, str(partition), f"p{partition}", per_second=PER_SECOND, padding=2000)
         for partition in range(3)
     ]
     for producer in producers:

@@ -96,7 +96,7 @@ def scene(make_cluster: Callable[..., Cluster], log_name: str, tmp_path: Path, r
         yield Scene(cluster, ways, log_name, idempotent=request.param)
 
 
-@pytest.mark.timeout(300 + 3 * SECONDS)
+@pytest.mark.timeout(600 + 3 * SECONDS)
 @pytest.mark.parametrize("scene", [True], indirect=True, ids=["idempotent"])
 def test_every_acknowledged_event_stands_once_in_order_and_every_other_at_most_once(scene: Scene) -> None:
     scene.play()
@@ -107,7 +107,7 @@ def test_every_acknowledged_event_stands_once_in_order_and_every_other_at_most_o
         assert stored == [sent.body(number) for number in range(sent.numbers)], "in the order of their numbers"
 
 
-@pytest.mark.timeout(300 + 3 * SECONDS)
+@pytest.mark.timeout(600 + 3 * SECONDS)
 @pytest.mark.parametrize("scene", [False], indirect=True, ids=["plain"])
 def test_the_same_without_idempotence_leaves_copies(scene: Scene) -> None:
     scene.play()

@@ -32,7 +32,7 @@ KILLS = number_from("HOLDFAST_KILLS", 3)
 PAUSE_S = 3.0
 
 
-@pytest.mark.timeout(120 + 30 * KILLS)
+@pytest.mark.timeout(300 + 60 * KILLS)
 def test_killing_leaders_loses_nothing(own_cluster: Cluster, log_name: str, measured: Any) -> None:
     cluster = own_cluster
     cluster.create(log_name, len(KINDS))

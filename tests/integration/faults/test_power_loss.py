@@ -97,7 +97,8 @@ class Grid:
             self._cluster.start(node)
 
 
-@pytest.mark.timeout(240 + 30 * POWER_LOSSES)
+@pytest.mark.early
+@pytest.mark.timeout(360 + 60 * POWER_LOSSES)
 def test_no_loss_of_power_loses_or_doubles_what_was_acknowledged(
     make_cluster: Callable[..., Cluster], log_name: str, tmp_path: Path
 ) -> None:

@@ -107,7 +107,8 @@ class Faults:
         self.cluster.start(one)
 
 
-@pytest.mark.timeout(180 + 30 * FAULTS)
+@pytest.mark.early
+@pytest.mark.timeout(360 + 60 * FAULTS)
 @pytest.mark.parametrize("durability", ["fsync", "replicated"])
 def test_random_faults_lose_nothing(make_cluster: Callable[..., Cluster], log_name: str, durability: str) -> None:
     print(f"HOLDFAST_SEED={SEED}")
@@ -118,10 +119,10 @@ def test_random_faults_lose_nothing(make_cluster: Callable[..., Cluster], log_na
     everywhere = [cluster.address(node) for node in cluster.nodes]
     gateways = [cluster.address(node, "never") for node in cluster.nodes]
     producers = [
-        OrderedProducer(everywhere, log_name, "0", "redirected", window=1500, per_second=2000, padding=500).begin(),
-        OrderedProducer(gateways, log_name, "1", "gateway", window=1500, per_second=2000).begin(),
-        HoldfastProducer(everywhere, log_name, "2", "holdfast", per_second=2000).begin(),
-        HoldfastProducer(gateways, log_name, "3", "numbered", per_second=2000, idempotent=True).begin(),
+        OrderedProducer(everywhere, log_name, "0", "redirected", window=1500, padding=500).begin(),
+        OrderedProducer(gateways, log_name, "1", "gateway", window=1500).begin(),
+        HoldfastProducer(everywhere, log_name, "2", "holdfast").begin(),
+        HoldfastProducer(gateways, log_name, "3", "numbered", idempotent=True).begin(),
     ]
     consumers = [
         ResumingConsumer(gateways, log_name, "0").begin(),

@@ -77,7 +77,7 @@ def test_a_node_without_its_data_is_refused_and_has_no_vote(own_cluster: Cluster
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_a_node_is_replaced_under_load_and_nothing_is_lost(own_cluster: Cluster, log_name: str) -> None:
     """Killed, emptied, let in: trimmed logs come as snapshots, and after it another node may die."""
     cluster = own_cluster
@@ -173,7 +173,7 @@ def test_a_node_that_stays_away_does_not_hold_retention_back(
         assert mine.records == theirs.records
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_catching_up_is_shown_and_goes_on_after_a_kill(make_cluster: Callable[..., Cluster], log_name: str) -> None:
     cluster = make_cluster(storage={"catch_up_bytes_per_s": 256 * 1024})
     cluster.start()

@@ -44,7 +44,7 @@ def replace_disk(cluster: Cluster, node: int) -> None:
 
 
 @pytest.mark.parametrize("lost", ["leader", "follower"])
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_one_of_two_disks_is_replaced_and_then_the_other(own_cluster: Cluster, log_name: str, lost: str) -> None:
     """Whoever led: the one that is left leads, also when it is killed meanwhile; then it may lose its own disk."""
     cluster = own_cluster
@@ -75,7 +75,7 @@ def test_one_of_two_disks_is_replaced_and_then_the_other(own_cluster: Cluster, l
     assert kept(cluster, first, partition["group"]) == kept(cluster, second, partition["group"])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_a_log_that_was_created_while_a_disk_was_lost_begins_when_the_node_is_back(
     own_cluster: Cluster, log_name: str
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_log_that_was_created_while_a_disk_was_lost_begins_when_the_node_is_ba
         assert [event.body for event in read(cluster.address(3), log, 1, "0")] == [f"the first of {log}"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_of_two_nodes_one_is_replaced_and_then_the_other(make_cluster: Callable[..., Cluster], log_name: str) -> None:
     """The majority that lets a node in needs that very node."""
     cluster = make_cluster(nodes=2)
@@ -122,7 +122,7 @@ def test_of_two_nodes_one_is_replaced_and_then_the_other(make_cluster: Callable[
     assert kept(cluster, 1, group) == kept(cluster, 2, group)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_of_two_nodes_data_that_were_given_up_are_not_even_heard(
     make_cluster: Callable[..., Cluster], log_name: str
 ) -> None:

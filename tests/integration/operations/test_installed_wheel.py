@@ -24,7 +24,8 @@ class Environment:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.run(sys.executable, "-m", "venv", str(directory / "venv"))
+        # Without a pip of its own: making one takes longer than all else, and the test's serves as well.
+        self.run(sys.executable, "-m", "venv", "--without-pip", str(directory / "venv"))
 
     def path(self, program: str) -> str:
         return str(self.directory / "venv" / "bin" / program)
@@ -47,15 +48,14 @@ class Environment:
 
     def install(self, what: str) -> None:
         lock = ROOT / "requirements.lock"
-        self.run(
-            self.path("python"), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", str(lock), what
-        )
+        pip = (sys.executable, "-m", "pip", "--python", self.path("python"), "--disable-pip-version-check")
+        self.run(*pip, "install", "-q", "--no-compile", "-c", str(lock), what)
 
     def holdfast(self, *arguments: str, status: int = 0, text: str = "") -> str:
         return self.run(self.path("holdfast"), *arguments, status=status, text=text)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
@@ -73,13 +73,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(directory.glob("holdfast-*.whl"))
 
 
+@pytest.mark.early
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_client_needs_nothing_of_a_node(wheel: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_client_needs_nothing_of_a_node_and_the_extra_of_nodes_runs_a_cluster(
+    wheel: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    """In one environment: what the extra brings comes to what the client has."""
     user = Environment(tmp_path)
     (tmp_path / "holdfast.toml").touch()
     user.install(str(wheel))
+    a_client_needs_nothing_of_a_node(user, cluster)
+    user.install(f"{wheel}[node]")
+    it_runs_a_cluster(user)
+
+
+def a_client_needs_nothing_of_a_node(user: Environment, cluster: Cluster) -> None:
     there = user.run(
         user.path("python"),
         "-c",
@@ -102,16 +112,10 @@ def test_a_client_needs_nothing_of_a_node(wheel: Path, cluster: Cluster, tmp_pat
         said = user.run(user.path(program), *arguments, status=1 if program == "holdfast" else 2)
         assert "pip install 'holdfast[node]'" in said
         assert "Traceback" not in said
-    assert not (tmp_path / "there").exists(), "nothing is left of a cluster that could not be"
+    assert not (user.directory / "there").exists(), "nothing is left of a cluster that could not be"
 
 
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_with_the_extra_of_nodes_it_runs_a_cluster(wheel: Path, tmp_path: Path) -> None:
-    user = Environment(tmp_path)
-    (tmp_path / "holdfast.toml").touch()
-    user.install(f"{wheel}[node]")
+def it_runs_a_cluster(user: Environment) -> None:
     port = consecutive(0, 3, free_port(), "AMQP")[0]
     try:
         user.holdfast("cluster", "up", "--dir", "there", "--nodes", "3", "--amqp-port", str(port), "--detach")
@@ -120,5 +124,5 @@ def test_with_the_extra_of_nodes_it_runs_a_cluster(wheel: Path, tmp_path: Path) 
         user.holdfast("produce", "own", *server, text="here\n")
         assert "here" in user.holdfast("consume", "own", "--from", "earliest", "--until-end", *server)
     finally:
-        if (tmp_path / "there").exists():
+        if (user.directory / "there").exists():
             user.holdfast("cluster", "down", "--dir", "there")

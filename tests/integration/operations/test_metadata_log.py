@@ -31,7 +31,7 @@ def change_often(cluster: Cluster, log: str, times: int) -> None:
     cluster.call(change)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_many_changes_leave_a_short_log_and_a_new_disk_gets_the_state(
     make_cluster: Callable[..., Cluster], log_name: str
 ) -> None:

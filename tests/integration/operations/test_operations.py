@@ -36,7 +36,7 @@ KILLS = number_from("HOLDFAST_KILLS", 3)
 NOT_ACCEPTED = [Disposition.REJECTED, Disposition.RELEASED, Disposition.MODIFIED]
 
 
-@pytest.mark.timeout(120 + 30 * KILLS)
+@pytest.mark.timeout(300 + 60 * KILLS)
 def test_consumers_see_every_event_once_and_in_order_through_kills(own_cluster: Cluster, log_name: str) -> None:
     """A pause, never a hole and never a repetition: what they got is the log, event by event."""
     cluster = own_cluster

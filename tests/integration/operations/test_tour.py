@@ -16,7 +16,7 @@ from tests.ports import free_port
 
 README = Path(__file__).parents[3] / "README.md"
 PORTS = ("5672", "5673", "5674")
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 
 class Visitor:

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Self
 
-END_WITHIN_S = 60.0
+END_WITHIN_S = 180.0
 
 _begun: list[Beside] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.producer import ProducerClient
-from tests.integration.workloads.producing import Producing
+from tests.integration.workloads.producing import PER_SECOND, Producing
 
 PACE_S = 0.01
 BODY = b"x" * 200
@@ -27,7 +27,7 @@ class HoldfastProducer(Producing):
         partition: str,
         name: str,
         *,
-        per_second: int = 2000,
+        per_second: int = PER_SECOND,
         idempotent: bool = False,
         patience_s: float = ProducerOptions.delivery_timeout_s,
     ) -> None:

@@ -21,7 +21,7 @@ from tests.integration.workloads.plain import (
     Later,
     Threaded,
 )
-from tests.integration.workloads.producing import Producing
+from tests.integration.workloads.producing import PER_SECOND, Producing
 
 PACE_S = 0.01
 RETRY_S = 0.05
@@ -39,7 +39,7 @@ class OrderedProducer(Threaded, Producing):
         partition: str,
         name: str,
         *,
-        per_second: int = 2000,
+        per_second: int = PER_SECOND,
         window: int = 500,
         padding: int = 0,
     ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 from tests.integration.judges.history import Sent
 from tests.integration.workloads.beside import Beside
 
-WAIT_S = 20.0
+WAIT_S = 90.0
+PER_SECOND = int(os.environ.get("HOLDFAST_PER_SECOND", "500"))
+"""Events of each producer, where a test does not say; all of them are read again at its end. `make soak` has more."""
 
 
 class Producing(Beside):

@@ -32,7 +32,7 @@ from holdfast.amqp import Message as OurMessage
 from tests.unit.amqp.shim import Connection, Store
 from tests.unit.amqp.wire import each, only
 
-TIMEOUT_S = 20
+TIMEOUT_S = 90
 
 
 @asynccontextmanager

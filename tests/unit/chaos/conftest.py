@@ -62,7 +62,7 @@ def run(disk: Disk) -> Run:
 
     def run_one(program: str, status: int = 0) -> str:
         process = begin(disk, program)
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=240)[0]
         assert process.returncode == status
         return said
 

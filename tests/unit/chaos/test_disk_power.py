@@ -88,7 +88,7 @@ def test_any_operations_leave_what_a_model_says(make_disk: Callable[..., Disk], 
     for life in range(4):
         operations = model.draw(chance, count=60)
         process = begin(disk, program(operations))
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         assert process.returncode == 0
         assert disk.unseen() == []
         assert tree(disk.root) == model.seen()
@@ -114,6 +114,6 @@ def test_what_passes_by_the_library_is_found(make_disk: Callable[..., Disk]) -> 
         mmap.mmap(file, 4096)[:6] = b"unseen"
         """,
     )
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 0
     assert disk.unseen() == ["bytes of a"]

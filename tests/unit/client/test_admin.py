@@ -87,7 +87,7 @@ async def test_a_change_whose_answer_got_lost_is_not_repeated(pair: tuple[TinyNo
 
 async def test_a_node_that_does_not_answer_is_given_up(node: TinyNode) -> None:
     node.silent = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async with AdminClient(node.address, timeout_s=0.3) as admin:
             with pytest.raises(HoldfastError):
                 await admin.list_nodes()

@@ -41,7 +41,7 @@ async def raw(port: int, *chunks: bytes, eof: bool = False) -> bytes:
         writer.write(chunk)
     if eof:
         writer.write_eof()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(40):
         answer = await reader.read(-1)
     writer.close()
     return answer

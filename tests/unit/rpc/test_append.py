@@ -91,8 +91,8 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
                 await until(lambda: answers, "an answer")
             answers.append(None)
 
-        await asyncio.wait_for(accepted(b"first"), 5)
-        await asyncio.wait_for(accepted(b"second"), 5)
+        await asyncio.wait_for(accepted(b"first"), 40)
+        await asyncio.wait_for(accepted(b"second"), 40)
         assert [r for b in partition.batches for r in b.records] == [b"before", b"first", b"second"]
 
 

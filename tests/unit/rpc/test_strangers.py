@@ -74,7 +74,7 @@ async def test_foreign_bytes(pair: dict[int, TestNode], sends: Callable[[], byte
     reader, writer = await asyncio.open_connection("127.0.0.1", pair[2].network.port)
     writer.write(sends())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             while await reader.read(1 << 16):
                 pass
     except ConnectionError:

@@ -34,7 +34,7 @@ def fill(log: TinyLog, count: int, size: int = 0) -> None:
 
 async def read_all(consumer: ConsumerClient) -> dict[str, list[ReceivedEvent]]:
     found: dict[str, list[ReceivedEvent]] = defaultdict(list)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         async for event in consumer:
             found[event.partition].append(event)
     return found
@@ -43,7 +43,7 @@ async def read_all(consumer: ConsumerClient) -> dict[str, list[ReceivedEvent]]:
 async def read_numbers(consumer: ConsumerClient, count: int) -> dict[str, list[int]]:
     """The numbers in the bodies of the next `count` events, by partition."""
     found: dict[str, list[int]] = defaultdict(list)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while count > 0:
             for event in await consumer.receive(min(count, 1000)):
                 partition, number, _ = event.body.split(b":", 2)
@@ -176,7 +176,7 @@ async def test_a_partition_that_stays_away_is_an_error(node: TinyNode) -> None:
     fill(node.log, 1)
     node.refuse = lambda address, partition: Error("amqp:internal-error", "no leader") if partition == "3" else None
     options = ConsumerOptions(reconnect_timeout_s=0.5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async with ConsumerClient(node.address, "trades", start=Start.earliest(), options=options) as consumer:
             with pytest.raises(HoldfastError, match="no leader") as caught:
                 await read_all(consumer)

@@ -90,7 +90,7 @@ async def test_a_group_that_begins_at_the_end_skips_nothing_that_comes_while_nob
     async with Member(nodes, log, start=None) as first:
         await share([first], 1)
         async with AdminClient(nodes.servers) as admin:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 while (await admin.describe_group(log, "g"))["lag"] != 0:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.01)
         assert first.count == 0

@@ -38,8 +38,12 @@ from tests.zookeeper import Tls, ZooKeeper, missing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.skipif(bool(missing()), reason=missing())]
 
-LONG_S = 40.0
+LONG_S = 120.0
+STEADY_SESSION_S = 30.0
+"""Nobody loses it because the machine is busy: epochs can be counted."""
 SESSION_S = 2.0
+"""Where a test waits for its end."""
+BRIEF = {"session_timeout_s": SESSION_S}
 
 share = functools.partial(members.share, within_s=LONG_S)
 
@@ -62,7 +66,8 @@ def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
 
 def owned(address: str, **settings: Any) -> ZooKeeperOwnership:
     url = f"zk://{address}/owners"
-    return ZooKeeperOwnership(url, **{"session_timeout_s": SESSION_S, "settle_s": 0.3, "hand_over_s": 5.0} | settings)
+    usual = {"session_timeout_s": STEADY_SESSION_S, "settle_s": 0.3, "hand_over_s": 5.0}
+    return ZooKeeperOwnership(url, **usual | settings)
 
 
 def member(nodes: Nodes, log: str, address: str, **more: Any) -> Member:
@@ -200,7 +205,10 @@ async def test_who_is_cut_off_from_zookeeper_reads_until_it_is_replaced_and_is_t
     log = await filled(nodes, 4, 50)
     with proxy_server(tmp_path) as proxies:
         way = proxies.way("zookeeper", zookeeper.address)
-        async with member(nodes, log, way.address) as cut, member(nodes, log, zookeeper.address) as other:
+        async with (
+            member(nodes, log, way.address, settings=BRIEF) as cut,
+            member(nodes, log, zookeeper.address, settings=BRIEF) as other,
+        ):
             await share([cut, other], 2, 2)
             await everything(50, cut, other)
             await cut.consumer.commit()
@@ -230,7 +238,10 @@ async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
 ) -> None:
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
-    async with member(nodes, log, own_zookeeper.address) as first, member(nodes, log, own_zookeeper.address) as second:
+    async with (
+        member(nodes, log, own_zookeeper.address, settings=BRIEF) as first,
+        member(nodes, log, own_zookeeper.address, settings=BRIEF) as second,
+    ):
         await share([first, second], 2, 2)
         before, told = [first.consumer.epochs, second.consumer.epochs], revoked(first) + revoked(second)
         own_zookeeper.kill()
@@ -243,7 +254,7 @@ async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
         assert revoked(first) + revoked(second) == told
         assert [first.consumer.epochs, second.consumer.epochs] == before
         await asyncio.to_thread(own_zookeeper.start)
-        async with member(nodes, log, own_zookeeper.address) as third:
+        async with member(nodes, log, own_zookeeper.address, settings=BRIEF) as third:
             await share([first, second, third], 2, 1, 1)
             for one, epochs in zip((first, second), before, strict=True):  # back first: may have had more
                 assert all(epochs.get(name, epoch) <= epoch for name, epoch in one.consumer.epochs.items())
@@ -257,7 +268,10 @@ async def test_a_zookeeper_that_hangs_stops_nobody_and_members_are_members_after
     """Whichever sessions it takes for over when it goes on."""
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
-    async with member(nodes, log, own_zookeeper.address) as first, member(nodes, log, own_zookeeper.address) as second:
+    async with (
+        member(nodes, log, own_zookeeper.address, settings=BRIEF) as first,
+        member(nodes, log, own_zookeeper.address, settings=BRIEF) as second,
+    ):
         await share([first, second], 2, 2)
         epochs = {**first.consumer.epochs, **second.consumer.epochs}
         with own_zookeeper.silent():
@@ -267,7 +281,7 @@ async def test_a_zookeeper_that_hangs_stops_nobody_and_members_are_members_after
                 await filled(nodes, 4, 10, log)
                 count += 10
                 await everything(count, first, second)
-        async with member(nodes, log, own_zookeeper.address) as third:
+        async with member(nodes, log, own_zookeeper.address, settings=BRIEF) as third:
             await share([first, second, third], 2, 1, 1)
             await third.consumer.commit()
         await share([first, second], 2, 2)
@@ -280,14 +294,19 @@ async def test_a_zookeeper_that_hangs_stops_nobody_and_members_are_members_after
 async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, own_zookeeper: ZooKeeper) -> None:
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
-    async with member(nodes, log, own_zookeeper.address) as one:
+    async with member(nodes, log, own_zookeeper.address, settings=BRIEF) as one:
         await share([one], 4)
         await everything(50, one)
         own_zookeeper.kill()
         shutil.rmtree(own_zookeeper.directory / "data")
         (own_zookeeper.directory / "data").mkdir()
         await asyncio.to_thread(own_zookeeper.start)
-        await eventually(lambda: one.consumer.epochs == dict.fromkeys("0123", 2), LONG_S)
+
+        def again() -> bool:
+            """Whoever has lost a session once more has a higher one still."""
+            return set(one.consumer.epochs) == set("0123") and min(one.consumer.epochs.values()) > 1
+
+        await eventually(again, LONG_S)
         await filled(nodes, 4, 10, log)
         await everything(60, one)
 
@@ -345,24 +364,28 @@ async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_who
     log = await filled(nodes, 1, 100)
     options = {"group": "g", "start": Start.earliest()}
     one = await asyncio.to_thread(
-        lambda: threaded.ConsumerClient(nodes.servers, log, ownership=owned(zookeeper.address), **options)
+        lambda: threaded.ConsumerClient(nodes.servers, log, ownership=owned(zookeeper.address, **BRIEF), **options)
     )
     try:
         await asyncio.to_thread(one.start)
         events = await asyncio.to_thread(one.receive, 10, LONG_S)
         assert len(events) == 10
         assert one._client._arrived
-        blocked = threading.Event()
+        blocked, replaced = threading.Event(), threading.Event()
 
         def stand_still(_: object) -> None:
+            """Until the other has the partition, and for longer than a session lasts."""
+            until_s = time.monotonic() + 3 * SESSION_S
             blocked.set()
-            time.sleep(3 * SESSION_S)
+            replaced.wait(LONG_S)
+            time.sleep(max(0.0, until_s - time.monotonic()))
 
         standing = asyncio.create_task(asyncio.to_thread(one._call, stand_still))
         await asyncio.to_thread(blocked.wait)
         receiving = asyncio.create_task(asyncio.to_thread(one.receive, 10, 1.0))  # in line behind that
         async with ConsumerClient(nodes.servers, log, partitions=["0"], epoch=50, **options) as other:
-            await eventually(lambda: other.assignment, SESSION_S)
+            await eventually(lambda: other.assignment, LONG_S)
+            replaced.set()
             await standing
             assert await receiving == []
             with pytest.raises(OwnershipLostError):
@@ -384,7 +407,7 @@ async def test_over_tls_with_a_login(nodes: Nodes, tmp_path: Path) -> None:
         log = await filled(nodes, 2, 10)
         async with member(nodes, log, f"127.0.0.1:{server.secure_port}", settings={"login": login}) as one:
             await share([one], 2)
-        stranger = ConsumerOptions(reconnect_timeout_s=5.0)
+        stranger = ConsumerOptions(reconnect_timeout_s=LONG_S / 2)
         async with member(nodes, log, server.address, options=stranger) as other:
             await eventually(lambda: other.error, LONG_S)
             assert isinstance(other.error, ConfigurationError)

@@ -204,7 +204,7 @@ async def test_events_linger_for_company(node: TinyNode) -> None:
 
 async def test_lingering_ends_with_enough_bytes_or_a_flush(node: TinyNode) -> None:
     options = ProducerOptions(linger_s=60, linger_bytes=10_000)
-    async with asyncio.timeout(10), ProducerClient(node.address, "trades", options) as producer:
+    async with asyncio.timeout(40), ProducerClient(node.address, "trades", options) as producer:
         deliveries = [await producer.send(bytes(1000), partition="0") for _ in range(11)]
         await deliveries[0]
         late = await producer.send(b"late", partition="0")

@@ -10,7 +10,7 @@ from holdfast.amqp import Described, Message, decode_value, encode_message, symb
 from holdfast.amqp.framing.frame_scanner import BATCH_FORMAT
 from tests.unit.amqp.wire import AMQP_HEADER, frame
 
-WAIT_S = 20.0
+WAIT_S = 90.0
 FRAME_BYTES = 4000  # of a payload in a frame: large messages come in many
 ACCEPTED, REJECTED = 0x24, 0x25
 

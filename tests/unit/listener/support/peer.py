@@ -25,7 +25,7 @@ from holdfast.amqp import (
     symbol,
 )
 
-WAIT_S = 20
+WAIT_S = 90
 E = TypeVar("E", bound=Event)
 
 

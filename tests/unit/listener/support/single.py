@@ -94,7 +94,7 @@ class SingleNode:
         replica.bind(self.host.open_group(self._groups, [1], replica))
         replica.owning.on_assign = self._assigner.assign
         self.turns.wake()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await ready.wait()
         replica.on_role_change = None
         replicas[name] = replica

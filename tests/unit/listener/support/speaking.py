@@ -10,7 +10,7 @@ from holdfast.amqp import Described, decode_value, encode_value, uint, ulong
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
-ANSWER_WITHIN_S = 20
+ANSWER_WITHIN_S = 90
 
 
 class Speaker:

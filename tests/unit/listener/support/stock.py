@@ -5,7 +5,7 @@ from __future__ import annotations
 from proton import Described, symbol, ulong
 from proton.reactor import Filter
 
-WAIT_S = 20
+WAIT_S = 90
 
 
 def from_offset(offset: str) -> Filter:

@@ -249,7 +249,7 @@ async def test_a_link_that_ends_as_soon_as_it_is_open_is_no_place_to_wait(node: 
         return answer
 
     node.answer_identity = end_at_once
-    async with asyncio.timeout(10), idempotent(node) as producer:
+    async with asyncio.timeout(40), idempotent(node) as producer:
         await producer.send_batch([b"x"], partition="0")
     assert node.log.numbers("0") == [1]
 

@@ -50,7 +50,7 @@ async def test_closing_waits_for_what_is_being_published(node: TinyNode) -> None
 async def test_leaving_by_an_error_does_not_wait_and_tells_everybody(node: TinyNode) -> None:
     node.after_transfers = lambda connection, partition, count: True
     told: list[HoldfastError | None] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         try:
             async with idempotent(node) as producer:
                 publishing = [asyncio.create_task(producer.send_batch([b"1"], partition=p)) for p in ("0", "0", "1")]
