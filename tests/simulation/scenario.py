@@ -25,7 +25,7 @@ from typing import Any
 
 from cluster.raft import ENTRY_REGULAR, RaftMessage, RaftOptions
 from cluster.raft.replication.messages import Stamp
-from tests.simulation.stage import GROUP, Pair, Theatre, describe
+from tests.simulation.stage import GROUP, Pair, Stage, describe
 
 DIRECTORY = Path(__file__).parent / "scenarios"
 RULE = "----"
@@ -43,7 +43,7 @@ def command(run: Callable[[Any, list[str]], None]) -> Callable[[Any, list[str]],
 
 class Script:
     def __init__(self) -> None:
-        self.theatre: Theatre
+        self.stage: Stage
 
     def run(self, line: str) -> list[str]:
         """One command; what happened."""
@@ -51,8 +51,8 @@ class Script:
         if name not in COMMANDS:
             raise Wrong(f"there is no command {name!r}; there are {', '.join(sorted(COMMANDS))}")
         COMMANDS[name](self, words)
-        self.theatre.settle()
-        happened, self.theatre.lines = self.theatre.lines, []
+        self.stage.settle()
+        happened, self.stage.lines = self.stage.lines, []
         return happened
 
 
@@ -84,76 +84,76 @@ def data_of(word: str) -> bytes:
 @command
 def nodes(script: Script, words: list[str]) -> None:
     """nodes 3 [option=value ...]: that many, started."""
-    stage(script, words)
-    for node in script.theatre.ids:
-        script.theatre.start(node)
+    stage_(script, words)
+    for node in script.stage.ids:
+        script.stage.start(node)
 
 
 @command
-def stage(script: Script, words: list[str]) -> None:
+def stage_(script: Script, words: list[str]) -> None:
     """stage 3 [option=value ...]: that many, not started."""
-    script.theatre = Theatre(int(words[0]), options_of(words[1:]))
+    script.stage = Stage(int(words[0]), options_of(words[1:]))
 
 
 @command
 def preset(script: Script, words: list[str]) -> None:
     """preset 1 t7 1 1 4 4: node 1, not started, is in term 7, with entries of these terms from index 2 on."""
-    script.theatre.preset(int(words[0]), int(words[1][1:]), [int(word) for word in words[2:]])
+    script.stage.preset(int(words[0]), int(words[1][1:]), [int(word) for word in words[2:]])
 
 
 @command
 def start(script: Script, words: list[str]) -> None:
     """start 1 2 ..."""
     for word in words:
-        script.theatre.start(int(word))
+        script.stage.start(int(word))
 
 
 @command
 def wipe(script: Script, words: list[str]) -> None:
     """wipe 1: its disk is replaced by an empty one, and it starts again, knowing that."""
     node = int(words[0])
-    if node in script.theatre.hosts:
-        script.theatre.stop(node, power_loss=False)
-    script.theatre.disks[node] = type(script.theatre.disks[node])()
-    script.theatre.start(node, mute=True)
+    if node in script.stage.hosts:
+        script.stage.stop(node, power_loss=False)
+    script.stage.disks[node] = type(script.stage.disks[node])()
+    script.stage.start(node, mute=True)
 
 
 @command
 def copy(script: Script, words: list[str]) -> None:
     """copy 1: an image of its disk as it is now, for `restore`."""
     node = int(words[0])
-    script.theatre.images[node] = deepcopy(script.theatre.disks[node])
+    script.stage.images[node] = deepcopy(script.stage.disks[node])
 
 
 @command
 def restore(script: Script, words: list[str]) -> None:
     """restore 1: of a node that is down; its disk is the older image from here on."""
     node = int(words[0])
-    script.theatre.disks[node] = deepcopy(script.theatre.images[node])
+    script.stage.disks[node] = deepcopy(script.stage.images[node])
 
 
 @command
 def crash(script: Script, words: list[str]) -> None:
     """crash 1 [power] [unnoticed]: killed; `power`: what was not synced is gone; `unnoticed`: connections stay up."""
-    script.theatre.stop(int(words[0]), power_loss="power" in words, noticed="unnoticed" not in words)
+    script.stage.stop(int(words[0]), power_loss="power" in words, noticed="unnoticed" not in words)
 
 
 @command
 def damage(script: Script, words: list[str]) -> None:
     """damage 1 vote|checkpoint|INDEX: on the disk of a node that is down."""
-    script.theatre.damage(int(words[0]), words[1])
+    script.stage.damage(int(words[0]), words[1])
 
 
 @command
 def hold(script: Script, words: list[str]) -> None:
     """hold 1: its next sync takes until `sync 1`."""
-    script.theatre.held[int(words[0])] = None
+    script.stage.held[int(words[0])] = None
 
 
 @command
 def sync(script: Script, words: list[str]) -> None:
     """sync 1"""
-    script.theatre.sync(int(words[0]))
+    script.stage.sync(int(words[0]))
 
 
 # ---------------------------------------------------------------- time and elections
@@ -162,43 +162,43 @@ def sync(script: Script, words: list[str]) -> None:
 @command
 def tick(script: Script, words: list[str]) -> None:
     """tick 0.1: the clock goes on, who is due has a turn; nothing is delivered."""
-    script.theatre.clock.now += float(words[0])
+    script.stage.clock.now += float(words[0])
 
 
 @command
 def live(script: Script, words: list[str]) -> None:
     """live 0.5: time passes and messages arrive; they are not written down."""
-    script.theatre.live(float(words[0]))
+    script.stage.live(float(words[0]))
 
 
 @command
 def campaign(script: Script, words: list[str]) -> None:
     """campaign 1: at once, as if the leader had ordered it."""
-    script.theatre.campaign(int(words[0]))
+    script.stage.campaign(int(words[0]))
 
 
 @command
 def doubt(script: Script, words: list[str]) -> None:
     """doubt 1: it has not heard the leader for too long."""
-    script.theatre.doubt(int(words[0]))
+    script.stage.doubt(int(words[0]))
 
 
 @command
 def elect(script: Script, words: list[str]) -> None:
     """elect 1: it campaigns, and everything is delivered; messages are not written down."""
-    theatre = script.theatre
-    theatre.hides_messages = True
-    theatre.campaign(int(words[0]))
-    theatre.settle()
-    theatre.deliver_all()
-    theatre.live(0.05)
-    theatre.hides_messages = False
+    stage = script.stage
+    stage.hides_messages = True
+    stage.campaign(int(words[0]))
+    stage.settle()
+    stage.deliver_all()
+    stage.live(0.05)
+    stage.hides_messages = False
 
 
 @command
 def transfer(script: Script, words: list[str]) -> None:
     """transfer 1 2: node 1 is to hand leadership to node 2."""
-    script.theatre.group(int(words[0])).transfer(int(words[1]))
+    script.stage.group(int(words[0])).transfer(int(words[1]))
 
 
 # ---------------------------------------------------------------- input
@@ -208,26 +208,26 @@ def transfer(script: Script, words: list[str]) -> None:
 def propose(script: Script, words: list[str]) -> None:
     """propose 1 a b c: three commands to node 1."""
     for word in words[1:]:
-        script.theatre.propose(int(words[0]), data_of(word))
+        script.stage.propose(int(words[0]), data_of(word))
 
 
 @command
 def fill(script: Script, words: list[str]) -> None:
     """fill 1 x 20: x1 to x20 to node 1."""
     for number in range(1, int(words[2]) + 1):
-        script.theatre.propose(int(words[0]), ENTRY_REGULAR + f"{words[1]}{number}".encode())
+        script.stage.propose(int(words[0]), ENTRY_REGULAR + f"{words[1]}{number}".encode())
 
 
 @command
 def read(script: Script, words: list[str]) -> None:
     """read 1: a confirmed read."""
-    script.theatre.read(int(words[0]))
+    script.stage.read(int(words[0]))
 
 
 @command
 def trim(script: Script, words: list[str]) -> None:
     """trim 1 5: node 1 is to forget entries up to 5."""
-    script.theatre.group(int(words[0])).trim(int(words[1]))
+    script.stage.group(int(words[0])).trim(int(words[1]))
 
 
 # ---------------------------------------------------------------- messages
@@ -237,32 +237,32 @@ def trim(script: Script, words: list[str]) -> None:
 def deliver(script: Script, words: list[str]) -> None:
     """deliver: all, until nothing is under way; deliver 1->2 [2]: what is under way there now, or so many of it."""
     if not words:
-        script.theatre.deliver_all()
+        script.stage.deliver_all()
     else:
         pair = pair_of(words[0])
-        script.theatre.deliver(pair, int(words[1]) if len(words) > 1 else len(script.theatre.queues[pair]))
+        script.stage.deliver(pair, int(words[1]) if len(words) > 1 else len(script.stage.queues[pair]))
 
 
 @command
 def drop(script: Script, words: list[str]) -> None:
     """drop 1->2 ...: lose what is under way there; drop: everywhere."""
-    theatre = script.theatre
-    for pair in [pair_of(word) for word in words] or list(theatre.queues):
-        theatre.queues[pair].clear()
+    stage = script.stage
+    for pair in [pair_of(word) for word in words] or list(stage.queues):
+        stage.queues[pair].clear()
 
 
 @command
 def save(script: Script, words: list[str]) -> None:
     """save 1->2 old: remember the first message under way there, for `again`."""
-    script.theatre.saved[words[1]] = script.theatre.queues[pair_of(words[0])][0]
+    script.stage.saved[words[1]] = script.stage.queues[pair_of(words[0])][0]
 
 
 @command
 def again(script: Script, words: list[str]) -> None:
     """again 1->2 old: it arrives (once more)."""
-    message = script.theatre.saved[words[1]]
-    script.theatre.note(f"{words[0]} again: {describe(message)}")
-    script.theatre.inject(pair_of(words[0]), message)
+    message = script.stage.saved[words[1]]
+    script.stage.note(f"{words[0]} again: {describe(message)}")
+    script.stage.inject(pair_of(words[0]), message)
 
 
 @command
@@ -280,29 +280,29 @@ def forge(script: Script, words: list[str]) -> None:
         "stale": lambda: stamp.stale_term(term),
     }
     message = made[words[1]]()
-    script.theatre.note(f"{words[0]} forged: {describe(message)}")
-    script.theatre.inject(pair_of(words[0]), message)
+    script.stage.note(f"{words[0]} forged: {describe(message)}")
+    script.stage.inject(pair_of(words[0]), message)
 
 
 @command
 def cut(script: Script, words: list[str]) -> None:
     """cut 1->2 3 ...: that link; all links of node 3, both ways. What is under way there is lost."""
-    theatre = script.theatre
+    stage = script.stage
     for word in words:
-        pairs = [pair_of(word)] if "->" in word else [pair for pair in theatre.queues if int(word) in pair]
+        pairs = [pair_of(word)] if "->" in word else [pair for pair in stage.queues if int(word) in pair]
         for pair in pairs:
-            theatre.cut.add(pair)
-            theatre.queues[pair].clear()
+            stage.cut.add(pair)
+            stage.queues[pair].clear()
 
 
 @command
 def heal(script: Script, words: list[str]) -> None:
     """heal [1->2 3 ...]: those links, or all."""
-    theatre = script.theatre
-    for pair in list(theatre.cut):
+    stage = script.stage
+    for pair in list(stage.cut):
         named = f"{pair[0]}->{pair[1]}" in words or str(pair[0]) in words or str(pair[1]) in words
         if named or not words:
-            theatre.cut.discard(pair)
+            stage.cut.discard(pair)
 
 
 # ---------------------------------------------------------------- looking
@@ -311,30 +311,30 @@ def heal(script: Script, words: list[str]) -> None:
 @command
 def log(script: Script, words: list[str]) -> None:
     """log [1 ...]: logs as they are."""
-    for node in [int(word) for word in words] or script.theatre.ids:
-        script.theatre.note(script.theatre.show(node))
+    for node in [int(word) for word in words] or script.stage.ids:
+        script.stage.note(script.stage.show(node))
 
 
 @command
 def match(script: Script, words: list[str]) -> None:
     """match 1: what it, as leader, takes the others to hold."""
     node = int(words[0])
-    group = script.theatre.group(node)
+    group = script.stage.group(node)
     held = [f"{peer} up to {group.match_index(peer)}" for peer in group.members if peer != node]
-    script.theatre.note(f"{node} takes to be held: {', '.join(held)}")
+    script.stage.note(f"{node} takes to be held: {', '.join(held)}")
 
 
 @command
 def expect(script: Script, words: list[str]) -> None:
     """expect leader 1|none; expect applied 2 a b; expect commit 2 5"""
-    theatre, what = script.theatre, words[0]
+    stage, what = script.stage, words[0]
     if what == "leader":
-        found = [str(node) for node in sorted(theatre.hosts) if theatre.group(node).is_leader] or ["none"]
+        found = [str(node) for node in sorted(stage.hosts) if stage.group(node).is_leader] or ["none"]
         wanted = words[1:]
     elif what == "applied":
-        found, wanted = [one.decode() for one in theatre.machines[int(words[1])].applied], words[2:]
+        found, wanted = [one.decode() for one in stage.machines[int(words[1])].applied], words[2:]
     elif what == "commit":
-        found, wanted = [str(theatre.group(int(words[1])).commit_index)], words[2:]
+        found, wanted = [str(stage.group(int(words[1])).commit_index)], words[2:]
     else:
         raise Wrong(f"nothing is known of {what!r}")
     if found != wanted:

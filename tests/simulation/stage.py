@@ -84,7 +84,7 @@ Sent = RaftMessage | Fetch
 Pair = tuple[int, int]
 
 
-class Theatre:
+class Stage:
     def __init__(self, nodes: int, options: RaftOptions) -> None:
         self.clock = StageClock()
         self.options = options

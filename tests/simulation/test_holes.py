@@ -22,14 +22,14 @@ from node.storage.row_format import (
     row_there,
 )
 from node.storage.wal.record_format import ValueLocation, WalPosition
-from tests.simulation.stage import GROUP, Theatre
+from tests.simulation.stage import GROUP, Stage
 from tests.simulation.world.disk import SimDisk
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def led_by_one(nodes: int = 3, options: RaftOptions | None = None) -> Theatre:
-    stage = Theatre(nodes, options or RaftOptions())
+def led_by_one(nodes: int = 3, options: RaftOptions | None = None) -> Stage:
+    stage = Stage(nodes, options or RaftOptions())
     for node in stage.ids:
         stage.start(node)
     stage.settle()

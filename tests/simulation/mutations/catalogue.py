@@ -116,6 +116,9 @@ BY_SCRIPTS: dict[str, ScriptMutation] = {
     "unknown-is-discarded": ScriptMutation(holes_raft.unknown_is_discarded, "l16-outcomes"),
     "every-reset-counts": ScriptMutation(holes_raft.every_reset_counts, "late-rejection"),
     "success-moves-back": ScriptMutation(holes_raft.success_moves_back, "success-repeats-nothing"),
+    "snapshot-drops-the-tail": ScriptMutation(
+        holes_raft.snapshot_drops_the_tail, "snapshot-leaves-the-tail-behind-it"
+    ),
     "own-word-not-verified": ScriptMutation(holes_raft.own_word_not_verified, "rolled-back-member"),
     "mute-not-persisted": ScriptMutation(holes_raft.mute_not_persisted, "rolled-back-member"),
     "regained-vote-in-the-same-term": ScriptMutation(

@@ -30,6 +30,7 @@ from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
 from cluster.raft.snapshot.sender import SnapshotSender
+from cluster.raft.snapshot.staging import Staging
 
 # ---------------------------------------------------------------- `step`
 
@@ -454,4 +455,11 @@ def snapshot_index_too_high() -> Iterator[None]:
         return begin(sender, node, have_from, min(applied_index + 1, sender._log_store.last), now)
 
     with mock.patch.object(SnapshotSender, "_begin", one_more):
+        yield
+
+
+@contextlib.contextmanager
+def snapshot_drops_the_tail() -> Iterator[None]:
+    """A snapshot takes the place of a log that agrees with it, and what followed there is forgotten."""
+    with mock.patch.object(Staging, "term_at", return_value=-1):
         yield

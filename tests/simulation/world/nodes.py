@@ -156,9 +156,8 @@ class SimNode:
         machine = MetadataMachine()
         self.view = MetadataView(machine)
         self.host.on_fetch = self._fetch
-        wiped = self.incarnation > 1000 * self.id
         self.metadata = self.host.open_group(
-            METADATA_GROUP, schedule.node_ids, machine, mute=wiped, keep_entries=schedule.plan.keep_metadata
+            METADATA_GROUP, schedule.node_ids, machine, mute=self.was_robbed, keep_entries=schedule.plan.keep_metadata
         )
         bell: Any = Bell(self)
         disk: Any = self.disk
@@ -217,6 +216,11 @@ class SimNode:
         self.incarnation += 1
         self.is_damaged, self.lacks_memory, self._votes_since = False, True, None
         self.start()
+
+    @property
+    def was_robbed(self) -> bool:
+        """Of something that its disk had promised to keep."""
+        return self.incarnation > 1000 * self.id
 
     def look_at_votes(self) -> None:
         """Whether a replaced node counts again, in all its groups, for good."""
@@ -403,6 +407,8 @@ class SimNode:
     def _observe(self) -> None:
         for group_id, group in self.host.groups.items():
             judge = self.schedule.judges[group_id]
+            if group.log_store.mute and not self.was_robbed:
+                raise Violation(f"node {self.id} has no vote in group {group_id}, and its disk lost nothing")
             commit, led = self._seen[group_id]
             if group.commit_index > max(commit, group.first_index - 1):
                 commit = group.commit_index

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from holdfast.amqp import ACCEPTED, RELEASED, Modified, Source
 from holdfast.amqp import LinkDetached as Detached
-from node.partition.api import AppendDone, Failed, Numbers
+from node.partition.api import AppendDone, Appended, Failed, Numbers
 from node.partition.consumer_groups.queries import AskFate, Fate
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
@@ -122,6 +122,39 @@ async def test_the_other_messages_of_the_link_are_answered_before_it_ends(hasty:
         numbers = await peer.send(sender, [message(b"2")])
         await peer.wait(Detached, lambda event: event.link is sender)
         assert peer.outcomes[sender] == [(numbers[0], ACCEPTED)]
+
+
+class Patient(Doubtful):
+    """It keeps what it is given until the test answers."""
+
+    def __init__(self) -> None:
+        super().__init__([], None)
+        self.waiting: list[AppendDone] = []
+
+    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+        self.waiting.append(done)
+
+
+async def test_a_link_in_doubt_ends_when_the_last_of_its_other_messages_is_answered(hasty: SingleNode) -> None:
+    """It is known to end long before: what is left then is in doubt only, and waits for nobody."""
+    partition = hasty.remotes["trades", "0"] = Patient()  # type: ignore[assignment]
+    hasty.lead_elsewhere("trades", "0", 2)
+    async with Peer(hasty.port) as peer:
+        sender = await peer.sender("trades")
+        await peer.send(sender, [message(b"1")])
+        await eventually(lambda: len(partition.waiting) == 1)
+        certain = await peer.send(sender, [message(b"2")])
+        await eventually(lambda: len(partition.waiting) == 2)
+        lost, stored = partition.waiting
+        lost(Failed("unknown", True, "lost"))
+        (link,) = (one for c in hasty.listener._connections for one in c.endpoints.values())
+        await eventually(lambda: link._doubtful_count == 1)
+        assert sender.alive
+        stored(Appended(0, 0))
+        ended = await peer.wait(Detached, lambda event: event.link is sender)
+        assert "cannot be known" in str(ended.error)
+        assert peer.outcomes[sender] == [(certain[0], ACCEPTED)]
+    await eventually(lambda: hasty.listener.unanswered_bytes == 0)
 
 
 async def test_who_settles_everything_beforehand_is_told_nothing(hasty: SingleNode) -> None:
