@@ -15,14 +15,15 @@ from node.partition.record_batch import decode_records
 from node.partition.transactions.transaction_commands import Begin
 from tests.unit.partition.transactions.driving import TIMEOUT_MS, Partition, batch, marker
 
-PRODUCERS, EPOCHS = 3, 4
+PRODUCERS = 3
+WORDS = ["begin", "delay", "send", "send", "end", "again", "plain", "restart"]
 
 
 Step = tuple[str, int, int, int]
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["begin", "send", "send", "end", "again", "plain", "restart"]),
+        st.sampled_from(WORDS),
         st.integers(0, PRODUCERS - 1),
         st.integers(0, 30),
         st.integers(0, 1),
@@ -77,6 +78,8 @@ class World:
         epoch = self.epoch[producer]
         if what == "begin":
             self.deliver(encode_transaction_command(Begin(producer, epoch, 3, TIMEOUT_MS, 1)))
+        elif what == "delay":  # the begin is under way for a long time
+            self.kept.append(encode_transaction_command(Begin(producer, epoch, 3, TIMEOUT_MS, 1)))
         elif what == "send":
             first = self.sent[producer]
             letters = "abcdefgh"[: 1 + number % 4]
@@ -102,6 +105,11 @@ class World:
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_a_committed_reader_sees_what_was_committed_and_it_never_changes(steps: list[Step]) -> None:
+    play(steps)
+
+
+def play(steps: list[Step]) -> None:
+    """Raises AssertionError when something does not hold."""
     world = World()
     for step in steps:
         world.step(*step)
