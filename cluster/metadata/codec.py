@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import cast
 
+from cluster.boot_counters import KnownStart
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
@@ -19,7 +20,7 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 
 
 class CheckpointUnreadable(ValueError):
@@ -79,6 +80,8 @@ def encode_checkpoint(state: MetadataState) -> bytes:
                 readmissions=node.readmissions,
                 lost_below_group=node.lost_below_group,
                 former_incarnations=node.former_incarnations,
+                boot=node.start.boot,
+                mark=node.start.mark,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -115,6 +118,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 node.readmissions,
                 node.lost_below_group,
                 tuple(node.former_incarnations),
+                KnownStart(node.boot, node.mark),
             )
             for node in checkpoint.nodes
         },

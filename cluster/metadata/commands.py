@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cluster.boot_counters import Start
 from cluster.metadata import metadata_pb2 as pb
 
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICAS = 3
+
+NOT_TOLD = Start()
 
 
 class InvalidRequest(ValueError):
     """The request is wrong in itself: code `invalid-argument`. The message names the argument."""
 
 
-def register_node(node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0) -> pb.Command:
-    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`: of the node's data
-    directory; 0 (in tests) is not compared."""
-    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation)
+def register_node(
+    node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0, start: Start = NOT_TOLD
+) -> pb.Command:
+    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`, `start`: of the
+    node's data directory; 0 (in tests) is not compared."""
+    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot)
+    command.marks.extend(start.marks)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
 
