@@ -22,7 +22,7 @@ def refused(cluster: Cluster, node: int, status: int) -> str:
     """Starts a node that must not come up; what it said."""
     before = len(cluster.log(node))
     cluster.spawn(node)
-    found = cluster.wait_exit(node, within_s=20)
+    found = cluster.wait_exit(node)
     said = cluster.log(node)[before:]
     cluster.nodes[node].log_read = len(cluster.log(node).encode())  # these complaints were asked for
     assert found == status, f"exit status {found}, expected {status}; it said: {said}"
