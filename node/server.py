@@ -36,6 +36,7 @@ from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from node.startup.bootstrap import Bootstrap
+from node.startup.clock_memory import ClockMemory
 from node.startup.discovery import NodeDiscovery
 from node.startup.start_memory import StoredStarts
 from node.storage import NodeIdentity, OlderCopy, StorageError, Store
@@ -191,8 +192,9 @@ class Node:
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
-        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic)
         self._disk = Store(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
+        self._clock_memory = ClockMemory(self._disk)
+        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
@@ -220,6 +222,7 @@ class Node:
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
             now_ms=self._clock.now_ms,
+            lived_ms=self._clock.lived_ms,
         )
         self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
@@ -405,6 +408,11 @@ class Node:
         """Until cancelled: a node whose clock is off leads nothing, and says so once."""
         told = False
         while True:
+            try:
+                self._clock_memory.note(self._clock.lived_ms())
+            except StorageError as error:
+                self._failed(error)
+                return
             if self._clock.is_off:
                 self._drain.avoid(CLOCK_IS_OFF)
             if self._clock.is_off != told:
