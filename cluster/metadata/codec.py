@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import cast
 
+from google.protobuf.message import DecodeError
+
 from cluster.boot_counters import KnownStart
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.ranges import METADATA
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     Code,
@@ -60,7 +63,11 @@ def encode_result(result: CommandResult) -> bytes:
 
 
 def decode_result(data: bytes) -> CommandResult:
+    """Raises DecodeError: it is none, or says what cannot be."""
     result = pb.Result.FromString(data)
+    fault = METADATA.fault(result)
+    if fault is not None:
+        raise DecodeError(fault)
     if result.code:
         return Refusal(cast(Code, result.code), result.message)
     return Ok(log_from_pb(result.log) if result.HasField("log") else None)
@@ -106,6 +113,9 @@ def decode_checkpoint(data: bytes) -> MetadataState:
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
             "start the version that wrote it"
         )
+    fault = METADATA.fault(checkpoint)
+    if fault is not None:
+        raise CheckpointUnreadable(f"the metadata checkpoint says what cannot be: {fault}")
     return MetadataState(
         next_group=checkpoint.next_group,
         next_log_id=checkpoint.next_log_id,

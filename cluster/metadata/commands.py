@@ -12,6 +12,8 @@ from typing import Any
 
 from cluster.boot_counters import Start
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.ranges import WISHED
+from cluster.raft.replication.wire_ranges import ANY, NODE
 
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICAS = 3
@@ -36,10 +38,11 @@ def register_node(
 
 def readmit_node(node: int, incarnation: int) -> pb.Command:
     """The node's data are lost for good; it goes on with the empty directory of this incarnation."""
-    try:
-        return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequest(str(error)) from error
+    for name, value, (low, high) in (("node", node, NODE), ("incarnation", incarnation, ANY)):
+        _whole(name, value)
+        if not low <= value <= high:
+            raise InvalidRequest(f"{name}: out of range, it must be {low} to {high}")
+    return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
 
 
 def create_log(
@@ -106,7 +109,7 @@ def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes:
             )
         if operation == "log.delete":
             return delete_log(name)
-    except (ValueError, OverflowError) as error:  # protobuf: out of 64 bits, or text that is not Unicode
+    except ValueError as error:  # protobuf: text that is not Unicode
         raise InvalidRequest(str(error)) from error
     raise InvalidRequest(f"{operation}: not a command on logs")
 
@@ -117,6 +120,13 @@ def _integer(args: Mapping[str, Any], key: str, absent: Any, *, null: int | None
     value = args[key]
     if value is None and null is not None:
         return null
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{key}: must be a whole number, not {value!r}")
+    _whole(key, value)
+    low, high = WISHED
+    if not low <= value <= high:
+        raise InvalidRequest(f"{key}: out of range, it must fit into 64 bits")
     return int(value)
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{name}: must be a whole number, not {value!r}")
