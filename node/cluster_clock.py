@@ -11,14 +11,21 @@ its leaderships over, and says so.
 What was heard is carried on by this process's monotonic clock, so a jump of the own wall clock shows at once, and a
 peer that is away still counts.
 
-Of two nodes nobody can say whose clock is wrong: the earlier one counts, and the other is called off. Where a
-majority's clocks are wrong together (one time server for all) the majority is followed. A node that has heard fewer
-than a majority takes the median of those: a partition on three of seven nodes is led with one other in hearing. It is
-not called off for that.
+What is *deleted* by time needs more: retention goes by `lived_ms`. As long as the clocks of a majority agree, at least
+two, that is the cluster's time. Without them (a node cut off, a cluster of one) it goes on only as fast as this process
+lives, from when they last agreed, or from what an earlier process of this node noted (`floor_ms`): a leap deletes
+nothing, and what is due after a real week of rest is deleted late, once the others agree or the week was lived through.
 
-Rejected: a bound in the state machine on how far an entry may lead the log's time. A log that rested for a month looks
-just like a clock that leapt by one. Rejected: correcting by the offset always. Readings differ by milliseconds, and
-timestamps would wander with whoever is up.
+The same knowledge tells whose clock is behind where no majority agrees: it is at least that late, so a reading further
+before it than the bound is wrong. Without any such knowledge, of two nodes nobody can say whose clock is wrong: the
+earlier one counts, and the other is called off. Where a majority's clocks are wrong together (one time server for all)
+the majority is followed. A node that has heard fewer than a majority takes the median of those: a partition on three of
+seven nodes is led with one other in hearing. It is not called off for that.
+
+Rejected: a bound in the state machine on how far the time of an event may lead the log's. A log that rested for a month
+looks just like a clock that leapt by one; there the bound is on what is forgotten (`node/partition/machine.py`).
+Rejected: correcting by the offset always. Readings differ by milliseconds, and timestamps would wander with whoever is
+up.
 """
 
 from __future__ import annotations
@@ -31,11 +38,15 @@ stall: a second or two. Nothing that is kept or forgotten by time is a matter of
 
 
 class ClusterClock:
-    def __init__(self, nodes: int, wall_ms: Callable[[], int], monotonic_s: Callable[[], float]) -> None:
-        """`nodes`: all there are, this one included."""
+    def __init__(
+        self, nodes: int, wall_ms: Callable[[], int], monotonic_s: Callable[[], float], floor_ms: int | None = None
+    ) -> None:
+        """`nodes`: all there are, this one included. `floor_ms`: the time that this node lived to see before."""
         self._majority = nodes // 2 + 1
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
+        self._knows_floor = floor_ms is not None
+        self._lived_ahead_ms = (wall_ms() if floor_ms is None else floor_ms) - self._monotonic_ms()
         self._ahead_ms: dict[int, int] = {}  # by peer: its wall clock less our monotonic one, as heard last
 
     def heard(self, node: int, wall_ms: int) -> None:
@@ -47,9 +58,31 @@ class ClusterClock:
 
     def offset_ms(self) -> int:
         """How far the own clock is ahead of the cluster's time, as far as others were heard."""
+        own_ms, readings = self._readings()
+        if self._knows_floor and not self._agree(readings):
+            earliest_ms = self._lived_ahead_ms + self._monotonic_ms() - MAX_CLOCK_OFFSET_MS
+            readings = [reading for reading in readings if reading >= earliest_ms] or readings
+        return own_ms - _median(readings)
+
+    def lived_ms(self) -> int:
+        """The time by which data may be deleted: never later than the true one, as far as a majority can tell."""
+        _, readings = self._readings()
+        monotonic_ms = self._monotonic_ms()
+        if self._agree(readings):
+            self._knows_floor = True
+            self._lived_ahead_ms = self.now_ms() - monotonic_ms
+        return min(self.now_ms(), self._lived_ahead_ms + monotonic_ms)
+
+    def _readings(self) -> tuple[int, list[int]]:
+        """The own clock's, and all in order."""
         own_ms, monotonic_ms = self._wall_ms(), self._monotonic_ms()
-        readings = sorted([own_ms, *(ahead_ms + monotonic_ms for ahead_ms in self._ahead_ms.values())])
-        return own_ms - readings[(len(readings) - 1) // 2]
+        return own_ms, sorted([own_ms, *(ahead_ms + monotonic_ms for ahead_ms in self._ahead_ms.values())])
+
+    def _agree(self, readings: list[int]) -> bool:
+        """Whether a majority of all nodes, two at least, has one time."""
+        median_ms = _median(readings)
+        agreeing = sum(abs(reading - median_ms) <= MAX_CLOCK_OFFSET_MS for reading in readings)
+        return agreeing >= max(2, self._majority)
 
     @property
     def is_off(self) -> bool:
@@ -60,3 +93,8 @@ class ClusterClock:
         """Milliseconds since 1970, to be replicated."""
         own_ms, offset_ms = self._wall_ms(), self.offset_ms()
         return own_ms if abs(offset_ms) <= MAX_CLOCK_OFFSET_MS else own_ms - offset_ms
+
+
+def _median(readings: list[int]) -> int:
+    """Of readings in order: the earlier of the two middle ones."""
+    return readings[(len(readings) - 1) // 2]

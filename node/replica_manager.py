@@ -58,9 +58,11 @@ class ReplicaManager:
         *,
         min_free_bytes: int,
         now_ms: Callable[[], int] | None = None,
+        lived_ms: Callable[[], int] | None = None,
         incarnation: int = 0,
     ) -> None:
-        """`incarnation`: of this node's data directory."""
+        """`now_ms`: the time that is stamped; `lived_ms`: that by which retention deletes (`cluster_clock.py`).
+        `incarnation`: of this node's data directory."""
         self.on_input: Callable[[], None] = _nothing
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
@@ -71,6 +73,7 @@ class ReplicaManager:
         self._routing_events = routing_events
         self._min_free_bytes = min_free_bytes
         self._now_ms = now_ms or _now_ms
+        self._lived_ms = lived_ms or self._now_ms
         self._incarnation = incarnation
         self._network: PeerNetwork | None = None
         self._open: dict[int, PartitionReplica] = {}
@@ -252,11 +255,11 @@ class ReplicaManager:
                 next_reclaim = loop.time() + RECLAIM_PERIOD_S
 
     def _enforce_retention(self) -> None:
-        now_ms = self._now_ms()
+        lived_ms = self._lived_ms()
         for group_id, replica in list(self._open.items()):
             found = self._view.group(group_id)
             if found is not None:
-                replica.enforce_retention(now_ms, found[0].retention_ms, found[0].retention_bytes)
+                replica.enforce_retention(lived_ms, found[0].retention_ms, found[0].retention_bytes)
 
     def _watch_space(self) -> None:
         free = self._disk.free_bytes()

@@ -1,8 +1,10 @@
 """One node, composed: the only place that knows all the parts.
 
-Start: store, groups, network, turns, listeners, registration. Stop: the same backwards, so that clients are told before
-groups close and nothing is acknowledged by a node that has begun to go. The rule: after an error in a turn the node
-stops without another write; its memory may be ahead of its disk, and the other nodes go on without it.
+Start: store, groups, network, turns, listeners, registration. What can be found wrong with the data is found before
+the network: until then nobody has heard of this start, and it does not count (`cluster/boot_counters.py`).
+Stop: the same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has
+begun to go. The rule: after an error in a turn the node stops without another write; its memory may be ahead of its
+disk, and the other nodes go on without it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cluster.boot_counters import STARTS_REMEMBERED, Start
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, Refusal, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOptions
@@ -33,8 +36,10 @@ from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from node.startup.bootstrap import Bootstrap
+from node.startup.clock_memory import ClockMemory
 from node.startup.discovery import NodeDiscovery
-from node.storage import NodeIdentity, StorageError, Store
+from node.startup.start_memory import StoredStarts
+from node.storage import NodeIdentity, OlderCopy, StorageError, Store
 
 log = logging.getLogger("holdfast.node")
 
@@ -99,6 +104,10 @@ class Node:
         self._composed = True
         self._discovery.subscribe(self._addresses_changed)
         self._host.replay(self._metadata)
+        self._replicas.reconcile()
+        self._raise_if_failed()
+        self._disk.count_start(STARTS_REMEMBERED)
+        self._who.start = self._own_start()
         await self._network.start()
         self._loop.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
@@ -119,6 +128,7 @@ class Node:
         voting = asyncio.create_task(self._await_vote(), name="vote")
         self._tasks.append(voting)
         await _first_of(voting, self._fatal)
+        self._raise_if_failed()
 
     def ready_line(self) -> str:
         addresses = [str(section.advertised) for section in self.config.listener]
@@ -130,7 +140,10 @@ class Node:
         asked = asyncio.create_task(stop.wait())
         await _first_of(asked, self._fatal)
         asked.cancel()
-        if self._fatal.done():
+        self._raise_if_failed()
+
+    def _raise_if_failed(self) -> None:
+        if self._fatal is not None and self._fatal.done():
             error = self._fatal.result()
             raise NodeStopped(f"node {self.node_id} stopped itself: {error}") from error
 
@@ -179,8 +192,9 @@ class Node:
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
-        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic)
         self._disk = Store(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
+        self._clock_memory = ClockMemory(self._disk)
+        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
@@ -208,12 +222,24 @@ class Node:
             min_free_bytes=config.storage.min_free_bytes,
             incarnation=self._disk.identity.incarnation,
             now_ms=self._clock.now_ms,
+            lived_ms=self._clock.lived_ms,
         )
         self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
     def _compose_network(self) -> None:
         """The way to the other nodes, and what they are told and may ask for."""
         name, members = self.config.cluster.name, tuple(sorted(self._voters))
+        self._who = Who(
+            name,
+            self.node_id,
+            frozenset(members) - {self.node_id},
+            self._disk.identity.incarnation,
+            members,
+            self._view.incarnation,
+            lambda: self._metadata.remembers_nothing,
+            registered_start=self._view.start,
+            memory=StoredStarts(self._disk, self._failed),
+        )
         self._network = PeerNetwork(
             self.node_id,
             name,
@@ -226,15 +252,8 @@ class Node:
             partitions=self._replicas,
             admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),
-            who=Who(
-                name,
-                self.node_id,
-                frozenset(members) - {self.node_id},
-                self._disk.identity.incarnation,
-                members,
-                self._view.incarnation,
-                lambda: self._metadata.remembers_nothing,
-            ),
+            who=self._who,
+            on_copy=self._is_copy,
             wall_ms=_wall_ms,
             on_clock=self._clock.heard,
             on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
@@ -337,6 +356,19 @@ class Node:
         if not self._fatal.done():
             self._fatal.set_result(error)
 
+    def _own_start(self) -> Start:
+        return Start(self._disk.identity.boot, self._disk.identity.marks)
+
+    def _is_copy(self, found: str) -> None:
+        """A peer knows a later start of these data: this process must not be taken for one that remembers by anybody,
+        now or later."""
+        try:
+            self._disk.note_copy(found)
+        except StorageError as error:
+            self._failed(error)
+        else:
+            self._failed(OlderCopy(self._disk.path, found))
+
     def _peer_up(self, node: int) -> None:
         self._host.peer_up(node)
         self._loop.wake()
@@ -376,6 +408,11 @@ class Node:
         """Until cancelled: a node whose clock is off leads nothing, and says so once."""
         told = False
         while True:
+            try:
+                self._clock_memory.note(self._clock.lived_ms())
+            except StorageError as error:
+                self._failed(error)
+                return
             if self._clock.is_off:
                 self._drain.avoid(CLOCK_IS_OFF)
             if self._clock.is_off != told:
@@ -392,7 +429,7 @@ class Node:
         """Make this node's addresses known, once they differ from what the cluster has."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
-        command = register_node(self.node_id, address, listeners, incarnation)
+        command = register_node(self.node_id, address, listeners, incarnation, self._own_start())
         while True:
             result = await self._coordinator.execute(command)
             if not isinstance(result, Refusal):

@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import cast
 
+from google.protobuf.message import DecodeError
+
+from cluster.boot_counters import KnownStart
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.ranges import METADATA
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     Code,
@@ -19,7 +23,7 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 
 
 class CheckpointUnreadable(ValueError):
@@ -59,7 +63,11 @@ def encode_result(result: CommandResult) -> bytes:
 
 
 def decode_result(data: bytes) -> CommandResult:
+    """Raises DecodeError: it is none, or says what cannot be."""
     result = pb.Result.FromString(data)
+    fault = METADATA.fault(result)
+    if fault is not None:
+        raise DecodeError(fault)
     if result.code:
         return Refusal(cast(Code, result.code), result.message)
     return Ok(log_from_pb(result.log) if result.HasField("log") else None)
@@ -79,6 +87,8 @@ def encode_checkpoint(state: MetadataState) -> bytes:
                 readmissions=node.readmissions,
                 lost_below_group=node.lost_below_group,
                 former_incarnations=node.former_incarnations,
+                boot=node.start.boot,
+                mark=node.start.mark,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -103,6 +113,9 @@ def decode_checkpoint(data: bytes) -> MetadataState:
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
             "start the version that wrote it"
         )
+    fault = METADATA.fault(checkpoint)
+    if fault is not None:
+        raise CheckpointUnreadable(f"the metadata checkpoint says what cannot be: {fault}")
     return MetadataState(
         next_group=checkpoint.next_group,
         next_log_id=checkpoint.next_log_id,
@@ -115,6 +128,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 node.readmissions,
                 node.lost_below_group,
                 tuple(node.former_incarnations),
+                KnownStart(node.boot, node.mark),
             )
             for node in checkpoint.nodes
         },

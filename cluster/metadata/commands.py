@@ -10,30 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cluster.boot_counters import Start
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.ranges import WISHED
+from cluster.raft.replication.wire_ranges import ANY, NODE
 
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICAS = 3
+
+NOT_TOLD = Start()
 
 
 class InvalidRequest(ValueError):
     """The request is wrong in itself: code `invalid-argument`. The message names the argument."""
 
 
-def register_node(node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0) -> pb.Command:
-    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`: of the node's data
-    directory; 0 (in tests) is not compared."""
-    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation)
+def register_node(
+    node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0, start: Start = NOT_TOLD
+) -> pb.Command:
+    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`, `start`: of the
+    node's data directory; 0 (in tests) is not compared."""
+    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot)
+    command.marks.extend(start.marks)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
 
 
 def readmit_node(node: int, incarnation: int) -> pb.Command:
     """The node's data are lost for good; it goes on with the empty directory of this incarnation."""
-    try:
-        return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequest(str(error)) from error
+    for name, value, (low, high) in (("node", node, NODE), ("incarnation", incarnation, ANY)):
+        _whole(name, value)
+        if not low <= value <= high:
+            raise InvalidRequest(f"{name}: out of range, it must be {low} to {high}")
+    return pb.Command(readmit_node=pb.ReadmitNode(node=node, incarnation=incarnation))
 
 
 def create_log(
@@ -100,7 +109,7 @@ def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes:
             )
         if operation == "log.delete":
             return delete_log(name)
-    except (ValueError, OverflowError) as error:  # protobuf: out of 64 bits, or text that is not Unicode
+    except ValueError as error:  # protobuf: text that is not Unicode
         raise InvalidRequest(str(error)) from error
     raise InvalidRequest(f"{operation}: not a command on logs")
 
@@ -111,6 +120,13 @@ def _integer(args: Mapping[str, Any], key: str, absent: Any, *, null: int | None
     value = args[key]
     if value is None and null is not None:
         return null
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{key}: must be a whole number, not {value!r}")
+    _whole(key, value)
+    low, high = WISHED
+    if not low <= value <= high:
+        raise InvalidRequest(f"{key}: out of range, it must fit into 64 bits")
     return int(value)
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{name}: must be a whole number, not {value!r}")

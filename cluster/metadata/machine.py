@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import CheckpointUnreadable, decode_checkpoint, encode_checkpoint
+from cluster.metadata.ranges import command_fault
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, DiskBatch
@@ -39,6 +40,9 @@ class MetadataMachine:
             command = pb.Command.FromString(data[len(ENTRY_REGULAR) :])
         except DecodeError:
             return Refusal("invalid-argument", f"entry {index} of the metadata group is not a command")
+        fault = command_fault(command)
+        if fault is not None:
+            return Refusal("invalid-argument", f"entry {index} of the metadata group cannot be: {fault}")
         result = self.state.execute(command)
         if isinstance(result, Ok):
             self._changed()

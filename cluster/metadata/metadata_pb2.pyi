@@ -15,30 +15,28 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RegisterNode(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "life")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "marks")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
-    LIFE_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
     incarnation: int
     boot: int
-    life: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
+    marks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadmitNode(_message.Message):
-    __slots__ = ("node", "incarnation", "life")
+    __slots__ = ("node", "incarnation")
     NODE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    LIFE_FIELD_NUMBER: _ClassVar[int]
     node: int
     incarnation: int
-    life: int
-    def __init__(self, node: _Optional[int] = ..., incarnation: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
+    def __init__(self, node: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class CreateLog(_message.Message):
     __slots__ = ("name", "partitions", "replicas", "retention_ms", "retention_bytes", "now_ms")
@@ -117,7 +115,7 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "life", "readmitted_life")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -126,8 +124,7 @@ class Node(_message.Message):
     LOST_BELOW_GROUP_FIELD_NUMBER: _ClassVar[int]
     FORMER_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
-    LIFE_FIELD_NUMBER: _ClassVar[int]
-    READMITTED_LIFE_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -136,9 +133,8 @@ class Node(_message.Message):
     lost_below_group: int
     former_incarnations: _containers.RepeatedScalarFieldContainer[int]
     boot: int
-    life: int
-    readmitted_life: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., life: _Optional[int] = ..., readmitted_life: _Optional[int] = ...) -> None: ...
+    mark: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import decode_result, encode_result
+from cluster.metadata.ranges import command_fault
 from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, Committed, Discarded, NodeId, NotLeader, Outcome, Overloaded
 
@@ -77,6 +78,9 @@ class CommandProposer:
         if not command.request_id:
             command = pb.Command.FromString(command.SerializeToString())
             command.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
+        fault = command_fault(command)
+        if fault is not None:
+            return Refusal("invalid-argument", fault)
         data = command.SerializeToString()
         now = asyncio.get_running_loop().time
         deadline = now() + timeout_s
@@ -96,9 +100,11 @@ class CommandProposer:
         """An encoded command to an encoded result, as leader of the group; raises NotLeader. Implements
         `cluster.rpc.AdminHost.execute`."""
         try:
-            pb.Command.FromString(data)
+            fault = command_fault(pb.Command.FromString(data))
         except DecodeError:
-            return encode_result(Refusal("invalid-argument", "not a command of the metadata group"))
+            fault = "not a command of the metadata group"
+        if fault is not None:
+            return encode_result(Refusal("invalid-argument", fault))
         return encode_result(await self._propose(data, EXECUTE_TIMEOUT_S))
 
     # -- reading
@@ -157,6 +163,8 @@ class CommandProposer:
             return decode_result(await self._forward(leader, data, timeout_s))
         except NotLeader as error:
             return Refusal("unavailable", str(error))
+        except DecodeError as error:
+            return Refusal("unknown", f"node {leader} answered what cannot be ({error})")
         except ConnectionError as error:
             return Refusal("unknown" if getattr(error, "sent", True) else "unavailable", str(error))
 

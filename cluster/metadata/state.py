@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cluster.boot_counters import NEVER_STARTED, Start, copy_fault
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
@@ -134,12 +135,17 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
             f"{command.incarnation:016x}: start it with its own data_dir; only if its data are lost for good, "
             f"`holdfast node readmit {command.node}`",
         )
+    start = Start(command.boot, tuple(command.marks))
+    fault = copy_fault(start, known.start) if known.incarnation else None
+    if fault is not None:
+        raise CommandRefused("not-allowed", f"node {command.node} does not come with the latest of its data: {fault}")
     listeners = tuple(ListenerAddress(listener.name, listener.address) for listener in command.listeners)
     state.nodes[command.node] = replace(
         known,
         rpc_address=command.rpc_address,
         listeners=listeners,
         incarnation=command.incarnation or known.incarnation,
+        start=start.known if start.boot else known.start,
     )
     return Ok()
 
@@ -166,6 +172,7 @@ def _readmit_node(state: MetadataState, command: pb.ReadmitNode) -> CommandResul
         readmissions=known.readmissions + 1,
         lost_below_group=state.next_group,
         former_incarnations=known.former_incarnations + ((known.incarnation,) if known.incarnation else ()),
+        start=NEVER_STARTED,
     )
     return Ok()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cluster.boot_counters import NEVER_STARTED, KnownStart
+
 Code = Literal[
     "invalid-argument",
     "already-exists",
@@ -34,6 +36,7 @@ class NodeRecord:
     readmissions: int = 0  # times that it came back with an empty one
     lost_below_group: int = 0  # of groups below this one it may have lost what it knew
     former_incarnations: tuple[int, ...] = ()  # of directories that were given up for others
+    start: KnownStart = NEVER_STARTED  # the latest of its directory that was registered
 
 
 @dataclass(frozen=True, slots=True)

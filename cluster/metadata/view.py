@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from cluster.boot_counters import NEVER_STARTED, KnownStart
 from cluster.metadata.machine import MetadataMachine
 from cluster.metadata.types import LogRecord, NodeRecord, PartitionRecord
 
@@ -59,6 +60,11 @@ class MetadataView:
         """Of the data directory that the cluster knows the node by; 0 if it is not registered."""
         record = self._machine.state.nodes.get(node)
         return 0 if record is None else record.incarnation
+
+    def start(self, node: int) -> KnownStart:
+        """The latest of that directory that was registered."""
+        record = self._machine.state.nodes.get(node)
+        return NEVER_STARTED if record is None else record.start
 
     def lost_below_group(self, node: int) -> int:
         """The node came back without its data: of groups below this one it may have forgotten votes and entries."""

@@ -17,6 +17,7 @@ from cluster.rpc.api import (
 )
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
+from cluster.rpc.start_memory import StartMemory
 from cluster.rpc.streams.network import PeerNetwork
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PeerNetwork",
     "RemoteReader",
     "ReplicaState",
+    "StartMemory",
     "Unavailable",
     "Who",
 ]

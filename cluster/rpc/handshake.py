@@ -6,7 +6,8 @@ change, and where. It is a check of configurations and directories, not of crede
 
 A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
 would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
-each side says which one it expects of the other.
+each side says which one it expects of the other. A copy of a directory has the incarnation of the original; it is known
+by the count and marks of its starts (`cluster/boot_counters.py`), and refused in the same way.
 
 The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
 is the very pair: so while an operator has the remaining node let the other one in, that node goes by his word before it
@@ -22,13 +23,22 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
+from cluster.boot_counters import KnownStart, Start
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing_registered, start_of
 from cluster.rpc.wire_ranges import parsed
 
 METADATA_KEY = "holdfast-hello-bin"
 WELCOME_KEY = "holdfast-welcome"
 """In the answer to a Hello that was let in: before it nothing is said on the stream."""
+COPY_KEY = "holdfast-copy"
+"""With a refusal: in what the caller's data are a copy. No later start of them makes that good."""
+
+STILL_HEARD = (
+    "another process of node {node} is still heard here: one that was just restarted is let in as soon as the old "
+    "connection has ended; if both run, one of them works on a copy of the data: stop it"
+)
 
 
 def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
@@ -58,10 +68,19 @@ class Who:
     """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
     is_new: Callable[[], bool] = _not_new
     """This node has no memory of the cluster at all."""
+    start: Start = field(default_factory=Start)
+    """Of the directory, by this process. Set before anything is said."""
+    registered_start: Callable[[int], KnownStart] = nothing_registered
+    memory: StartMemory = field(default_factory=ProcessMemory)
     strangers: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation that was refused last."""
     admitted: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation to go by while it is being decided on."""
+    copies: set[int] = field(default_factory=set)
+    """Nodes that came with a copy of their data, and were not let in since."""
+
+    def __post_init__(self) -> None:
+        self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
 
     def expected(self, node: int) -> int:
         return self.admitted.get(node) or self.registered(node)
@@ -71,6 +90,8 @@ class Who:
         hello.incarnation, hello.expected = self.incarnation, self.expected(dialled)
         hello.members.extend(self.members)
         hello.is_new = self.is_new()
+        hello.boot = self.start.boot
+        hello.marks.extend(self.start.marks)
         return hello
 
     def refusal(self, hello: Hello | None) -> str | None:
@@ -89,7 +110,21 @@ class Who:
             return _replaced(hello.node, hello.incarnation, self.expected(hello.node))
         if hello.expected and self.incarnation and hello.expected != self.incarnation:
             return _replaced(self.node, self.incarnation, hello.expected)
+        if (fault := self.copy_fault(hello)) is not None:
+            self.copies.add(hello.node)
+            return _copied(hello.node, fault)
         return None
+
+    def copy_fault(self, hello: Hello) -> str | None:
+        return self.starts.fault(hello.node, hello.incarnation, start_of(hello))
+
+    def has_to_wait(self, hello: Hello) -> str | None:
+        """Why the caller has to wait, although it may belong here; None: it has not."""
+        return STILL_HEARD.format(node=hello.node) if self.starts.is_beside(hello.node, start_of(hello)) else None
+
+    async def welcome(self, hello: Hello) -> None:
+        """Remember, on disk, that this start was here."""
+        await self.starts.welcome(hello.node, hello.incarnation, start_of(hello))
 
     def is_stranger(self, node: int, incarnation: int) -> bool:
         expected = self.expected(node)
@@ -102,6 +137,14 @@ def _replaced(node: int, incarnation: int, registered: int) -> str:
         f"({registered:016x}): it was started with an empty or a wrong data_dir. Start it with its own data. Only if "
         "those are lost for good: leave it running, and let it in as an empty replica with "
         f"`holdfast node readmit {node}`"
+    )
+
+
+def _copied(node: int, fault: str) -> str:
+    return (
+        f"node {node} does not come with the latest of its data: {fault}. It has forgotten what the node promised "
+        "since. Start it with its original data. Only if those are lost for good: start it with an empty data_dir, and "
+        f"let it in with `holdfast node readmit {node}`"
     )
 
 

@@ -11,11 +11,12 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
-3 would count them."""
+3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
+what expires: its replicas would forget other producers."""
 
 MIB = 1 << 20
 
@@ -34,6 +35,10 @@ HEARTBEAT_S = 0.25
 
 SILENCE_S = 1.2
 """A peer not heard for so long is down: five heartbeats, and with the check's own period under 1.5 s."""
+
+BESIDE_S = 10.0
+"""A process that speaks on so long after another one of its node has come is no leftover in some buffer: there are two.
+Until then the newcomer waits; a restarted one waits for `SILENCE_S` at most."""
 
 TICK_S = 0.1
 """Period of the liveness check. A tick that comes late (this process stood still) moves all deadlines by as much."""

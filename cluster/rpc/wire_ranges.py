@@ -26,6 +26,7 @@ TIME_MS: Range = (-(1 << 63), (1 << 63) - 1)
 """Of events, and what readers look for: compared, never counted with."""
 WISHED: Range = TIME_MS
 """By a client, for its producer: the partition answers what is out of range, with a reason."""
+MARK: Range = (0, (1 << 32) - 1)
 PRODUCER: Range = (0, (1 << 63) - 1)
 NUMBER: Range = (0, (1 << 31) - 1)
 
@@ -37,7 +38,7 @@ RPC_RANGES: dict[str, Range] = {
     "Hello.expected": ANY,
     "Hello.members": NODE,
     "Hello.boot": SEQUENCE,
-    "Hello.life": ANY,
+    "Hello.marks": MARK,
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,

@@ -236,6 +236,7 @@ class Administration:
         for node in self._view.list_nodes():
             stranger = self._network.stranger(node["node"])
             refused = stranger is not None and stranger != self._view.incarnation(node["node"])
+            refused = refused or self._network.is_refused_as_copy(node["node"])
             nodes.append({**node, "up": self._network.is_up(node["node"]), "refused": refused})
         return nodes
 

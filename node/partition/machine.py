@@ -50,9 +50,15 @@ from node.partition.transactions.transaction_state import (
     TransactionTable,
 )
 
-LAYOUT = 4
-READABLE_LAYOUTS = (1, 2, 3, 4)
-"""1 knew no producers, 2 no consumer groups, 3 no transactions."""
+LAYOUT = 5
+LIVED_TIME_LAYOUT = 4
+READABLE_LAYOUTS = (1, 2, 3, 4, 5)
+"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions."""
+
+LONGEST_STEP_MS = 60_000
+"""Of the time by which things are forgotten, from one entry to the next. A log that rested for a week looks just like a
+clock that leapt by one, so of both only a minute counts: what is forgotten by time is forgotten late in a log that gets
+less than an entry a minute, and never by a leap (but for a terminus that was to outlive its link by less than that)."""
 
 # ---------------------------------------------------------------- effects and results
 
@@ -197,7 +203,17 @@ class LogState(msgspec.Struct, array_like=True):
     duplicates: int = 0  # records that came again and were not stored
     producers: list[Producer] = []  # by id; filled for a checkpoint only
     groups: list[ConsumerGroup] = []  # by key; filled for a checkpoint only
+    stamped_ms: int = 0  # the time in the last entry that had one
+    lived_ms: int = 0  # time that passed from entry to entry; what is forgotten goes by it
     transactions: TransactionsRow = msgspec.field(default_factory=TransactionsRow)  # filled for a checkpoint only
+
+
+def _live_by_clock(state: LogState) -> None:
+    """Of a program that forgot by the clock."""
+    state.clock_ms = max(state.clock_ms, state.last_timestamp_ms)
+    state.stamped_ms = state.lived_ms = state.clock_ms
+    for producer in state.producers:
+        producer.touched_lived_ms = producer.touched_ms
 
 
 class WrongCheckpoint(ValueError):
@@ -361,12 +377,15 @@ class PartitionMachine:
         return TransactionDone(), (StableOffsetMoved(),)
 
     def _advance(self, time_ms: int) -> None:
-        """Time passes by what entries say, and it never goes back."""
+        """Time passes by what entries say, and it never goes back. Clocks of leaders leap; lived time does not."""
         state = self.state
-        if time_ms > state.clock_ms:
-            state.clock_ms = time_ms
-            self.producers.expire(time_ms)
-            self.ownership.expire(time_ms)
+        state.clock_ms = max(state.clock_ms, time_ms)
+        step_ms = min(time_ms - state.stamped_ms, LONGEST_STEP_MS)
+        state.stamped_ms = time_ms
+        if step_ms > 0:
+            state.lived_ms += step_ms
+            self.producers.expire(state.lived_ms)
+            self.ownership.expire(state.lived_ms)
 
     def _trim(self, index: int, command: Trim) -> Applied:
         state = self.state
@@ -414,15 +433,13 @@ class PartitionMachine:
         if state.layout not in READABLE_LAYOUTS:
             known = ", ".join(map(str, READABLE_LAYOUTS))
             raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
-        self.producers, self.ownership = ProducerTable(state.producers), GroupTable(state.groups)
+        if state.layout < LIVED_TIME_LAYOUT:
+            _live_by_clock(state)
+        self.producers = ProducerTable(state.producers, state.lived_ms)
+        self.ownership = GroupTable(state.groups, state.lived_ms)
         self.transactions = TransactionTable(state.transactions)
         self.state = msgspec.structs.replace(
-            state,
-            layout=LAYOUT,
-            clock_ms=max(state.clock_ms, state.last_timestamp_ms),
-            producers=[],
-            groups=[],
-            transactions=TransactionsRow(),
+            state, layout=LAYOUT, producers=[], groups=[], transactions=TransactionsRow()
         )
 
 

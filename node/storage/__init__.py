@@ -1,6 +1,6 @@
 """The store of a node. See store.py for how it keeps its promises."""
 
-from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, StorageDamaged, StorageError, SyncFailed
+from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, OlderCopy, StorageDamaged, StorageError, SyncFailed
 from node.storage.node_identity import NodeIdentity
 from node.storage.options import DiskOptions
 from node.storage.store import Store
@@ -14,6 +14,7 @@ __all__ = [
     "DiskOptions",
     "ForeignData",
     "NodeIdentity",
+    "OlderCopy",
     "StorageDamaged",
     "StorageError",
     "Store",

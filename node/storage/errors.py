@@ -50,6 +50,19 @@ class ForeignData(StorageError):
     """The directory holds the data of another node, another cluster, or not of a node at all."""
 
 
+class OlderCopy(StorageError):
+    """The directory has forgotten what the node promised since it was copied."""
+
+    def __init__(self, path: Path | str, found: str) -> None:
+        super().__init__(
+            f"the data in {path} is a copy that the other nodes know a later state of: {found}. It has forgotten what "
+            "the node promised since, so it has no say, also after a restart. Start the node with its original data. "
+            f"Only if those are lost for good: {REPLACE_THE_NODE[0].lower()}{REPLACE_THE_NODE[1:]}"
+        )
+        self.path = str(path)
+        self.found = found
+
+
 class AlreadyOpen(StorageError):
     """Another process works on this directory."""
 

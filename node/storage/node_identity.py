@@ -4,21 +4,28 @@ A node that starts on the directory of another one would vote with that one's me
 that counts other members than before would take a minority for a majority. So the first start writes the identity into
 the store, and every later start compares. The incarnation is drawn with it: by it the others see that a node comes with
 another directory than it had.
+
+A copy of a directory has its incarnation, so the identity also counts the starts that spoke to others and keeps their
+marks (`cluster/boot_counters.py` says what for), and it holds what peers have found out: that these data are a copy,
+which no later start makes good.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from node.storage.errors import ForeignData, StorageDamaged
+from node.storage.errors import ForeignData, OlderCopy, StorageDamaged
 
 IDENTITY_KEY = b"m"
 
 INCARNATION_BITS = 62
 """Two directories with the same one will not be met, and it fits the integers of every protocol here."""
+
+MARK_BITS = 32
+"""Two starts are compared only when they are the same one by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +34,36 @@ class NodeIdentity:
     node: int
     members: tuple[int, ...] = ()  # all node ids of the cluster; none: not compared (tools that look into a store)
     incarnation: int = 0  # 0: to be drawn, or whatever is stored
+    boot: int = 0  # starts that spoke to others
+    marks: tuple[int, ...] = ()  # of the latest of them
+    copy_of: str = ""  # not empty: peers have found that the data are a copy, and how
 
     def drawn(self) -> NodeIdentity:
         """For a directory that is made now."""
         return replace(self, incarnation=secrets.randbits(INCARNATION_BITS) + 1)
 
+    def started(self, remembered: int) -> NodeIdentity:
+        """One start later, with the marks of so many. To be stored and synced before anybody is told."""
+        mark = secrets.randbits(MARK_BITS)
+        return replace(self, boot=self.boot + 1, marks=(*self.marks, mark)[-remembered:])
+
+    def found_a_copy(self, found: str) -> NodeIdentity:
+        return replace(self, copy_of=found)
+
+    def require_original(self, path: Path) -> None:
+        if self.copy_of:
+            raise OlderCopy(path, self.copy_of)
+
     def encode(self) -> bytes:
-        fields = {"cluster": self.cluster, "node": self.node, "members": self.members, "incarnation": self.incarnation}
-        return json.dumps(fields).encode()
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> NodeIdentity:
         try:
             fields = json.loads(data)
-            members = tuple(int(member) for member in fields["members"])
-            return cls(str(fields["cluster"]), int(fields["node"]), members, int(fields["incarnation"]))
+            members, marks = (tuple(int(number) for number in fields[key]) for key in ("members", "marks"))
+            numbers = int(fields["incarnation"]), int(fields["boot"])
+            return cls(str(fields["cluster"]), int(fields["node"]), members, *numbers, marks, str(fields["copy_of"]))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageDamaged(path, f"the node's identity is unreadable ({error!r})") from error
 

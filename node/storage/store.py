@@ -148,10 +148,24 @@ class Store:
         elif complete:
             raise StorageDamaged(self.path, "the node's identity is gone")
         else:
-            self.identity = identity.drawn()
-            batch = self.batch()
-            batch.put(IDENTITY_KEY, self.identity.encode())
-            self.write(batch)
+            self._keep_identity(identity.drawn())
+
+    def _keep_identity(self, identity: NodeIdentity) -> None:
+        batch = self.batch()
+        batch.put(IDENTITY_KEY, identity.encode())
+        self.write(batch)
+        self.identity = identity
+
+    def count_start(self, remembered: int) -> None:
+        """Right before this process speaks to others: synced when this returns. Raises OlderCopy."""
+        self.identity.require_original(self.path)
+        self._keep_identity(self.identity.started(remembered))
+        self.sync()
+
+    def note_copy(self, found: str) -> None:
+        """Peers know a later state of these data: for all later processes. Synced when this returns."""
+        self._keep_identity(self.identity.found_a_copy(found))
+        self.sync()
 
     def _failure(self, error: Exception) -> StorageError:
         """Something failed for good: no write is taken any more, since nobody knows what the files hold now."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from node.cluster_clock import MAX_CLOCK_OFFSET_MS, ClusterClock
+from node.startup.clock_memory import NOTE_EVERY_MS, ClockMemory
+from node.storage import NodeIdentity, Store
 from tests.unit.rpc.support import cluster_of, until
 
 DAY_MS = 86_400_000
@@ -16,10 +19,10 @@ NOW_MS = 1_700_000_000_000
 class Clocks:
     """Of one node of several; the others tell theirs as offsets from the truth."""
 
-    def __init__(self, nodes: int, own_ms: int = 0) -> None:
+    def __init__(self, nodes: int, own_ms: int = 0, floor_ms: int | None = None) -> None:
         self.own_ms = own_ms
         self.passed_s = 0.0
-        self.clock = ClusterClock(nodes, lambda: self.true_ms + self.own_ms, lambda: 5000.0 + self.passed_s)
+        self.clock = ClusterClock(nodes, lambda: self.true_ms + self.own_ms, lambda: 5000.0 + self.passed_s, floor_ms)
 
     @property
     def true_ms(self) -> int:
@@ -85,6 +88,73 @@ def test_a_jump_of_the_own_clock_shows_at_once_and_its_correction_too() -> None:
     assert clock.now_ms() == clocks.true_ms
     clocks.own_ms = 0
     assert not clock.is_off
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_a_node_that_hears_nobody_deletes_by_the_time_that_it_lives_through(nodes: int) -> None:
+    clocks = Clocks(nodes, floor_ms=NOW_MS - 1000)
+    clocks.own_ms = 30 * DAY_MS
+    assert clocks.clock.lived_ms() == NOW_MS - 1000
+    clocks.passed_s += 3600.0
+    assert clocks.clock.lived_ms() == clocks.true_ms - 1000
+    clocks.own_ms = -DAY_MS
+    assert clocks.clock.lived_ms() == clocks.true_ms - DAY_MS, "never later than what it would stamp"
+
+
+def test_a_leap_after_the_start_deletes_nothing_either() -> None:
+    clocks = Clocks(1)
+    clocks.passed_s += 10.0
+    clocks.own_ms = 30 * DAY_MS
+    assert clocks.clock.lived_ms() == clocks.true_ms
+
+
+def test_after_a_week_of_rest_a_majority_that_agrees_is_believed() -> None:
+    clocks = Clocks(3, floor_ms=NOW_MS - 7 * DAY_MS)
+    assert clocks.clock.lived_ms() == NOW_MS - 7 * DAY_MS
+    assert clocks.hear(40).lived_ms() == NOW_MS
+    clocks.own_ms = 30 * DAY_MS
+    clocks.passed_s += 60.0
+    assert clocks.clock.lived_ms() == clocks.true_ms, "the other one's word goes on, and so does what was known by it"
+
+
+def test_two_that_do_not_agree_are_no_majority() -> None:
+    clocks = Clocks(3, 30 * DAY_MS, floor_ms=NOW_MS - 1000)
+    assert clocks.hear(29 * DAY_MS).lived_ms() == NOW_MS - 1000
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_whose_clock_is_behind_what_was_lived_is_wrong_though_only_one_other_is_heard(nodes: int) -> None:
+    floor_ms = NOW_MS - 3_600_000
+    right = Clocks(nodes, 0, floor_ms).hear(-30 * DAY_MS)
+    assert not right.is_off
+    assert right.now_ms() == NOW_MS
+    wrong = Clocks(nodes, -30 * DAY_MS, floor_ms).hear(0)
+    assert wrong.is_off
+    assert wrong.now_ms() == NOW_MS
+
+
+def test_a_majority_that_agrees_counts_more_than_what_was_lived() -> None:
+    clocks = Clocks(3, 0, floor_ms=NOW_MS + 30 * DAY_MS)
+    clock = clocks.hear(0, 30 * DAY_MS)
+    assert not clock.is_off
+    assert clock.lived_ms() == NOW_MS
+    clocks.passed_s += 1.0
+    assert clock.lived_ms() == clocks.true_ms
+
+
+def test_the_time_that_was_lived_is_noted_for_the_next_process(tmp_path: Path) -> None:
+    with Store(tmp_path, NodeIdentity("dev", 1)) as disk:
+        memory = ClockMemory(disk)
+        assert memory.noted_ms is None
+        memory.note(NOW_MS)
+        memory.note(NOW_MS + NOTE_EVERY_MS - 1)
+        assert memory.noted_ms == NOW_MS
+        memory.note(NOW_MS + NOTE_EVERY_MS)
+    with Store(tmp_path, NodeIdentity("dev", 1)) as disk:
+        memory = ClockMemory(disk)
+        assert memory.noted_ms == NOW_MS + NOTE_EVERY_MS
+        memory.note(NOW_MS - DAY_MS)
+        assert memory.noted_ms == NOW_MS - DAY_MS
 
 
 async def test_nodes_tell_each_other_their_clocks() -> None:

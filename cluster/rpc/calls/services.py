@@ -175,6 +175,8 @@ class Services:
         if reason is not None or hello is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
             raise AssertionError("abort raises")
+        if (wait := self._who.has_to_wait(hello)) is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, wait)
         return int(hello.node)
 
 

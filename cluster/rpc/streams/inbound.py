@@ -1,9 +1,10 @@
 """The streams that peers open to this node.
 
 The rules: nothing is delivered before a Hello that belongs here; a node has one inbound stream, the newest (an older
-one is a leftover of a connection that its dialler has given up); a stream that is silent for `SILENCE_S` is ended, so
-a black hole is noticed on this side too, and so is a peer that was stopped with its sockets open. A frame that cannot
-be parsed ends the stream and nothing else.
+one is a leftover of a connection that its dialler has given up), and one of another process only when the one before
+has ended (who comes while another process speaks on is a copy, beside the original); a stream that is silent for
+`SILENCE_S` is ended, so a black hole is noticed on this side too, and so is a peer that was stopped with its sockets
+open. A frame that cannot be parsed ends the stream and nothing else.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from cluster.boot_counters import KnownStart, Start
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
-from cluster.rpc.handshake import WELCOME_KEY, Who
+from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
+from cluster.rpc.start_memory import start_of
 from cluster.rpc.wire_ranges import RPC
 
 log = logging.getLogger("holdfast.rpc")
@@ -29,15 +33,22 @@ log = logging.getLogger("holdfast.rpc")
 class InboundStream:
     """One accepted stream. `ended` is set to the reason when this side wants it closed."""
 
-    def __init__(self, node: int, incarnation: int, now_s: float) -> None:
+    def __init__(self, node: int, incarnation: int, start: Start, now_s: float) -> None:
         self.node = node
         self.incarnation = incarnation
+        self.start = start
         self.heard_s = now_s
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def end(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)
+
+
+@dataclass(slots=True)
+class Newcomer:
+    speaks: KnownStart  # the other process
+    since_s: float
 
 
 class InboundLinks:
@@ -61,22 +72,38 @@ class InboundLinks:
         self._on_clock = on_clock
         self._streams: dict[int, InboundStream] = {}
         self._refused: set[str] = set()
+        self._beside: dict[tuple[int, KnownStart], Newcomer] = {}  # who came while another process of its node spoke
 
     def end_silent(self, now_s: float) -> None:
         for stream in list(self._streams.values()):
             if now_s - stream.heard_s > options.SILENCE_S:
                 self._retire(stream, f"nothing heard from node {stream.node} for {options.SILENCE_S} s")
+        self._judge_newcomers()
+
+    def _judge_newcomers(self) -> None:
+        for (node, start), newcomer in list(self._beside.items()):
+            stream = self._streams.get(node)
+            if stream is None or stream.start.known != newcomer.speaks:
+                del self._beside[node, start]  # a restart that was faster than the end of the old stream
+            elif stream.heard_s - newcomer.since_s > options.BESIDE_S:
+                del self._beside[node, start]
+                self._who.starts.went_on_beside(node, start.mark)
+                log.error("node %d: two processes speak at once; the one that came later works on a copy", node)
 
     def postpone(self, late_s: float) -> None:
         """This process stood still: what peers said meanwhile is still in the sockets."""
         for stream in self._streams.values():
             stream.heard_s += late_s
+        for newcomer in self._beside.values():
+            newcomer.since_s += late_s
 
     def end_strangers(self) -> None:
         """The cluster has learned something: who is not the node that it knows is heard no longer."""
         for stream in list(self._streams.values()):
             if self._who.is_stranger(stream.node, stream.incarnation):
                 self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
+            elif self._who.starts.fault(stream.node, stream.incarnation, stream.start) is not None:
+                self._retire(stream, f"the cluster knows a later start of the data of node {stream.node}")
 
     def end_all(self) -> None:
         for stream in list(self._streams.values()):
@@ -84,20 +111,37 @@ class InboundLinks:
 
     async def serve(self, _: Any, context: Any) -> bytes:
         hello = await self._hello(context)
-        reason = self._who.refusal(hello)
-        if reason is not None or hello is None:
-            self._note_refusal(reason or "")
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
-            raise AssertionError("abort raises")
+        hello = await self._judge(hello, context)
+        await self._who.welcome(hello)
+        hello = await self._judge(hello, context)  # the disk took its time
         older = self._streams.get(hello.node)
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
-        stream = InboundStream(hello.node, hello.incarnation, asyncio.get_running_loop().time())
+        stream = InboundStream(hello.node, hello.incarnation, start_of(hello), asyncio.get_running_loop().time())
         await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
         self._streams[hello.node] = stream
+        self._who.starts.heard(hello.node, stream.start)
+        self._who.copies.discard(hello.node)
         self._on_hello(hello)
         self._on_change(hello.node, True)
         return await self._serve(stream, context)
+
+    async def _judge(self, hello: Hello | None, context: Any) -> Hello:
+        """Returns only when the caller is welcome."""
+        reason = self._who.refusal(hello)
+        if hello is None or reason is not None:
+            self._note_refusal(reason or "")
+            if hello is not None and (fault := self._who.copy_fault(hello)) is not None:
+                context.set_trailing_metadata(((COPY_KEY, fault),))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+        elif (wait := self._who.has_to_wait(hello)) is not None:
+            speaks = self._streams[hello.node].start.known
+            newcomer = Newcomer(speaks, asyncio.get_running_loop().time())
+            self._beside.setdefault((hello.node, start_of(hello).known), newcomer)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, wait)
+        else:
+            return hello
+        raise AssertionError("abort raises")
 
     async def _serve(self, stream: InboundStream, context: Any) -> bytes:
         reading = asyncio.ensure_future(self._read(stream, context))
@@ -142,6 +186,7 @@ class InboundLinks:
         stream.end(reason)
         if self._streams.get(stream.node) is stream:
             del self._streams[stream.node]
+            self._who.starts.silent(stream.node)
             self._on_change(stream.node, False)
 
     def _note_refusal(self, reason: str) -> None:

@@ -35,7 +35,7 @@ from cluster.rpc.streams.outbound import OutboundLink
 log = logging.getLogger("holdfast.rpc")
 
 
-def _ignore(_: Hello) -> None:
+def _ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
@@ -93,9 +93,11 @@ class PeerNetwork:
         serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
+        on_copy: Callable[[str], None] = _ignore,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
-        peer was let in. `serve_fetch(node, request)`: a piece of a snapshot for a peer."""
+        peer was let in. `on_copy(why)`: a peer knows a later start of this node's data. `serve_fetch(node, request)`: a
+        piece of a snapshot for a peer."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
@@ -103,6 +105,7 @@ class PeerNetwork:
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
         self._wall_ms = wall_ms
+        self._on_copy = on_copy
         self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
             who=self._who,
@@ -190,6 +193,10 @@ class PeerNetwork:
         data."""
         return self._who.strangers.get(node)
 
+    def is_refused_as_copy(self, node: NodeId) -> bool:
+        """A process that calls itself `node` came with a copy of its data, and nobody else did since."""
+        return node in self._who.copies
+
     @contextlib.contextmanager
     def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
         """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
@@ -257,7 +264,8 @@ class PeerNetwork:
                 self._links[node].send_hints(hints)
             self._peers[node].change(outbound=is_open)
 
-        return OutboundLink(node, partial(self._who.hello_to, node), self._dial(node), on_change)
+        hello = partial(self._who.hello_to, node)
+        return OutboundLink(node, hello, self._dial(node), on_change, on_copy=self._on_copy)
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import grpc
 
 from cluster.rpc import options
 from cluster.rpc.calls.methods import link_call
-from cluster.rpc.handshake import WELCOME_KEY
+from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY
 from cluster.rpc.rpc_pb2 import Clock, Hello, LeaderHints
 from cluster.rpc.streams.frames import (
     FRAME_CLOCK,
@@ -35,8 +35,13 @@ from cluster.rpc.streams.frames import (
 log = logging.getLogger("holdfast.rpc")
 
 
+def _no_data(_: str) -> None:
+    """A node without a directory."""
+
+
 class OutboundLink:
-    """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended."""
+    """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended.
+    `on_copy(why)` when the peer refuses this node because its data are a copy."""
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class OutboundLink:
         address: Callable[[], str],
         on_change: Callable[[bool], None],
         *,
+        on_copy: Callable[[str], None] = _no_data,
         backlog_bytes: int = options.BACKLOG_BYTES,
         jitter: random.Random | None = None,
     ) -> None:
@@ -52,6 +58,7 @@ class OutboundLink:
         self._hello = hello
         self._address = address
         self._on_change = on_change
+        self._on_copy = on_copy
         self._backlog_bytes = backlog_bytes
         self._jitter = jitter or random.Random()
         self._queue = PartQueue()
@@ -125,6 +132,9 @@ class OutboundLink:
             await call  # raises the status of a call that ended badly
             return accepted, "the peer closed the stream (it is stopping)"
         except grpc.aio.AioRpcError as error:
+            told: Iterable[Any] = error.trailing_metadata() or ()
+            for fault in [value for key, value in told if key == COPY_KEY]:
+                self._on_copy(str(fault))
             return accepted, _explain(error)
         except TimeoutError:
             return accepted, f"no welcome within {options.HELLO_TIMEOUT_S} s: the process hangs, or is something else"

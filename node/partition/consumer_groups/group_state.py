@@ -163,7 +163,7 @@ class ConsumerGroup(msgspec.Struct, array_like=True):
     position_ms: int = 0
     touched_ms: int = 0
     expiry_s: int = NOTHING  # of a terminus
-    due_ms: int = NOTHING  # when an inactive row is forgotten; NOTHING: never
+    due_ms: int = NOTHING  # when an inactive row is forgotten, by the time that the log has lived; NOTHING: never
 
     @property
     def is_terminus(self) -> bool:
@@ -171,7 +171,8 @@ class ConsumerGroup(msgspec.Struct, array_like=True):
 
 
 class GroupTable:
-    def __init__(self, rows: Iterable[ConsumerGroup] = ()) -> None:
+    def __init__(self, rows: Iterable[ConsumerGroup] = (), lived_ms: int = 0) -> None:
+        self._lived_ms = lived_ms
         self._rows = {row.key: row for row in rows}
         self._active = {row.key: row for row in self._rows.values() if row.active}
         self._next_due_ms: int | None = None  # nothing is due before; may be too early, never too late
@@ -253,9 +254,9 @@ class GroupTable:
         elif row.is_terminus and row.expiry_s == 0:
             del self._rows[row.key]
         elif row.is_terminus and row.expiry_s != NOTHING:
-            self._due(row, clock_ms + 1000 * row.expiry_s)
+            self._due(row, self._lived_ms + 1000 * row.expiry_s)
         elif not row.is_terminus and row.position == NOTHING:
-            self._due(row, clock_ms + FORGET_MS)
+            self._due(row, self._lived_ms + FORGET_MS)
         return Done(position), Ousted(command.key, command.claim, None)
 
     def _commit(self, command: Commit, clock_ms: int, next_offset: int) -> Done | Denied:
@@ -280,7 +281,7 @@ class GroupTable:
         row.position_ms = row.touched_ms = clock_ms
         if not row.active and not row.is_terminus:
             if row.position == NOTHING:
-                self._due(row, clock_ms + FORGET_MS)
+                self._due(row, self._lived_ms + FORGET_MS)
             else:
                 row.due_ms = NOTHING
         return Done(row.position)
@@ -307,12 +308,13 @@ class GroupTable:
 
     # ------------------------------------------------------------ forgetting
 
-    def expire(self, clock_ms: int) -> None:
-        """Time has passed: cheap while nothing is due."""
-        if self._next_due_ms is None or clock_ms < self._next_due_ms:
+    def expire(self, lived_ms: int) -> None:
+        """The log has lived so long by now: cheap while nothing is due."""
+        self._lived_ms = lived_ms
+        if self._next_due_ms is None or lived_ms < self._next_due_ms:
             return
         for row in list(self._rows.values()):
-            if row.due_ms != NOTHING and row.due_ms <= clock_ms:
+            if row.due_ms != NOTHING and row.due_ms <= lived_ms:
                 del self._rows[row.key]
         self._find_next_due()
 

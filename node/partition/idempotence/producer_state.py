@@ -25,7 +25,8 @@ Numbers run from 0 to 2^31 - 1 and then again from 0, also within an entry. Open
 because what it grants must survive the leader that granted it, and because a higher epoch that may begin at any number
 must have been announced before its first record arrives.
 
-What is forgotten is decided by the entries alone: by their order, and by the time that they carry.
+What is forgotten is decided by the entries alone: by their order, and by the time that passed from one to the next
+(`LONGEST_STEP_MS` of node/partition/machine.py), so that no leap of a leader's clock makes a producer forgotten.
 
 Rejected: remembering five entries, exactly as they were cut (a resend cut otherwise would be refused, and a client told
 to give up, for the whim of a socket buffer); and one entry for each transfer (forty times the price). Rejected, too:
@@ -65,7 +66,7 @@ MAX_PRODUCERS = 10_000
 partition choose their id leave one behind with each start. The one that has been silent longest makes room."""
 
 EXPIRY_MS = 7 * 24 * 3600 * 1000
-"""A producer that neither opened nor sent for so long is forgotten, by the time in the entries: a week, so that a
+"""A producer that neither opened nor sent for so long is forgotten, by the time lived in entries: a week, so that a
 program stopped over a weekend can go on from its saved state."""
 
 ALLOCATED_FROM = 1 << 52
@@ -92,6 +93,7 @@ class Producer(msgspec.Struct, array_like=True):
     touched_ms: int = 0
     batches: bytearray = msgspec.field(default_factory=bytearray)  # _BATCH each, oldest first
     digests: bytearray = msgspec.field(default_factory=bytearray)  # of the records of these batches
+    touched_lived_ms: int = 0  # by the time that the log has lived
 
     @property
     def remembered(self) -> int:
@@ -147,7 +149,8 @@ ALL_NEW = Known()
 class ProducerTable:
     """In the order in which they were last heard of, the longest silent one first."""
 
-    def __init__(self, rows: Iterable[Producer] = ()) -> None:
+    def __init__(self, rows: Iterable[Producer] = (), lived_ms: int = 0) -> None:
+        self._lived_ms = lived_ms
         ordered = sorted(rows, key=lambda producer: producer.touched_index)
         self._by_id = {producer.producer_id: producer for producer in ordered}
         self._remembering = {producer.producer_id: producer for producer in ordered if producer.digests}
@@ -251,15 +254,17 @@ class ProducerTable:
 
     # ------------------------------------------------------------ forgetting
 
-    def expire(self, clock_ms: int) -> None:
+    def expire(self, lived_ms: int) -> None:
+        """The log has lived so long by now."""
+        self._lived_ms = lived_ms
         while self._by_id:
             silent = next(iter(self._by_id.values()))
-            if silent.touched_ms + EXPIRY_MS >= clock_ms:
+            if silent.touched_lived_ms + EXPIRY_MS >= lived_ms:
                 return
             self._forget(silent)
 
     def _touch(self, producer: Producer, index: int, clock_ms: int) -> None:
-        producer.touched_index, producer.touched_ms = index, clock_ms
+        producer.touched_index, producer.touched_ms, producer.touched_lived_ms = index, clock_ms, self._lived_ms
         producer_id = producer.producer_id
         self._by_id.pop(producer_id, None)
         self._by_id[producer_id] = producer

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chaos.clock import Clock
 from chaos.disk import Disk
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
@@ -98,6 +99,7 @@ class Settings:
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
     zookeeper: str | Mapping[int, str] = ""  # host:port,...: nodes are found there, not by a list; or one for each node
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
+    clocks: Mapping[int, Clock] = field(default_factory=dict)  # of nodes whose clock goes wrong on order
     disks: Mapping[int, Disk] = field(default_factory=dict)  # of nodes whose data lie on a disk on order, in its `data`
 
 
@@ -201,7 +203,8 @@ class Cluster:
     def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
         node = self.nodes[node_id]
         assert node_id not in self.running, f"node {node_id} is running already"
-        disk = self.settings.disks.get(node_id)
+        disk, clock = self.settings.disks.get(node_id), self.settings.clocks.get(node_id)
+        ordered = {**(disk.environment() if disk else {}), **(clock.environment() if clock else {})}
         with node.log_path.open("ab") as log:
             node.process = subprocess.Popen(
                 [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT, "-m", "node", "--config", str(node.config_path)],
@@ -209,7 +212,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=node.directory,
-                env={**os.environ, **disk.environment()} if disk is not None else None,
+                env={**os.environ, **ordered} if ordered else None,
             )
         node.expected_dead = False
         return node.process

@@ -14,11 +14,13 @@ from tests.integration.clusters.repairing import (
     EXIT_ADDRESS,
     EXIT_CONFIG,
     EXIT_STORAGE,
+    UNHEARD,
     flip,
     refused,
 )
 from tests.integration.clusters.stores import kept
 from tests.integration.workloads.plain import Heartbeat, read, send
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -119,7 +121,8 @@ def test_damaged_files_are_found_at_start_and_nothing_is_lost(
 ) -> None:
     """Each file of the store is damaged in turn: the node refuses to start, or it still has everything.
 
-    The others serve on meanwhile; given back its undamaged data, the node takes part again.
+    The others serve on meanwhile, out of its sight: once it has spoken to them its data of before are an older copy. A
+    start that failed has spoken to nobody: given back its undamaged data, the node takes part again.
     """
     cluster = own_cluster
     cluster.create(log_name, 1)
@@ -132,6 +135,8 @@ def test_damaged_files_are_found_at_start_and_nothing_is_lost(
     whole = kept(cluster, 3, group).records
     files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file() and path.stat().st_size)
     refusals = 0
+    present = cluster.nodes[3].config_path.read_text()
+    cluster.nodes[3].config_path.write_text(_out_of_sight(cluster, 3, present))
     with Heartbeat(cluster.address(1), cluster.address(2), cluster.create(f"{log_name}-others", 1)):
         for file in files:
             shutil.rmtree(data)
@@ -144,6 +149,11 @@ def test_damaged_files_are_found_at_start_and_nothing_is_lost(
                 assert str(data) in said, f"{file}: the message does not name the place: {said}"
                 assert "damaged" in said or "format" in said, f"{file}: {said}"
     assert refusals >= 3, "hardly any damage was noticed"
+    cluster.nodes[3].config_path.write_text(present)
+    shutil.rmtree(data)
+    shutil.copytree(aside, data)
+    damage(data / "synced")
+    refused(cluster, 3, EXIT_STORAGE)  # in sight of the others
     shutil.rmtree(data)
     aside.rename(data)
     cluster.start(3)
@@ -152,12 +162,20 @@ def test_damaged_files_are_found_at_start_and_nothing_is_lost(
     assert len(read(cluster.address(3), log_name, EVENTS + 1, "0")) == EVENTS + 1
 
 
+def _out_of_sight(cluster: Cluster, node: int, config: str) -> str:
+    """Its configuration, with addresses of the others where nobody is."""
+    peers = [peer for peer in cluster.nodes.values() if peer.id != node]
+    for peer, port in zip(peers, free_ports(len(peers)), strict=True):
+        config = config.replace(peer.rpc, f"127.0.0.1:{port}")
+    return config
+
+
 def _refused_or_whole(cluster: Cluster, node: int, group: int, whole: list[bytes]) -> str:
     """What the node said when it refused to start; "" when it started, after a look that nothing is missing."""
     before = len(cluster.log(node))
     process = cluster.spawn(node)
-    ready = cluster.ready_or_dead(node)
-    if ready:
+    wait_until(lambda: process.poll() is not None or UNHEARD in cluster.log(node)[before:], "a start, or none")
+    if process.poll() is None:
         cluster.stop(node)
         assert kept(cluster, node, group).records[: len(whole)] == whole, "it started without some of its events"
         return ""

@@ -72,6 +72,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
         holes_state.metadata_snapshot_without_state, chosen_plans.forgetting_metadata
     ),
     "own-clock-replicated": Mutation(holes_state.own_clock_replicated, chosen_plans.wrong_clocks),
+    "leaps-are-lived": Mutation(holes_state.leaps_are_lived, chosen_plans.wrong_clocks),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, chosen_plans.replacing),

@@ -19,6 +19,7 @@ from cluster.raft.multiraft import MultiRaft
 from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
 from node.cluster_clock import ClusterClock
+from node.partition import machine as partition_machine
 from node.partition.consumer_groups.group_state import (
     Commit,
     Denied,
@@ -214,6 +215,13 @@ def ownership_checked_only_at_attach() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- time
+
+
+@contextlib.contextmanager
+def leaps_are_lived() -> Iterator[None]:
+    """What is forgotten by time goes by any time that entries tell."""
+    with mock.patch.object(partition_machine, "LONGEST_STEP_MS", 1 << 60):
+        yield
 
 
 @contextlib.contextmanager

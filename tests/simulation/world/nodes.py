@@ -49,7 +49,8 @@ SPOILED_PIECES = 0.05
 """Of snapshots: a bit of so many is turned on the way."""
 
 FAR_AHEAD_MS = 86_400_000
-"""No log's time may lie so far ahead while only one node's clock is wrong by days."""
+"""No log's time may lie so far ahead while only one node's clock is wrong by days, unless nobody else has a replica;
+and no log may have lived so long."""
 
 Frame = tuple[bytes, ...]
 DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
@@ -342,8 +343,11 @@ class SimNode:
                 self.schedule.carry(self.id, peer, self._tell_clock)
         true_ms = EPOCH_MS + int(self.schedule.now * 1000)
         for replica in self.replicas.all_open():
-            if replica._machine.state.clock_ms > true_ms + FAR_AHEAD_MS:
+            state, heard_others = replica._machine.state, len(replica.group.members) > 1
+            if heard_others and state.clock_ms > true_ms + FAR_AHEAD_MS:
                 raise Violation(f"node {self.id}: the time of group {replica.group_id} is more than a day ahead")
+            if state.lived_ms > FAR_AHEAD_MS:
+                raise Violation(f"node {self.id}: group {replica.group_id} forgets as if a day had passed")
         self.replicas._enforce_retention()
         self.replicas.erase_leftovers()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.boot_counters import Start
 from cluster.metadata import MetadataMachine, MetadataView, Ok, Refusal, create_log, readmit_node, register_node
 from cluster.metadata.machine import encode_command
 from cluster.metadata.metadata_pb2 import Command
@@ -66,6 +67,33 @@ def test_data_that_were_given_up_are_never_let_in_again() -> None:
     cluster.do(readmit_node(3, 1000))
     assert {type(cluster.do(readmit_node(3, old))) for old in (103, 999)} == {Refusal}
     assert cluster.view.incarnation(3) == 1000
+
+
+def test_the_latest_start_is_remembered_and_what_does_not_go_on_from_it_is_refused() -> None:
+    cluster = Cluster()
+
+    def come(incarnation: int, *marks: int) -> Ok | Refusal:
+        return cluster.do(register_node(3, "h:3", {}, incarnation, Start(len(marks), marks)))
+
+    assert come(103, 5, 6) == Ok()
+    assert come(103, 5, 6) == Ok()
+    assert come(103, 5, 6, 7) == Ok()
+    for copy in ((5, 6), (5, 6, 8), (5, 6, 8, 9)):
+        refused = come(103, *copy)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "not-allowed"
+        assert "latest of its data" in refused.message
+    assert cluster.view.start(3) == (3, 7)
+    cluster.machine.restore(9, cluster.machine.checkpoint())
+    assert cluster.view.start(3) == (3, 7)
+
+
+def test_an_empty_directory_counts_its_starts_anew() -> None:
+    cluster = Cluster()
+    assert cluster.do(register_node(3, "h:3", {}, 103, Start(3, (5, 6, 7)))) == Ok()
+    assert cluster.do(readmit_node(3, 999)) == Ok()
+    assert cluster.view.start(3) == (0, 0)
+    assert cluster.do(register_node(3, "h:3", {}, 999, Start(1, (8,)))) == Ok()
 
 
 def test_readmitting_twice_is_readmitting_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import Producer
-from node.partition.machine import AppendAccepted, AppendRejected, Opened, PartitionMachine
+from node.partition.machine import LONGEST_STEP_MS, AppendAccepted, AppendRejected, Opened, PartitionMachine
 from node.partition.record_batch import encode
 
 DAY_MS = 24 * 3600 * 1000
@@ -22,6 +22,13 @@ class Log:
         self.machine = PartitionMachine()
         self.index = 0
         self.now_ms = 1_000_000
+
+    def live(self, time_ms: int) -> None:
+        """The log gets an entry a minute for so long."""
+        end_ms = self.now_ms + time_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(self.now_ms + LONGEST_STEP_MS, end_ms)
+            self.plain()
 
     def opened(self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None) -> Opened:
         result = self.open(producer_id, epoch, last)

@@ -262,11 +262,9 @@ def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: L
     log.opened(7)
     log.opened(8)
     log.send(7, 0, 1, "a")
-    log.now_ms += EXPIRY_MS
-    log.plain()
+    log.live(EXPIRY_MS)
     log.send(8, 0, 1, "a")
-    log.now_ms += 1
-    log.plain()
+    log.live(1)
     assert log.machine.producers.get(7) is None
     assert code(log.send(7, 0, 2, "b")) == "producer-unknown"
     assert code(log.open(7, 0, 1)) == "producer-unknown"
@@ -275,15 +273,40 @@ def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: L
 
 def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(log: Log) -> None:
     log.opened(7)
-    log.now_ms += 3 * DAY_MS
-    log.plain()
+    log.live(3 * DAY_MS)
     log.now_ms -= 2 * DAY_MS
     log.opened(8)
     assert log.producer(8).touched_ms == log.now_ms + 2 * DAY_MS
-    log.now_ms += 2 * DAY_MS + EXPIRY_MS - 3 * DAY_MS + 1
-    log.plain()
+    log.live(EXPIRY_MS - 3 * DAY_MS + 1)
     assert log.machine.producers.get(7) is None
     assert log.machine.producers.get(8) is not None
+
+
+def test_a_leap_of_a_leaders_clock_forgets_nobody_and_puts_nothing_off(log: Log) -> None:
+    """However often leaders with a right and a wrong clock take turns: it counts a minute at most each time."""
+    log.opened(7)
+    log.send(7, 0, 1, "a")
+    for _ in range(10):
+        log.now_ms += 30 * DAY_MS
+        log.plain()
+        assert isinstance(log.send(7, 0, 1, "a"), AppendAccepted)
+        log.now_ms -= 30 * DAY_MS
+        log.plain()
+    assert isinstance(log.send(7, 0, 2, "b"), AppendAccepted)
+    log.live(EXPIRY_MS)
+    assert log.machine.producers.get(7) is not None
+    log.live(1)
+    assert log.machine.producers.get(7) is None, "although no time in an entry is beyond the one of the leap"
+
+
+def test_what_the_log_has_lived_survives_in_the_checkpoint(log: Log) -> None:
+    log.opened(7)
+    log.live(EXPIRY_MS // 2)
+    log.restart()
+    log.live(EXPIRY_MS // 2)
+    assert log.machine.producers.get(7) is not None
+    log.live(1)
+    assert log.machine.producers.get(7) is None
 
 
 def test_one_too_many_costs_the_one_that_was_silent_longest(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +353,22 @@ def test_the_checkpoint_of_a_program_that_knew_no_producers_is_read() -> None:
     state = machine.state
     assert (state.applied_index, state.start_offset, state.next_offset, state.rejections) == (40, 3, 17, 2)
     assert (state.layout, state.clock_ms, len(machine.producers)) == (LAYOUT, 5000, 0)
+    assert state.lived_ms == 5000
     again = PartitionMachine()
     again.restore(machine.checkpoint())
     assert again.checkpoint() == machine.checkpoint()
+
+
+def test_the_checkpoint_of_a_program_that_forgot_by_the_clock_is_read(log: Log) -> None:
+    """Nothing is forgotten at once, nor for ever kept."""
+    log.opened(7)
+    log.send(7, 0, 1, "a")
+    state = msgspec.msgpack.decode(log.machine.checkpoint())
+    state[0] = 3
+    del state[-2:]
+    del state[13][0][-1]
+    log.machine.restore(msgspec.msgpack.encode(state))
+    log.live(EXPIRY_MS)
+    assert log.machine.producers.get(7) is not None
+    log.live(1)
+    assert log.machine.producers.get(7) is None

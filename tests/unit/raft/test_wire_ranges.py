@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cluster.metadata import metadata_pb2
+from cluster.metadata.ranges import METADATA_RANGES
 from cluster.raft import Committed, FetchReply, FetchRequest, RaftMessage, raft_pb2
 from cluster.raft.replication.messages import Stamp
 from cluster.raft.replication.wire_ranges import (
@@ -33,6 +35,7 @@ def integers_of(module: Any) -> set[str]:
 def test_every_integer_of_every_message_has_a_range() -> None:
     assert integers_of(raft_pb2) == set(RAFT_RANGES)
     assert integers_of(rpc_pb2) == set(RPC_RANGES)
+    assert integers_of(metadata_pb2) == set(METADATA_RANGES)
 
 
 def led_by_one(nodes: int = 3) -> Stage:

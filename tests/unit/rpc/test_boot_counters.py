@@ -1,0 +1,169 @@
+"""Older copies of a node's data, and two processes on the same: who is let in, and who is told that it is a copy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
+from cluster.rpc import options
+from cluster.rpc.handshake import Who
+from tests.unit.rpc.support import TestNode, cluster_of, until
+
+INCARNATION = 77
+
+
+def after(start: Start, *marks: int) -> Start:
+    return Start(start.boot + len(marks), (*start.marks, *marks)[-STARTS_REMEMBERED:])
+
+
+IMAGE = after(Start(), 11, 22, 33)
+LATER = after(IMAGE, 44, 55)
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (LATER, None),
+        (after(LATER, 66), None),
+        (after(LATER, 66, 77, 88), None),
+        (IMAGE, "older copy"),
+        (after(IMAGE, 99), "older copy"),
+        (after(IMAGE, 99, 98), "another process has made start 5"),
+        (after(IMAGE, 99, 98, 97, 96), "another process has made start 5"),
+        (Start(), None),
+    ],
+    ids=["the same", "the next", "a later one", "the image", "started once", "as often", "more often", "not told"],
+)
+def test_only_a_start_that_goes_on_from_the_known_one_may_be_the_latest(start: Start, says: str | None) -> None:
+    fault = copy_fault(start, LATER.known)
+    assert (fault is None) == (says is None)
+    assert (says or "") in (fault or "")
+
+
+def test_who_was_away_for_very_long_goes_by_the_count() -> None:
+    long_after = after(LATER, *range(100, 101 + STARTS_REMEMBERED))
+    assert len(long_after.marks) == STARTS_REMEMBERED
+    assert copy_fault(long_after, LATER.known) is None
+    assert copy_fault(LATER, long_after.known) is not None
+
+
+def who(
+    node: int, start: Start = IMAGE, registered: KnownStart = KnownStart(), incarnation: int = INCARNATION
+) -> Who:
+    return Who(
+        "prod", node, frozenset({1, 2, 3} - {node}), incarnation, (1, 2, 3), lambda _: INCARNATION, start=start,
+        registered_start=lambda _: registered,
+    )  # fmt: skip
+
+
+async def test_what_was_let_in_is_remembered_and_an_older_copy_is_told_what_to_do() -> None:
+    peer = who(1)
+    assert peer.refusal(who(3, LATER).hello_to(1)) is None
+    await peer.welcome(who(3, LATER).hello_to(1))
+    refusal = str(peer.refusal(who(3, after(IMAGE, 99)).hello_to(1)))
+    for words in ("node 3", "older copy", "original data", "empty data_dir", "holdfast node readmit 3"):
+        assert words in refusal
+    assert peer.copies == {3}
+    assert peer.refusal(who(3, after(LATER, 66)).hello_to(1)) is None
+
+
+async def test_what_is_registered_counts_as_well_and_only_for_the_incarnation_that_is() -> None:
+    peer = who(1, registered=LATER.known)
+    assert "older copy" in str(peer.refusal(who(3, IMAGE).hello_to(1)))
+    assert peer.refusal(who(3, LATER).hello_to(1)) is None
+    peer.admitted[3] = 99
+    wiped = who(3, Start(1, (5,)), incarnation=99)
+    assert peer.refusal(wiped.hello_to(1)) is None, "the one of two that is let in with an empty directory"
+    await peer.welcome(wiped.hello_to(1))
+
+
+def identified(start: Start) -> Callable[[TestNode], TestNode]:
+    def prepare(node: TestNode) -> TestNode:
+        node.network._who.incarnation, node.network._who.start = INCARNATION + node.node, start
+        return node
+
+    return prepare
+
+
+def told_copies(node: TestNode) -> list[str]:
+    told: list[str] = []
+    for link in node.network._links.values():
+        link._on_copy = told.append
+    return told
+
+
+def beside(nodes: dict[int, TestNode], start: Start) -> TestNode:
+    """A second process that calls itself node 2."""
+    return identified(start)(TestNode(2, {2: "127.0.0.1:0", **nodes[2].network._addresses}))
+
+
+async def test_a_clone_beside_the_original_waits_and_is_a_copy_when_that_speaks_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(options, "BESIDE_S", 1.0)
+    async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
+        clone = beside(nodes, after(IMAGE, 99))
+        told = told_copies(clone)
+        await clone.network.start()
+        await until(lambda: "still heard" in clone.network._links[1].last_error, "the first word")
+        await until(lambda: told, "the verdict")
+        assert "beside it" in told[0]
+        assert nodes[1].events == [("up", 2)], "the original noticed nothing"
+        await nodes[2].network.stop()
+        await until(lambda: ("down", 2) in nodes[1].events, "the end of the original")
+        count = len(told)
+        await until(lambda: len(told) > count + 1, "further refusals of the clone")
+        assert not clone.network.status()[1]["outbound"]
+        await clone.network.stop()
+
+
+async def test_a_process_that_follows_another_is_let_in_when_the_old_stream_ends() -> None:
+    async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
+        following = beside(nodes, after(IMAGE, 44))
+        told = told_copies(following)
+        await following.network.start()
+        await until(lambda: "still heard" in following.network._links[1].last_error, "the first word")
+        await nodes[2].network.stop()
+        await until(lambda: following.network.status()[1]["outbound"], "the welcome")
+        await until(lambda: not nodes[1].network._inbound._beside, "an end of the comparison")
+        assert not told
+        await following.network.stop()
+
+
+async def test_a_second_clone_of_one_image_is_refused_at_once() -> None:
+    async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
+        await nodes[2].network.stop()
+        first, second = beside(nodes, after(IMAGE, 44)), beside(nodes, after(IMAGE, 45))
+        await first.network.start()
+        await until(lambda: first.network.status()[1]["outbound"], "the welcome of the first")
+        told = told_copies(second)
+        await second.network.start()
+        await until(lambda: told, "the refusal of the second")
+        assert "another process has made start 4" in told[0]
+        await first.network.stop()
+        await second.network.stop()
+
+
+async def test_nobody_is_let_in_before_the_start_is_remembered_on_disk() -> None:
+    synced = asyncio.Event()
+
+    class SlowDisk:
+        def latest(self, node: int, incarnation: int) -> KnownStart:
+            return KnownStart()
+
+        async def remember(self, node: int, incarnation: int, start: KnownStart) -> None:
+            await synced.wait()
+
+    async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
+        nodes[1].network._who.starts._memory = SlowDisk()
+        await nodes[2].network.stop()
+        following = beside(nodes, after(IMAGE, 44))
+        await following.network.start()
+        await until(lambda: "no welcome" in following.network._links[1].last_error, "an attempt in vain")
+        assert not nodes[1].network.status()[2]["inbound"]
+        synced.set()
+        await until(lambda: following.network.status()[1]["outbound"], "the welcome")
+        await following.network.stop()
