@@ -67,10 +67,14 @@ MAX_PARTITIONS = 4096
 """Of one transaction: each gets a marker."""
 
 FORGET_MS = 7 * 24 * 3600 * 1000
-"""An id that was idle so long is forgotten, by the time in the entries (Kafka's default)."""
+"""An id that was idle so long is forgotten, in lived time (Kafka's default)."""
 
 EPOCHS = 32767
 """Of one producer id: 0 to 32766. The highest that fits, 32767, is never given to a client, as in Kafka."""
+
+LONGEST_STEP_MS = 60_000
+"""What passes from one entry to the next at most, whatever their clocks say: a leap of a leader's clock ends no
+transaction early and forgets nothing. A leader with open transactions proposes an entry more often than that."""
 
 SERIALS = 1 << 32
 """Producer ids of one coordinator: group number * SERIALS + count."""
@@ -91,7 +95,7 @@ class TransactionalId(msgspec.Struct, array_like=True):
     timeout_ms: int
     state: State = State.EMPTY
     groups: list[int] = []  # partitions of the transaction under way, in the order in which they were added
-    started_ms: int = NEVER
+    started_ms: int = NEVER  # in lived time, as `touched_ms`
     touched_ms: int = 0
     how: How = "client"  # of the end that is decided
     last: LastEnd | None = None
@@ -111,7 +115,8 @@ class CoordinatorState(msgspec.Struct, array_like=True):
 
     layout: int = LAYOUT
     applied_index: int = 0
-    clock_ms: int = 0
+    stamped_ms: int = 0  # the time in the last entry
+    lived_ms: int = 0  # time that passed from entry to entry: what expires goes by it
     serial: int = 0  # producer ids given out
     ids: list[TransactionalId] = []  # by name; filled for a checkpoint only
 
@@ -151,7 +156,12 @@ class CoordinatorMachine:
         return [one for one in self._ids.values() if one.state in DECIDED]
 
     def overdue(self, now_ms: int) -> list[TransactionalId]:
-        return [one for one in self._ids.values() if one.state is State.ONGOING and one.deadline_ms <= now_ms]
+        """By the clock of the leader: what an `Expire` that is proposed now would end."""
+        lived_ms = self.state.lived_ms + self._step(now_ms)
+        return [one for one in self._ids.values() if one.state is State.ONGOING and one.deadline_ms <= lived_ms]
+
+    def _step(self, time_ms: int) -> int:
+        return max(0, min(time_ms - self.state.stamped_ms, LONGEST_STEP_MS))
 
     def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """What became of a transaction, for a partition that waits for its marker: True: it commits. False: it aborts,
@@ -177,7 +187,8 @@ class CoordinatorMachine:
             command: Command = decode(data)
         except msgspec.DecodeError as error:
             return Declined("invalid", f"entry {index} is no command of a coordinator: {error}")
-        self.state.clock_ms = max(self.state.clock_ms, command.timestamp_ms)
+        self.state.lived_ms += self._step(command.timestamp_ms)
+        self.state.stamped_ms = command.timestamp_ms
         return self._handlers[type(command)](command)
 
     def _register(self, command: Register) -> Result:
@@ -197,14 +208,14 @@ class CoordinatorMachine:
             self._next_epoch(one)
             one.state = check(one.state, State.EMPTY)
         one.holder, one.timeout_ms, one.fresh = command.holder, command.timeout_ms, True
-        one.touched_ms = self.state.clock_ms
+        one.touched_ms = self.state.lived_ms
         return _registered(one)
 
     def _create(self, command: Register) -> Result:
         if len(self._ids) >= MAX_IDS:
             return Declined("too-many", f"this coordinator knows {MAX_IDS} transactional ids; use fewer, and name them")
         one = TransactionalId(command.transactional_id, self._new_producer(), 0, command.holder, command.timeout_ms)
-        one.touched_ms = self.state.clock_ms
+        one.touched_ms = self.state.lived_ms
         self._ids[one.name] = self._by_producer[one.producer_id] = one
         return _registered(one)
 
@@ -221,10 +232,10 @@ class CoordinatorMachine:
         if len(known) + len(fresh) > MAX_PARTITIONS:
             return Declined("too-many", f"a transaction writes to at most {MAX_PARTITIONS} partitions")
         if one.state is not State.ONGOING:
-            one.groups, one.started_ms = [], self.state.clock_ms
+            one.groups, one.started_ms = [], self.state.lived_ms
         one.state = check(one.state, State.ONGOING)
         one.groups += fresh
-        one.fresh, one.touched_ms = False, self.state.clock_ms
+        one.fresh, one.touched_ms = False, self.state.lived_ms
         return Added(one.timeout_ms)
 
     def _end(self, command: EndTransaction) -> Result:
@@ -248,7 +259,7 @@ class CoordinatorMachine:
         request, if it comes again, would end the next transaction."""
         one.last = LastEnd(one.producer_id, one.epoch, commit, "client")
         one.state = check(one.state, State.EMPTY)
-        one.fresh, one.touched_ms = False, self.state.clock_ms
+        one.fresh, one.touched_ms = False, self.state.lived_ms
         self._next_epoch(one)
         return Decided(commit, True, "client", *one.pair)
 
@@ -268,7 +279,7 @@ class CoordinatorMachine:
         one.state = check(one.state, State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
         one.last = LastEnd(one.producer_id, one.epoch, committed, one.how)
         one.groups, one.started_ms = [], NEVER
-        one.touched_ms = self.state.clock_ms
+        one.touched_ms = self.state.lived_ms
         how = one.how
         self._next_epoch(one)
         return Decided(committed, True, how, *one.pair)
@@ -277,14 +288,14 @@ class CoordinatorMachine:
         one = self._present(command)
         if isinstance(one, Declined):
             return one
-        if one.state is State.ONGOING and one.deadline_ms <= self.state.clock_ms:
+        if one.state is State.ONGOING and one.deadline_ms <= self.state.lived_ms:
             self._decide(one, commit=False, how="timeout")
         if one.state in DECIDED:
             return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *one.pair)
         return Declined("ended", f"nothing of {one.name!r} is overdue")
 
     def _forget_idle(self, _: ForgetIdle) -> Result:
-        before = self.state.clock_ms - FORGET_MS
+        before = self.state.lived_ms - FORGET_MS
         idle = [one for one in self._ids.values() if one.state in IDLE and one.touched_ms < before]
         for one in idle:
             check(one.state, State.DEAD)
@@ -312,7 +323,7 @@ class CoordinatorMachine:
 
     def _decide(self, one: TransactionalId, *, commit: bool, how: How) -> None:
         one.state = check(one.state, State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
-        one.how, one.touched_ms = how, self.state.clock_ms
+        one.how, one.touched_ms = how, self.state.lived_ms
 
     def _next_epoch(self, one: TransactionalId) -> None:
         if one.epoch + 1 < self._epochs:
