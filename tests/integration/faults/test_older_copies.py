@@ -78,7 +78,9 @@ def test_an_image_that_is_put_back_has_no_say_and_an_empty_directory_is_the_way_
     assert "is a copy" in refused(cluster, 3, EXIT_STORAGE), "it knows by now"
 
     empty(cluster, 3)
+    before = len(cluster.log(1))
     cluster.spawn(3)
+    wait_until(lambda: "comes with other data" in cluster.log(1)[before:], "the refusal of the empty directory")
     readmit(cluster, 3)
     wait_caught_up(cluster, 3)
     cluster.kill(1)

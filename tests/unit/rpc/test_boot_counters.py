@@ -10,6 +10,7 @@ import pytest
 from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
+from cluster.rpc.streams.inbound import Newcomer
 from tests.unit.rpc.support import TestNode, cluster_of, until
 
 INCARNATION = 77
@@ -131,6 +132,22 @@ async def test_a_process_that_follows_another_is_let_in_when_the_old_stream_ends
         await until(lambda: not nodes[1].network._inbound._beside, "an end of the comparison")
         assert not told
         await following.network.stop()
+
+
+async def test_who_waited_for_a_process_that_has_ended_is_never_called_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restarted twice before the end of the first stream was noticed: the second start goes on from one that waited."""
+    monkeypatch.setattr(options, "BESIDE_S", 0.0)
+    async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
+        await nodes[2].network.stop()
+        again = beside(nodes, after(IMAGE, 44, 45))
+        await again.network.start()
+        await until(lambda: again.network.status()[1]["outbound"], "the welcome")
+        inbound = nodes[1].network._inbound
+        waited = after(IMAGE, 44).known
+        inbound._beside[2, waited] = Newcomer(IMAGE.known, inbound._streams[2].heard_s - 1.0)
+        await until(lambda: not inbound._beside, "the end of its wait")
+        assert nodes[1].network._who.refusal(again.network._who.hello_to(1)) is None
+        await again.network.stop()
 
 
 async def test_a_second_clone_of_one_image_is_refused_at_once() -> None:
