@@ -30,7 +30,7 @@ from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, StartupState
-from node.partition import api as partition_words
+from node.partition import api as partition_types
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -248,7 +248,7 @@ class Node:
             on_messages=self._host.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
-            vocabulary=partition_words,
+            types=partition_types,
             partitions=self._replicas,
             admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),

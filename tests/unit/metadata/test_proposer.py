@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import node.partition.api as vocabulary
+import node.partition.api as partition_types
 from cluster.metadata import (
     CommandProposer,
     MetadataMachine,
@@ -61,7 +61,7 @@ class Member:
             on_messages=self.host.deliver,
             on_up=self._up,
             on_down=self._down,
-            vocabulary=vocabulary,
+            types=partition_types,
             partitions=self,
             admin=self,
         )
