@@ -161,7 +161,7 @@ class PartitionClients:
     def is_sound(self, node: SimNode) -> bool:
         """It can do its part as a member."""
         group = node.host.groups.get(self.judge.group_id) if node.is_running else None
-        waits = group is not None and not node.counts(group)
+        waits = group is not None and not node.readmission.counts(group)
         return not (node.disk.damaged or node.lacks_memory or waits)
 
     def drain(self) -> bool:

@@ -98,7 +98,7 @@ class ClusterLoad:
         if metadata is None or not self.admin.is_done or not _agrees(metadata, nodes):
             return False
         for node in nodes:
-            node.look_at_votes()
+            node.readmission.look()
         if any(node.lacks_memory for node in nodes) and self._all_can_speak():
             return False
         deleted = self.admin.deleted_groups

@@ -125,6 +125,12 @@ class SimDisk:
         """Turn a bit of what is durable; False: there is nothing."""
         return False
 
+    def image(self) -> SimDisk:
+        """What a backup of it holds, taken while it is in use."""
+        image = type(self)()
+        image._values, image._keys = dict(self._values), list(self._keys)
+        return image
+
     def crash(self, randomness: random.Random, *, lose_unsynced: bool) -> None:
         if not lose_unsynced:
             return
