@@ -129,7 +129,7 @@ def _agrees(judge: Any, nodes: Sequence[SimNode]) -> bool:
     for node in nodes:
         if node.id not in judge.members:
             continue
-        group = node.host.groups.get(judge.group_id)
+        group = node.multiraft.groups.get(judge.group_id)
         if group is None or group.applied_index < judge.highest:
             return False
     members = {node.id for node in nodes}

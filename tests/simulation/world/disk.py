@@ -47,7 +47,7 @@ class SimDisk:
         self.ignores_sync = False
         self.syncs = 0
 
-    # ---- what hosts use
+    # ---- what nodes use
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)

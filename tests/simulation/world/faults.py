@@ -199,7 +199,7 @@ class Faults:
         for group_id in self._schedule.judges:
             for node in self._schedule.nodes.values():
                 if node.leads(group_id):
-                    group = node.host.groups[group_id]
+                    group = node.multiraft.groups[group_id]
                     group.transfer(self._randomness.choice(group.members))
                     moved = True
         return moved

@@ -1,4 +1,4 @@
-"""A simulated node: real hosts, groups, journals, guards and state machines on a simulated disk, clock and network.
+"""A simulated node: the real MultiRaft, groups, log stores and state machines on a simulated disk, clock and network.
 
 What decides is the production code: `cluster.raft`, the metadata machine, `node.replica_manager` (which opens and
 deletes partitions as the metadata say) and the partition replicas. The loop is the production loop in small: woken by
@@ -29,7 +29,7 @@ from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged, SyncFailed
 from tests.simulation.checker import GroupJudge, Violation
-from tests.simulation.watched_groups import WatchedHost, describe, term_at
+from tests.simulation.watched_groups import WatchedMultiRaft, describe, term_at
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.files import JournalDisk
 from tests.simulation.world.readmission import Readmission
@@ -106,7 +106,7 @@ class SimNode:
         self._wake_at = 0.0
         self._syncing = False
         self._calls: dict[int, Callable[[], None]] = {}
-        self.host: WatchedHost
+        self.multiraft: WatchedMultiRaft
         self.replicas: ReplicaManager
         self.metadata: Group
 
@@ -142,20 +142,20 @@ class SimNode:
             return
         for peer in self.schedule.node_ids:
             if peer != self.id and self.schedule.links[self.id, peer].is_up:
-                self.host.peer_up(peer)
+                self.multiraft.peer_up(peer)
         self._wake()
 
     def _compose(self) -> None:
         schedule = self.schedule
         randomness = random.Random(schedule.randomness.getrandbits(64))
-        self.host = WatchedHost(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
-        self.host.node = self
-        self.host.on_wake = self._wake
-        self.host.on_quarantined = self._quarantined
+        self.multiraft = WatchedMultiRaft(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
+        self.multiraft.node = self
+        self.multiraft.on_wake = self._wake
+        self.multiraft.on_quarantined = self._quarantined
         machine = MetadataMachine()
         self.view = MetadataView(machine)
-        self.host.on_fetch = self._fetch
-        self.metadata = self.host.open_group(
+        self.multiraft.on_fetch = self._fetch
+        self.metadata = self.multiraft.open_group(
             METADATA_GROUP,
             schedule.node_ids,
             machine,
@@ -165,12 +165,12 @@ class SimNode:
         bell: Any = Bell(self)
         disk: Any = self.disk
         self.replicas = ReplicaManager(
-            self.id, self.host, disk, self.view, bell,
+            self.id, self.multiraft, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
         )  # fmt: skip
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
-        self.host.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
+        self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
         bell.ring()
 
@@ -282,9 +282,9 @@ class SimNode:
         if self._syncing or self.schedule.now < self._paused_until:
             return
         self.replicas.flush()
-        if self.host.has_work or self.host.next_deadline() <= self.clock.monotonic():
+        if self.multiraft.has_work or self.multiraft.next_deadline() <= self.clock.monotonic():
             try:
-                turn = self.host.turn()
+                turn = self.multiraft.turn()
             except StorageDamaged as error:
                 self._failed(error)
                 return
@@ -294,7 +294,7 @@ class SimNode:
             if turn is not None:
                 self._sync(turn)
                 return
-        self._wake_no_later_than(self.clock.to_world(self.host.next_deadline()))
+        self._wake_no_later_than(self.clock.to_world(self.multiraft.next_deadline()))
 
     def _sync(self, turn: Turn) -> None:
         if not turn.needs_sync:
@@ -321,8 +321,8 @@ class SimNode:
         self.after(self.schedule.now + seconds, done)
 
     def _release(self, turn: Turn) -> None:
-        self.host.release(turn)
-        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+        self.multiraft.release(turn)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
 
     def compaction(self) -> None:
         """What the node does every few seconds."""
@@ -377,7 +377,7 @@ class SimNode:
 
         def serve(other: SimNode) -> None:
             try:
-                reply = FetchReply.FromString(other.host.serve_fetch(self.id, request).SerializeToString())
+                reply = FetchReply.FromString(other.multiraft.serve_fetch(self.id, request).SerializeToString())
             except StorageDamaged as error:
                 other._failed(error)
                 return
@@ -385,7 +385,7 @@ class SimNode:
                 at = schedule.randomness.randrange(len(reply.body))
                 reply.body = reply.body[:at] + bytes([reply.body[at] ^ 1]) + reply.body[at + 1 :]
             schedule.count("piece" if request.group != METADATA_GROUP else "piece of metadata")
-            schedule.carry(peer, self.id, lambda node: node.host.deliver_fetched(peer, reply))
+            schedule.carry(peer, self.id, lambda node: node.multiraft.deliver_fetched(peer, reply))
 
         schedule.trace(f"{self.id} -> {peer}: fetch {request}".replace("\n", " "))
         schedule.carry(self.id, peer, serve)
@@ -396,19 +396,19 @@ class SimNode:
             return
         if self.schedule.nodes[sender].is_running:
             self.cluster_clock.heard(sender, self.schedule.nodes[sender].clock.wall_ms())
-        self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
+        self.multiraft.deliver(sender, [RaftMessage.FromString(part) for part in frame])
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         if up:
-            self.host.peer_up(peer)
+            self.multiraft.peer_up(peer)
         else:
-            self.host.peer_down(peer)
-        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+            self.multiraft.peer_down(peer)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
 
     # ---- judged from outside
 
     def _observe(self) -> None:
-        for group_id, group in self.host.groups.items():
+        for group_id, group in self.multiraft.groups.items():
             judge = self.schedule.judges[group_id]
             self.readmission.observe(group)
             commit, led = self._seen[group_id]
@@ -432,7 +432,7 @@ class SimNode:
     def log_of(self, group_id: int) -> Group | None:
         """Of a voter, as far as it can be held to what it said."""
         is_known = self.is_running and not (self.readmission.was_rolled_back and self.lacks_memory)
-        group = self.host.groups.get(group_id) if is_known else None
+        group = self.multiraft.groups.get(group_id) if is_known else None
         return None if group is None or group.log_store.mute else group
 
     # ---- clients
@@ -445,7 +445,7 @@ class SimNode:
         return lambda: self._calls.pop(token, None) is not None
 
     def read_confirmed(self, judge: GroupJudge) -> None:
-        group, asked_at, hang_up = self.host.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
+        group, asked_at, hang_up = self.multiraft.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
 
         def done(index: int | None) -> None:
             if hang_up() and index is not None:
@@ -458,7 +458,7 @@ class SimNode:
 
     def leads(self, group_id: int) -> bool:
         """It believes so."""
-        group = self.host.groups.get(group_id) if self.is_running else None
+        group = self.multiraft.groups.get(group_id) if self.is_running else None
         return group is not None and group.is_leader
 
     def describe(self) -> str:
@@ -467,7 +467,7 @@ class SimNode:
         return " ".join(
             f"{self.id}/{g.group_id}: {g.status()['role']} t{g.term} {g.first_index}..{g.last_index} "
             f"commit {g.commit_index} applied {g.applied_index} leader {g.leader}"
-            for g in self.host.groups.values()
+            for g in self.multiraft.groups.values()
         )
 
 

@@ -46,7 +46,9 @@ class Proof:
     def stands(self, group_id: int) -> bool:
         """The leader still leads that term."""
         leader = self.leader
-        return leader.life == self.life and leader.leads(group_id) and leader.host.groups[group_id].term == self.term
+        return (
+            leader.life == self.life and leader.leads(group_id) and leader.multiraft.groups[group_id].term == self.term
+        )
 
 
 class OlderCopies:
@@ -58,7 +60,7 @@ class OlderCopies:
 
     def take(self, node: SimNode) -> None:
         if node.is_running:
-            groups = node.host.groups.items()
+            groups = node.multiraft.groups.items()
             terms = {group_id: group.term for group_id, group in groups}
             lasts = {group_id: group.log_store.written for group_id, group in groups}
             self._images[node.id] = Image(node.incarnation, node.disk.image(), terms, lasts)
@@ -67,7 +69,7 @@ class OlderCopies:
         image = self._images.get(node.id)
         if image is None or image.incarnation != node.incarnation or not node.is_running:
             return False
-        if not all(self._leader_knows(node, group, image) for group in node.host.groups.values()):
+        if not all(self._leader_knows(node, group, image) for group in node.multiraft.groups.values()):
             return False
         proofs = {group_id: self._proof(group) for group_id, group in self._forgotten(node, image).items()}
         del self._images[node.id]
@@ -83,18 +85,18 @@ class OlderCopies:
         leader = self._schedule.nodes.get(group.leader or 0)
         if leader is None or leader is node or not leader.leads(group.group_id):
             return False
-        led = leader.host.groups[group.group_id]
+        led = leader.multiraft.groups[group.group_id]
         knows = led.match_index(node.id) >= led.first_index  # further back it does not say so
         return knows and led.term == group.term == image.terms.get(group.group_id)
 
     def _forgotten(self, node: SimNode, image: Image) -> dict[int, Group]:
         """In which the node has acknowledged more than the copy holds."""
-        groups = {group_id: self._led(group) for group_id, group in node.host.groups.items()}
+        groups = {group_id: self._led(group) for group_id, group in node.multiraft.groups.items()}
         return {group_id: led for group_id, led in groups.items() if led.match_index(node.id) > image.lasts[group_id]}
 
     def _led(self, group: Group) -> Group:
         leader = self._schedule.nodes[group.leader or 0]
-        return leader.host.groups[group.group_id]
+        return leader.multiraft.groups[group.group_id]
 
     def _proof(self, led: Group) -> Proof:
         leader = self._schedule.nodes[led.leader or 0]

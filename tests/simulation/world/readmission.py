@@ -58,7 +58,7 @@ class Readmission:
         node = self._node
         if not self.lacks_memory or (self.was_rolled_back and node.schedule.faults.copies.awaited):
             return
-        groups = node.host.groups if node.is_running else {}
+        groups = node.multiraft.groups if node.is_running else {}
         hosted = [partition.group for _, partition in node.view.hosted_by(node.id)] if node.is_running else []
         knows = node.is_running and node.view.incarnation(node.id) == node.incarnation
         if not knows or not all(group in groups for group in hosted) or not all(map(self.counts, groups.values())):
@@ -115,7 +115,7 @@ class Readmission:
         known = group._step.vote_recovery._mute
         for other_id, mute in known.items():
             other = self._node.schedule.nodes[other_id]
-            held = other.host.groups.get(group.group_id) if other.is_running else None
+            held = other.multiraft.groups.get(group.group_id) if other.is_running else None
             if held is None or held.term != group.term or held._step._mark != mute.mark:
                 continue
             if group.match_index(other_id) > max(held.last_index, held.first_index - 1):
