@@ -15,6 +15,9 @@ RUN_DIR ?= var/run
 AMQP_PORT ?= 0
 # Schedules of the simulation in `make soak`: how many, or first:last+1. A failure names its seed and shows a trace.
 SEEDS ?= 20000
+# Of those in which one disk after the other is lost, and of those with nodes from older copies.
+READMISSIONS ?= 5000
+OLDER_COPIES ?= 1000
 # Fuzzing of `make soak`: times the examples of `make test`; 300 take a core about an hour.
 EXAMPLES ?= 300
 # Parallel test processes.
@@ -85,6 +88,9 @@ $(ANSIBLE_VENV)/.installed: ansible/requirements.lock | $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
+	$(PYTHON_BIN) -m tests.simulation --kind readmitting --seeds 0:$(READMISSIONS)
+	$(PYTHON_BIN) -m tests.simulation --kind rolled-back --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
 	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q tests/integration

@@ -23,7 +23,7 @@ STALL_WARNING_S = 0.25
 
 
 class RaftLoop:
-    """Drives a :class:`cluster.raft.Host` on the running asyncio loop.
+    """Drives a :class:`cluster.raft.MultiRaft` on the running asyncio loop.
 
     `before_turn` hands gathered client input to the groups (proposals); `on_fatal` is told of the error after which
     this node must not go on: its memory may be ahead of its disk.
@@ -31,13 +31,13 @@ class RaftLoop:
 
     def __init__(
         self,
-        host: MultiRaft,
+        multiraft: MultiRaft,
         disk: Disk,
         clock: Clock,
         before_turn: Callable[[], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        self._host = host
+        self._multiraft = multiraft
         self._disk = disk
         self._clock = clock
         self._before_turn = before_turn
@@ -51,7 +51,7 @@ class RaftLoop:
         self.turns_s = 0.0
         self.stalls = 0
         self.turn_started_s: float | None = None  # of the turn under way
-        host.on_wake = self.wake
+        multiraft.on_wake = self.wake
 
     def start(self) -> None:
         self._woken.set()  # groups opened before there was a loop to wake have had their first input already
@@ -81,7 +81,7 @@ class RaftLoop:
         # One pass of the event loop even when input waits: sockets are read in between, turns carry batches.
         await asyncio.sleep(0)
         if not self._woken.is_set():
-            delay = self._host.next_deadline() - self._clock.monotonic()
+            delay = self._multiraft.next_deadline() - self._clock.monotonic()
             if delay == inf:
                 await self._woken.wait()
             elif delay > 0:
@@ -93,7 +93,7 @@ class RaftLoop:
     async def _turn(self) -> None:
         started = self._clock.monotonic()
         self._before_turn()
-        turn = self._host.turn()
+        turn = self._multiraft.turn()
         if turn is None:
             return
         self.turn_started_s = started
@@ -101,12 +101,12 @@ class RaftLoop:
         if turn.needs_sync:
             self.syncs += 1
             await asyncio.get_running_loop().run_in_executor(self._syncer, self._disk.sync)
-        self._host.release(turn)
+        self._multiraft.release(turn)
         self.turn_started_s = None
         took_s = self._clock.monotonic() - started
         self.turns_s += took_s
         if took_s > STALL_WARNING_S:
             self.stalls += 1
             log.warning("a turn took %.0f ms (disk or processor busy); elections may follow", took_s * 1000)
-        if self._host.has_work:
+        if self._multiraft.has_work:
             self._woken.set()

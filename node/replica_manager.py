@@ -51,7 +51,7 @@ class ReplicaManager:
     def __init__(
         self,
         node_id: int,
-        host: MultiRaft,
+        multiraft: MultiRaft,
         disk: Store,
         view: MetadataView,
         routing_events: RoutingEvents,
@@ -67,7 +67,7 @@ class ReplicaManager:
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id
-        self._host = host
+        self._multiraft = multiraft
         self._disk = disk
         self._view = view
         self._routing_events = routing_events
@@ -103,7 +103,9 @@ class ReplicaManager:
 
     def states(self, groups: Sequence[int]) -> list[ReplicaState]:
         """Of the replicas of these groups; none named: of those that are catching up or do not vote."""
-        statuses = [group.status() for group in self._host.groups.values() if not groups or group.group_id in groups]
+        statuses = [
+            group.status() for group in self._multiraft.groups.values() if not groups or group.group_id in groups
+        ]
         unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
         return [_state(status) for status in islice(unsound, MAX_STATES)]
 
@@ -142,7 +144,9 @@ class ReplicaManager:
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
         replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
         mute = group_id < self._view.lost_below_group(self._node_id)
-        group = self._host.open_group(group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute)
+        group = self._multiraft.open_group(
+            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute
+        )
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         replica.on_damaged = self._damaged
@@ -155,7 +159,7 @@ class ReplicaManager:
         replica = self._open.pop(group_id)
         self._dirty.pop(replica, None)
         replica.close(deleted=True)
-        self._host.close_group(group_id, erase=True)
+        self._multiraft.close_group(group_id, erase=True)
         batch = self._disk.batch()
         erase(group_id, batch)
         self._disk.write(batch)
@@ -172,10 +176,12 @@ class ReplicaManager:
         if replica is not None:
             self._dirty.pop(replica, None)
             replica.close()
-            self._host.close_group(group_id, erase=False)
+            self._multiraft.close_group(group_id, erase=False)
             erase(group_id, batch)
         else:
-            self._host.quarantine(group_id, "given up by an operator: it begins anew when this node is started again")
+            self._multiraft.quarantine(
+                group_id, "given up by an operator: it begins anew when this node is started again"
+            )
         forget_group(group_id, batch)
         self._disk.write(batch)
         self._disk.sync()
@@ -184,7 +190,7 @@ class ReplicaManager:
 
     def _require_others(self, group_id: int) -> None:
         """What this replica has must not be all that there is."""
-        group = self._host.groups.get(group_id)
+        group = self._multiraft.groups.get(group_id)
         if group is None:
             raise CannotRepair(f"node {self._node_id} has no replica of group {group_id}; `log describe` shows who has")
         if len(group.members) == 1:

@@ -30,7 +30,7 @@ from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
 from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, StartupState
-from node.partition import api as partition_words
+from node.partition import api as partition_types
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -103,7 +103,7 @@ class Node:
         self._compose()
         self._composed = True
         self._discovery.subscribe(self._addresses_changed)
-        self._host.replay(self._metadata)
+        self._multiraft.replay(self._metadata)
         self._replicas.reconcile()
         self._raise_if_failed()
         self._disk.count_start(STARTS_REMEMBERED)
@@ -165,7 +165,7 @@ class Node:
         await self._loop.stop()
         if self._fatal is not None and not self._fatal.done():
             self._replicas.close()
-            self._host.close()
+            self._multiraft.close()
         await self._network.stop()
         await self._monitoring.stop()
         self._disk.close()
@@ -178,10 +178,10 @@ class Node:
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
-        self._loop = RaftLoop(self._host, self._disk, clock, self._replicas.flush, self._failed)
+        self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.flush, self._failed)
         self._replicas.on_input = self._loop.wake
         self._replicas.on_failed = self._failed
-        self._drain = Drain(self.node_id, self._host, self._network, self._routing_events)
+        self._drain = Drain(self.node_id, self._multiraft, self._network, self._routing_events)
         self._compose_monitoring()
         self._compose_listeners(clock)
         self._view.on_change(self._routing_events.ring)
@@ -201,12 +201,14 @@ class Node:
             trim_wait_s=config.storage.retention_waits_s,
             fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )
-        self._host = MultiRaft(
+        self._multiraft = MultiRaft(
             self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)
-        self._metadata = self._host.open_group(METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES)
+        self._metadata = self._multiraft.open_group(
+            METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES
+        )
         self._coordinator = CommandProposer(
             self._metadata,
             self.node_id,
@@ -215,7 +217,7 @@ class Node:
         )
         self._replicas = ReplicaManager(
             self.node_id,
-            self._host,
+            self._multiraft,
             self._disk,
             self._view,
             self._routing_events,
@@ -245,10 +247,10 @@ class Node:
             name,
             self._voters[self.node_id],
             self._voters,
-            on_messages=self._host.deliver,
+            on_messages=self._multiraft.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
-            vocabulary=partition_words,
+            types=partition_types,
             partitions=self._replicas,
             admin=_AdminForPeers(self._coordinator, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),
@@ -257,9 +259,9 @@ class Node:
             wall_ms=_wall_ms,
             on_clock=self._clock.heard,
             on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
-            serve_fetch=self._host.serve_fetch,
+            serve_fetch=self._multiraft.serve_fetch,
         )
-        self._host.on_fetch = self._fetch
+        self._multiraft.on_fetch = self._fetch
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed
 
@@ -287,7 +289,7 @@ class Node:
             node_id=self.node_id,
             cluster=self.config.cluster.name,
             version=self._version,
-            host=self._host,
+            multiraft=self._multiraft,
             loop=self._loop,
             disk=self._disk,
             view=self._view,
@@ -370,12 +372,12 @@ class Node:
             self._failed(OlderCopy(self._disk.path, found))
 
     def _peer_up(self, node: int) -> None:
-        self._host.peer_up(node)
+        self._multiraft.peer_up(node)
         self._loop.wake()
         self._routing_events.ring()
 
     def _peer_down(self, node: int) -> None:
-        self._host.peer_down(node)
+        self._multiraft.peer_down(node)
         self._loop.wake()
         self._routing_events.ring()
 
@@ -390,7 +392,7 @@ class Node:
         except ConnectionError as error:  # the group asks again, in its time
             log.info("a piece of a snapshot did not come: %s", error)
         else:
-            self._host.deliver_fetched(node, reply)
+            self._multiraft.deliver_fetched(node, reply)
 
     def _metadata_role_changed(self, group: Group) -> None:
         self._coordinator.leader_changed()

@@ -7,7 +7,7 @@ never leaves an entry half done (A10, L2); the checkpoint, the trim and the entr
 batch.
 
 The group ticks the library (`core`) and is called back by it: `apply_committed` and `send_appends` run inside
-a tick, between the host's input and its write.
+a tick, between the node's input and its write.
 
 Rejected: telling callers "discarded" when their entry is truncated. Another member may still hold it and be
 elected.
@@ -48,7 +48,7 @@ Emit = Callable[[NodeId, OutgoingMessage], None]
 
 
 class GroupHost(Protocol):
-    """What a group needs of its host."""
+    """What a group needs of its MultiRaft."""
 
     now: float
 
@@ -65,7 +65,7 @@ class Group:
         members: Sequence[NodeId],
         machine: StateMachine,
         log_store: LogStore,
-        host: GroupHost,
+        multiraft: GroupHost,
         emit: Emit,
         append_emit: Emit,
         options: RaftOptions,
@@ -84,7 +84,7 @@ class Group:
         self._self_id = self_id
         self._machine = machine
         self._log_store = log_store
-        self._host = host
+        self._multiraft = multiraft
         self._options = options
         self._proposals = Proposals(self.name)
         self._led_term = 0
@@ -92,7 +92,7 @@ class Group:
         self.scheduled_at = inf
         self.closed = False
         self.quarantined: str | None = None  # why nothing more is done with it on this node
-        self._batch = partial(host.batch_of, group_id)
+        self._batch = partial(multiraft.batch_of, group_id)
         self._catch_up = CatchUp(
             group_id, self.name, version, log_store, machine, options, disk, budget, self._batch, draws
         )
@@ -150,7 +150,7 @@ class Group:
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
-        self._election.first_wait(self._host.now, eager=eager, new=log_store.term == 0)
+        self._election.first_wait(self._multiraft.now, eager=eager, new=log_store.term == 0)
 
     # ---- what others ask
 
@@ -216,7 +216,7 @@ class Group:
 
     def safe_trim_index(self) -> int:
         """Up to where every member that counts on it, as far as this node knows, can do without the log."""
-        return self._compaction.safe_trim_index(self._host.now)
+        return self._compaction.safe_trim_index(self._multiraft.now)
 
     def status(self) -> dict[str, Any]:
         return describe(self)
@@ -230,7 +230,7 @@ class Group:
         if self.closed or not self.is_leader:
             raise NotLeader(self.leader)
         self._reads.add(done)
-        self._host.mark_dirty(self)
+        self._multiraft.mark_dirty(self)
 
     def when_applied(self, index: int, done: ReadDone) -> None:
         """`done(index)` once entries up to `index` are applied here; `done(None)` if the group is closed first."""
@@ -238,7 +238,7 @@ class Group:
             done(None)
             return
         self._reads.add_applied(index, done)
-        self._host.mark_dirty(self)
+        self._multiraft.mark_dirty(self)
 
     # ---- a replica that is behind
 
@@ -251,8 +251,8 @@ class Group:
         """A mute member learns that nobody has a memory of this group, so it has lost none."""
         if self._log_store.mute and self.remembers_nothing:
             self._log_store.regain_vote()
-            self._election.first_wait(self._host.now, eager=True, new=True)
-            self._host.mark_dirty(self)
+            self._election.first_wait(self._multiraft.now, eager=True, new=True)
+            self._multiraft.mark_dirty(self)
 
     def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
         leads = self.is_leader and not self.closed and node in self._peers
@@ -287,7 +287,7 @@ class Group:
         self._log_store.add(data, index, core.term)
         self._proposals.add(index, core.term, size, done)
         core.append_time = 0.0
-        self._host.mark_dirty(self)
+        self._multiraft.mark_dirty(self)
         return index
 
     # ---- the library's callbacks
@@ -299,10 +299,10 @@ class Group:
         probes = self._reads.is_waiting and self._core.commit_index >= (self._core.noop_index or 0)
         if probes:
             self._reads.begin_round(self._step.next_sequence, self._core.commit_index)
-        self._append_sender.send(self._host.now, probes=probes)
+        self._append_sender.send(self._multiraft.now, probes=probes)
 
     def state_changed(self, old: int, new: int) -> None:
-        now = self._host.now
+        now = self._multiraft.now
         if new == LEADER:
             self._election.leader_heard(now)
             log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._log_store.last + 1)
@@ -326,16 +326,16 @@ class Group:
             self._proposals.give_up_later(now + self._options.unknown_after_s)
 
     def apply_committed(self) -> None:
-        """Apply in order, at most one slice; the host ticks again while there is more."""
+        """Apply in order, at most one slice; the MultiRaft ticks again while there is more."""
         core = self._core
         if core.applied_index >= core.commit_index:
             return
         if core.state == LEADER:
-            self._append_sender.commit_moved(self._host.now)
+            self._append_sender.commit_moved(self._multiraft.now)
         if self._applier.run():
-            self._host.mark_dirty(self)
+            self._multiraft.mark_dirty(self)
 
-    # ---- the host's calls
+    # ---- the MultiRaft's calls
 
     def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
         self._step.receive(sender, message, now)
@@ -369,7 +369,7 @@ class Group:
         self._reads.applied(core.applied_index)
         request = self._catch_up.snapshot_receiver.due(now)
         if request is not None:
-            self._host.fetch(*request)
+            self._multiraft.fetch(*request)
         if now >= self._proposals.give_up_at:
             self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
         self._compaction.run(now)
@@ -398,7 +398,7 @@ class Group:
         log_store.mark_durable(durable_index)
         may_wait_for_own_sync = not self._peers or self._options.eager_appends
         if may_wait_for_own_sync and self.is_leader and log_store.durable > before:
-            self._host.mark_dirty(self)
+            self._multiraft.mark_dirty(self)
 
     @property
     def log_store(self) -> LogStore:
@@ -409,12 +409,12 @@ class Group:
         if member is None or member in self._core.connected:
             return
         self._step._onNodeConnected(member)
-        self._leadership_transfer.peer_up(node, self._host.now)
-        self._election.peer_joined(self._host.now)
+        self._leadership_transfer.peer_up(node, self._multiraft.now)
+        self._election.peer_joined(self._multiraft.now)
         if self.is_leader:
             self._append_sender.restart(member)
             self._core.append_time = 0.0
-            self._host.mark_dirty(self)
+            self._multiraft.mark_dirty(self)
 
     def peer_down(self, node: NodeId) -> None:
         member = self._peers.get(node)
@@ -424,7 +424,7 @@ class Group:
         if self.is_leader:
             self._append_sender.restart(member)
         elif self._core.leader == member:
-            self._election.leader_gone(self._host.now)
+            self._election.leader_gone(self._multiraft.now)
 
     # ---- requests
 
@@ -433,7 +433,7 @@ class Group:
         held by every member. A checkpoint is in the same batch even if the entries must wait: what the machine
         forgot in that batch must not be missing from an older state."""
         self._compaction.ask(index)
-        self._host.mark_dirty(self)
+        self._multiraft.mark_dirty(self)
 
     def transfer(self, node: NodeId) -> None:
         """Hand leadership over: stop taking proposals, wait until `node` has everything, order it to
@@ -441,8 +441,8 @@ class Group:
         if not self.is_leader:
             raise NotLeader(self.leader)
         if node != self._self_id:
-            self._leadership_transfer.start(self._peers[node], self._host.now)
-            self._host.mark_dirty(self)
+            self._leadership_transfer.start(self._peers[node], self._multiraft.now)
+            self._multiraft.mark_dirty(self)
 
     def close(self, *, erase: bool) -> None:
         self.closed = True

@@ -6,11 +6,11 @@ groups that are due, then *one* write; the caller syncs (in a thread, if it like
 only then messages leave and the next turn may begin. While a sync runs, proposals and input are taken and
 belong to the next turn.
 
-    turn = host.turn()
+    turn = multiraft.turn()
     if turn is not None:
         if turn.needs_sync:
             await in_thread(disk.sync)
-        host.release(turn)
+        multiraft.release(turn)
 
 What is wrong with *one* group (a rule of Raft that does not hold, a state that cannot be, a value that does not fit)
 puts that group into *quarantine*: what it meant to write and say in this turn is dropped, as if its process had been

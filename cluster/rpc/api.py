@@ -2,7 +2,7 @@
 
 The problem: a gateway node appends to and reads from partitions that other nodes lead, in the very words in which it
 serves its own. Those words (`StoredBatch`, `Appended`, `Failed` ...) are the node's; this package lies below the node.
-So it is given them: a *vocabulary* is whatever has those names, in production the module that defines them, and
+So it is given them: `PartitionTypes` is whatever has those names, in production the module that defines them, and
 nothing needs to be converted at the border.
 
 The rules never broken:
@@ -172,20 +172,20 @@ class PeerClient(Protocol):
     ) -> RemoteReader: ...
 
     async def info(self, group: int) -> Any:
-        """The vocabulary's PartitionInfo; raises GroupUnknown, Unavailable."""
+        """The node's PartitionInfo; raises GroupUnknown, Unavailable."""
         ...
 
     async def open_producer(self, group: int, wish: Any) -> Any:
-        """The vocabulary's ProducerOpened or Failed: `not_leader` when certainly nothing was done, `unknown` when it
+        """The node's ProducerOpened or Failed: `not_leader` when certainly nothing was done, `unknown` when it
         may have been."""
         ...
 
     async def producers(self, group: int, after: int, limit: int) -> Sequence[Any]:
-        """The vocabulary's ProducerInfo of each; raises GroupUnknown, Unavailable."""
+        """The node's ProducerInfo of each; raises GroupUnknown, Unavailable."""
         ...
 
     async def ask_group(self, group: int, question: Any) -> Any:
-        """The vocabulary's answer or Failed: `not_leader` when certainly nothing was done, `unknown` when it may have
+        """The node's answer or Failed: `not_leader` when certainly nothing was done, `unknown` when it may have
         been."""
         ...
 

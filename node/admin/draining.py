@@ -37,9 +37,9 @@ class Targets(Protocol):
 class Drain:
     """`active`: no leadership is wanted here, by an operator's word or for a reason of the node's own."""
 
-    def __init__(self, node_id: int, host: MultiRaft, peers: Targets, routing_events: RoutingEvents) -> None:
+    def __init__(self, node_id: int, multiraft: MultiRaft, peers: Targets, routing_events: RoutingEvents) -> None:
         self._node_id = node_id
-        self._host = host
+        self._multiraft = multiraft
         self._peers = peers
         self._routing_events = routing_events
         self._tried: dict[int, tuple[int, float]] = {}  # group -> term and time of the last attempt
@@ -61,11 +61,11 @@ class Drain:
 
     def led(self) -> list[int]:
         """Groups that this node leads, the metadata group (0) included."""
-        return [number for number, group in self._host.groups.items() if group.is_leader]
+        return [number for number, group in self._multiraft.groups.items() if group.is_leader]
 
     def movable(self) -> list[int]:
         """Those of them that another member could lead now."""
-        return [number for number in self.led() if self._candidates(self._host.groups[number])]
+        return [number for number in self.led() if self._candidates(self._multiraft.groups[number])]
 
     async def run(self, timeout_s: float) -> list[int]:
         """Drain, and go on doing so. Returns the groups that this node still leads: nobody else can, or time was up."""
@@ -81,12 +81,12 @@ class Drain:
 
     def _under_way(self) -> bool:
         """Some leadership can still move, or has been given up here and is not taken up elsewhere yet."""
-        return bool(self.movable()) or any(group.leader is None for group in self._host.groups.values())
+        return bool(self.movable()) or any(group.leader is None for group in self._multiraft.groups.values())
 
     async def leave(self, timeout_s: float) -> None:
         """Before this node stops: hand on each leadership that it has now, once. When all nodes stop together it would
         go round for ever."""
-        leaving = [(group, group.term) for group in self._host.groups.values() if group.is_leader]
+        leaving = [(group, group.term) for group in self._multiraft.groups.values() if group.is_leader]
         self._reasons.add(OPERATOR)
         self._move()
 
@@ -114,11 +114,11 @@ class Drain:
     def _move(self) -> None:
         now_s = asyncio.get_running_loop().time()
         held: Counter[int] = Counter()
-        for group in self._host.groups.values():
+        for group in self._multiraft.groups.values():
             if group.leader is not None:
                 held[group.leader] += 1
         for number in self.led():
-            group = self._host.groups[number]
+            group = self._multiraft.groups[number]
             if self._again is None:
                 self._again = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
             term, tried_s = self._tried.get(number, (0, 0.0))

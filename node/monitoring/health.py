@@ -84,10 +84,11 @@ class Health:
                 + (": correct this node's clock; it leads nothing meanwhile" if parts.clock.is_off else ""),
             ),
             Check(
-                "groups", not parts.host.quarantined,
-                "all sound" if not parts.host.quarantined
+                "groups", not parts.multiraft.quarantined,
+                "all sound" if not parts.multiraft.quarantined
                 else "in quarantine: " + ", ".join(
-                    f"{parts.name_of(number)} (group {number})" for number in sorted(parts.host.quarantined)[:NAMED]
+                    f"{parts.name_of(number)} (group {number})"
+                    for number in sorted(parts.multiraft.quarantined)[:NAMED]
                 ) + ": `holdfast node status` says why, docs/operations.md what to do",
             ),
             Check("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
@@ -108,14 +109,14 @@ class Health:
             "free_bytes": self._parts.disk.free_bytes(),
             "quarantined": [
                 {"group": number, "partition": self._parts.name_of(number), "reason": reason}
-                for number, reason in sorted(self._parts.host.quarantined.items())
+                for number, reason in sorted(self._parts.multiraft.quarantined.items())
             ],
         }
 
     def behind(self) -> list[dict[str, Any]]:
         """Replicas of the groups led here that lack more than they should."""
         found: list[dict[str, Any]] = []
-        for number, group in self._parts.host.groups.items():
+        for number, group in self._parts.multiraft.groups.items():
             if not group.is_leader:
                 continue
             for node, (up, lag) in self._parts.followers(group).items():

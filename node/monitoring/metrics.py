@@ -109,7 +109,7 @@ class Metrics:
         )  # fmt: skip
         for replica in self._parts.replicas.all_open():
             found = self._parts.view.group(replica.group_id)
-            group = self._parts.host.groups.get(replica.group_id)
+            group = self._parts.multiraft.groups.get(replica.group_id)
             if found is None or group is None:
                 continue
             key = [found[0].name, found[1].name]
@@ -134,12 +134,12 @@ class Metrics:
             backlog.add_metric([str(node)], state["backlog_bytes"])
             dropped.add_metric([str(node)], state["dropped_messages"])
         yield from (up, backlog, dropped)
-        host = self._parts.host
+        multiraft = self._parts.multiraft
         offset_s = self._parts.clock.offset_ms() / 1000
         yield _gauge("holdfast_clock_offset_seconds", "Of this node's clock from the cluster's time", offset_s)
         text = "Raft groups that this node does nothing more with"
-        yield _gauge("holdfast_groups_quarantined", text, len(host.quarantined))
-        refused = sum(group.refused_messages for group in host.groups.values())
+        yield _gauge("holdfast_groups_quarantined", text, len(multiraft.quarantined))
+        refused = sum(group.refused_messages for group in multiraft.groups.values())
         yield _counter("holdfast_refused_messages", "Of peers, for values that cannot be", refused)
 
     def _loop_and_disk(self) -> Iterator[Metric]:

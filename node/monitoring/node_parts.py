@@ -21,7 +21,7 @@ class NodeParts:
     node_id: int
     cluster: str
     version: str
-    host: MultiRaft
+    multiraft: MultiRaft
     loop: RaftLoop
     disk: Store
     view: MetadataView

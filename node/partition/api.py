@@ -9,7 +9,7 @@ The rules never broken:
  - records with `Numbers` are stored once however often they are appended, and `Appended` comes only after the first
    copy was committed;
  - a reader sees committed records only, each once, in offset order, without a hole above the partition's start offset;
- - callbacks (`done`, `wake`) only note what happened: they may be called from inside a turn of the Raft host, so they
+ - callbacks (`done`, `wake`) only note what happened: they may be called from inside a Raft turn of the node, so they
    must not block, and must not raise.
 
 Rejected: futures per append (a thousand a second per link, each a loop hop: callbacks cost a tenth), and async

@@ -82,9 +82,6 @@ class RawObject(SyncObj):
 class RawNode:
     is_damaged = lacks_memory = False
 
-    def look_at_votes(self) -> None:
-        """It never loses its disk."""
-
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
         self.id = node_id

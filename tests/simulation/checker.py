@@ -3,6 +3,9 @@
 * Election safety: at most one leader per term.
 * Committed entries never change: whatever index a node commits or applies, every node that ever does so sees the same
   term and data there, and its state machine answers the same.
+* Votes: a member votes for one candidate in a term, also if it has lost its disk meanwhile.
+* Quorums: what a leader calls committed is in the logs of a majority, those left out of account that are down or have
+  no vote.
 * Leader completeness: whoever becomes leader holds what was committed before.
 * Honest outcomes: an entry answered with Committed is committed at that index with that term; one answered with
   Discarded is nowhere; nobody is answered twice.
@@ -16,7 +19,7 @@ be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 COMPLETENESS_DEPTH = 8
 """Committed entries that a new leader is asked for, the newest first. Entries of equal index and term being equal is
@@ -41,6 +44,7 @@ class GroupJudge:
         self.committed: dict[int, tuple[int, bytes]] = {}
         self.results: dict[int, object] = {}
         self.leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
         self.unanswered: dict[int, int] = {}
         self.highest = 0
         self.acknowledged_index = 0
@@ -53,6 +57,22 @@ class GroupJudge:
         self._token = 0
 
     # ---- roles and logs
+
+    def votes(self, node: int, term: int, candidate: int) -> None:
+        """`node` has said so, in whichever life. Of two members only what the other one is told counts: the candidate
+        cannot be without it."""
+        if node == candidate and len(self.members) == 2:
+            return
+        before = self._votes.setdefault((node, term), candidate)
+        if before != candidate:
+            raise Violation(f"group {self.group_id}: node {node} votes in term {term} for {before} and for {candidate}")
+
+    def rests_on(self, node: int, index: int, lacking: Collection[int]) -> None:
+        """`node` leads, and calls the entry committed; those members that are `lacking` it are up, and have votes."""
+        if 2 * len(lacking) >= len(self.members):
+            raise Violation(
+                f"group {self.group_id}: node {node} commits entry {index}, which the voters {sorted(lacking)} have not"
+            )
 
     def leads(self, node: int, term: int, term_at: Callable[[int], int | None]) -> None:
         """`node` is leader of `term`; called when it became so. `term_at` answers None for what is trimmed there."""
@@ -124,6 +144,10 @@ class GroupJudge:
         while index > 0 and index not in self.committed:
             index -= 1
         return index
+
+    def term_of(self, index: int) -> int | None:
+        """Of the entry that was committed there."""
+        return self._terms.get(index)
 
     # ---- proposals
 

@@ -74,6 +74,41 @@ def replacing_of_two(plan: Plan) -> Plan:
     return replacing(plan).varied(logs=(LogPlan(2, 2, 600),))
 
 
+def readmitting(plan: Plan) -> Plan:
+    """One disk after the other is lost: of voters that have just voted, of members that have hardly come back. Groups
+    of two, and of three or more, side by side; in some schedules logs come entry by entry, so that who is on its way
+    back is so for long."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    wild = {"replay": 3.0, "stutter": 1.0} if plan.wild else {}
+    weights = {"wipe": 8.0, "bounce": 3.0, "crash": 1.0, "start": 5.0, "transfer": 1.0, "heal": 4.0}
+    weights |= {"stall": 1.0, "reset": 1.0, "isolate": 0.3, "cut": 0.3, "pause": 0.3, **wild}
+    nodes = min(plan.nodes, 5)
+    logs = (LogPlan(1, nodes if nodes != 4 else 3, 600), LogPlan(1, 2, 600))
+    changed = plan.varied(nodes=nodes, logs=logs, weights={**names, **weights}, wipe_voters=0.2, bounce_voters=0.1)
+    options = replace(plan.options, trim_wait_s=0.2)
+    if plan.producers == 3:  # of one, two or three
+        options = replace(options, max_append_entries=1, window_messages=1)
+        changed = changed.varied(latency_s=0.05, send_every_s=0.04)
+    return changed.varied(options=options, chaos_s=6.0, fault_every_s=0.05, disk="memory", upkeep_every_s=0.3)
+
+
+def rolled_back(plan: Plan) -> Plan:
+    """Nodes come back with older copies of their disks, where somebody is left to tell."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"image": 6.0, "roll_back": 4.0, "stall": 1.0, "reset": 1.0, "transfer": 0.3, "heal": 1.0, "start": 1.0}
+    changed = plan.varied(weights={**names, **weights}, wild=False, chaos_s=6.0, fault_every_s=0.1, disk="memory")
+    return changed.varied(core_first=False, latency_s=min(plan.latency_s, 0.01), slow_syncs=0.03, bounce_voters=0.0)
+
+
+def slow_for_minutes(plan: Plan) -> Plan:
+    """A minority of the disks is slow for minutes, and little else goes wrong."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"slow_disk": 1.0, "reset": 1.0, "stall": 0.3, "heal": 1.0}
+    changed = plan.varied(weights={**names, **weights}, nodes=3, logs=(LogPlan(2, 3, 3000),), wild=False, disk="memory")
+    calm = changed.varied(latency_s=0.002, slow_syncs=0.0, calm_start=True, skew_ms=5, send_every_s=0.15, producers=1)
+    return calm.varied(chaos_s=150.0, fault_every_s=5.0, read_every_s=0.5, admin_every_s=3.0, upkeep_every_s=1.0)
+
+
 def alone(plan: Plan) -> Plan:
     """Power is lost often, and partitions have one replica."""
     return crashing(plan).varied(logs=(LogPlan(1, 1, 0),))

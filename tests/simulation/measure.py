@@ -1,4 +1,4 @@
-"""What the Raft code itself costs: three hosts in one process, no network, no disk worth the name.
+"""What the Raft code itself costs: three nodes in one process, no network, no disk worth the name.
 
 `python -m tests.simulation.measure [--profile]` prints commits per second and CPU per commit for several
 entry sizes, with one proposal per turn (latency-bound) and with a pipeline, and the cost of idle groups. All
@@ -68,9 +68,9 @@ class FastClock:
 class Trio:
     def __init__(self, groups: int) -> None:
         self.clock = FastClock()
-        self.hosts: dict[int, MultiRaft] = {}
+        self.multirafts: dict[int, MultiRaft] = {}
         for node in NODES:
-            self.hosts[node] = MultiRaft(
+            self.multirafts[node] = MultiRaft(
                 node,
                 NullDisk(),
                 self.clock,
@@ -78,30 +78,30 @@ class Trio:
                 self._sender(node),
                 RaftOptions(tail_cache_bytes=40 << 20),
             )
-        for host in self.hosts.values():
+        for multiraft in self.multirafts.values():
             for group in range(1, groups + 1):
-                host.open_group(group, NODES, NullMachine(), preferred=1)
+                multiraft.open_group(group, NODES, NullMachine(), preferred=1)
             for peer in NODES:
-                if peer != host.node_id:
-                    host.peer_up(peer)
-        while not all(group.ready for group in self.hosts[1].groups.values()):
+                if peer != multiraft.node_id:
+                    multiraft.peer_up(peer)
+        while not all(group.ready for group in self.multirafts[1].groups.values()):
             self.step()
             self.clock.now += 0.001
 
     def _sender(self, node: int) -> object:
         def send(peer: int, messages: list[OutgoingMessage]) -> None:
             frames = [message.SerializeToString() for message in messages]
-            self.hosts[peer].deliver(node, [RaftMessage.FromString(frame) for frame in frames])
+            self.multirafts[peer].deliver(node, [RaftMessage.FromString(frame) for frame in frames])
 
         return send
 
     def step(self) -> int:
         turns = 0
-        for host in self.hosts.values():
-            if host.has_work or host.next_deadline() <= self.clock.now:
-                turn = host.turn()
+        for multiraft in self.multirafts.values():
+            if multiraft.has_work or multiraft.next_deadline() <= self.clock.now:
+                turn = multiraft.turn()
                 if turn is not None:
-                    host.release(turn)
+                    multiraft.release(turn)
                     turns += 1
         return turns
 
@@ -109,7 +109,7 @@ class Trio:
 def commits(size: int, pipeline: int, seconds: float) -> tuple[float, float]:
     """(commits per second, microseconds of CPU per commit over all three replicas)."""
     trio = Trio(groups=1)
-    group = trio.hosts[1].groups[1]
+    group = trio.multirafts[1].groups[1]
     data = b"\0" + bytes(size - 1)
     done = [0]
 
@@ -136,7 +136,7 @@ def idle(groups: int, virtual_seconds: float) -> float:
     began = time.process_time()
     while trio.clock.now < end:
         if not trio.step():
-            trio.clock.now = min(host.next_deadline() for host in trio.hosts.values())
+            trio.clock.now = min(multiraft.next_deadline() for multiraft in trio.multirafts.values())
     return (time.process_time() - began) / virtual_seconds
 
 

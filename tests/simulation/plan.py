@@ -45,6 +45,7 @@ class Plan:
     latency_s: float
     slow_syncs: float
     bounce_voters: float
+    wipe_voters: float
     weights: dict[str, float]
     wild: bool
     power_loss: bool
@@ -81,6 +82,7 @@ def draw(randomness: random.Random) -> Plan:
         latency_s=choice((0.002, 0.002, 0.01, 0.05)),
         slow_syncs=choice((0.03, 0.03, 0.03, 0.3)),
         bounce_voters=choice((0.0, 0.0, 0.3)),
+        wipe_voters=0.0,
         weights=_weights(randomness, wild=wild, files=disk == "journal"),
         wild=wild,
         power_loss=not replicated,

@@ -112,7 +112,7 @@ def start(script: Script, words: list[str]) -> None:
 def wipe(script: Script, words: list[str]) -> None:
     """wipe 1: its disk is replaced by an empty one, and it starts again, knowing that."""
     node = int(words[0])
-    if node in script.stage.hosts:
+    if node in script.stage.multirafts:
         script.stage.stop(node, power_loss=False)
     script.stage.disks[node] = type(script.stage.disks[node])()
     script.stage.start(node, mute=True)
@@ -329,7 +329,7 @@ def expect(script: Script, words: list[str]) -> None:
     """expect leader 1|none; expect applied 2 a b; expect commit 2 5"""
     stage, what = script.stage, words[0]
     if what == "leader":
-        found = [str(node) for node in sorted(stage.hosts) if stage.group(node).is_leader] or ["none"]
+        found = [str(node) for node in sorted(stage.multirafts) if stage.group(node).is_leader] or ["none"]
         wanted = words[1:]
     elif what == "applied":
         found, wanted = [one.decode() for one in stage.machines[int(words[1])].applied], words[2:]

@@ -152,6 +152,10 @@ class Schedule:
             self.now = end
         return self._stop
 
+    @property
+    def somebody_lacks_memory(self) -> bool:
+        return any(node.lacks_memory for node in self.nodes.values())
+
     # ---- what links report
 
     def arrive(self, sender: int, receiver: int, frame: Any) -> None:
@@ -228,6 +232,9 @@ class Schedule:
             self.faults.replace_the_damaged()
         self._until_healthy(self.nodes.values())
 
+    def _is_healthy(self) -> bool:
+        return not self.faults.copies.awaited and self.load.is_healthy()
+
     def _heal_core(self) -> None:
         whole = [node for node in self.nodes.values() if not node.disk.damaged and not node.lacks_memory]
         majority = len(self.nodes) // 2 + 1
@@ -258,5 +265,5 @@ class Schedule:
         for node in healthy:
             self.start(node)
         self.load.begin_healing(healthy)
-        if not self._run_until(self.now + HEALING_S, self.load.is_healthy):
+        if not self._run_until(self.now + HEALING_S, self._is_healthy):
             raise Stuck(f"not healthy {HEALING_S} s after healing: {self._state()}")

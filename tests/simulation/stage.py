@@ -1,4 +1,4 @@
-"""A stage for scenario scripts: real hosts and one group, where every message waits until the script delivers it.
+"""A stage for scenario scripts: the real MultiRaft of each node and one group; messages wait until they are delivered.
 
 Nothing is random and no time passes by itself. What the nodes do is written down in one line each, in the order in
 which they do it: messages sent, roles taken, entries applied, proposals answered. `scenario.py` is the language.
@@ -91,7 +91,7 @@ class Stage:
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
         self.images: dict[int, SimDisk] = {}
-        self.hosts: dict[int, MultiRaft] = {}
+        self.multirafts: dict[int, MultiRaft] = {}
         self.machines: dict[int, NotedMachine] = {}
         self.queues: dict[Pair, deque[Sent]] = {(a, b): deque() for a in self.ids for b in self.ids if a != b}
         self.cut: set[Pair] = set()
@@ -107,30 +107,32 @@ class Stage:
     # ---- nodes
 
     def start(self, node: int, *, mute: bool = False) -> None:
-        host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+        multiraft = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         machine = NotedMachine(lambda what: self.note(f"{node} {what}"))
-        host.on_quarantined = lambda group: self.note(f"{node} puts the group into quarantine: {group.quarantined}")
-        group = host.open_group(GROUP, self.ids, machine, mute=mute)
-        host.on_fetch = lambda peer, request: self._send(node, peer, Fetch(request))
-        self.hosts[node], self.machines[node] = host, machine
+        multiraft.on_quarantined = lambda group: self.note(
+            f"{node} puts the group into quarantine: {group.quarantined}"
+        )
+        group = multiraft.open_group(GROUP, self.ids, machine, mute=mute)
+        multiraft.on_fetch = lambda peer, request: self._send(node, peer, Fetch(request))
+        self.multirafts[node], self.machines[node] = multiraft, machine
         self._roles[node] = "follower"
         group.on_role_change = lambda g: self._role(node, g)
         for peer in self.ids:
             if peer != node:
-                host.peer_up(peer)
-                if peer in self.hosts:
-                    self.hosts[peer].peer_up(node)
+                multiraft.peer_up(peer)
+                if peer in self.multirafts:
+                    self.multirafts[peer].peer_up(node)
 
     def stop(self, node: int, *, power_loss: bool, noticed: bool = True) -> None:
-        del self.hosts[node]
+        del self.multirafts[node]
         self.held.pop(node, None)
         self.disks[node].crash(random.Random(0), lose_unsynced=power_loss)
         for pair in self.queues:
             if node in pair:
                 self.queues[pair].clear()
         if noticed:
-            for host in self.hosts.values():
-                host.peer_down(node)
+            for multiraft in self.multirafts.values():
+                multiraft.peer_down(node)
 
     def preset(self, node: int, term: int, terms: Sequence[int]) -> None:
         """A log with entries of these terms, written before the node is started."""
@@ -145,7 +147,7 @@ class Stage:
         disk.sync()
 
     def group(self, node: int) -> Group:
-        return self.hosts[node].groups[GROUP]
+        return self.multirafts[node].groups[GROUP]
 
     def _role(self, node: int, group: Group) -> None:
         if group.is_leader:
@@ -163,20 +165,20 @@ class Stage:
     def settle(self) -> None:
         """Every node does what it has to do now."""
         for _ in range(MAX_ROUNDS):
-            busy = [n for n, h in sorted(self.hosts.items()) if h.has_work or h.next_deadline() <= self.clock.now]
+            busy = [n for n, h in sorted(self.multirafts.items()) if h.has_work or h.next_deadline() <= self.clock.now]
             if not any([self._turn(node) for node in busy]):  # noqa: C419 - each has its turn
                 return
         raise AssertionError("the nodes never rest")
 
     def _turn(self, node: int) -> bool:
-        host = self.hosts.get(node)
-        if host is None or self.held.get(node) is not None:
+        multiraft = self.multirafts.get(node)
+        if multiraft is None or self.held.get(node) is not None:
             return False
         try:
-            turn = host.turn()
+            turn = multiraft.turn()
         except (InvariantBroken, AssertionError) as error:
             self.note(f"{node} stops: {error}")
-            del self.hosts[node]
+            del self.multirafts[node]
             return True
         if turn is None:
             return False
@@ -186,14 +188,14 @@ class Stage:
             return True
         if turn.needs_sync:
             self.disks[node].sync()
-        host.release(turn)
+        multiraft.release(turn)
         return True
 
     def sync(self, node: int) -> None:
         turn = self.held.pop(node)
         self.disks[node].sync()
         if turn is not None:
-            self.hosts[node].release(turn)
+            self.multirafts[node].release(turn)
 
     # ---- messages
 
@@ -219,15 +221,15 @@ class Stage:
 
     def inject(self, pair: Pair, message: Sent) -> None:
         sender, receiver = pair
-        host = self.hosts.get(receiver)
-        if host is None:
+        multiraft = self.multirafts.get(receiver)
+        if multiraft is None:
             return
         if isinstance(message, RaftMessage):
-            host.deliver(sender, [RaftMessage.FromString(message.SerializeToString())])
+            multiraft.deliver(sender, [RaftMessage.FromString(message.SerializeToString())])
         elif isinstance(message.body, FetchRequest):
-            self._send(receiver, sender, Fetch(host.serve_fetch(sender, message.body)))
+            self._send(receiver, sender, Fetch(multiraft.serve_fetch(sender, message.body)))
         else:
-            host.deliver_fetched(sender, message.body)
+            multiraft.deliver_fetched(sender, message.body)
 
     def deliver_all(self) -> None:
         """Until nothing is under way, one message of each link in turn."""
@@ -258,14 +260,14 @@ class Stage:
         core: Any = self.group(node)._core
         core._SyncObj__transferInProgress = True
         core.election_deadline = 0.0
-        self.hosts[node].mark_dirty(self.group(node))
+        self.multirafts[node].mark_dirty(self.group(node))
 
     def doubt(self, node: int) -> None:
         """It has not heard the leader for too long."""
         group = self.group(node)
         group._core.election_deadline = self.clock.now
         group._election._heard_at = -1e9
-        self.hosts[node].mark_dirty(group)
+        self.multirafts[node].mark_dirty(group)
 
     def propose(self, node: int, data: bytes) -> None:
         def answered(outcome: Outcome) -> None:
@@ -303,7 +305,7 @@ class Stage:
         disk.sync()
 
     def show(self, node: int) -> str:
-        if node not in self.hosts:
+        if node not in self.multirafts:
             return f"{node}: down"
         group = self.group(node)
         first = group.first_index

@@ -20,6 +20,10 @@ WATCHED = 150
 """The first of them are looked at more closely, by `test_schedules_do_work`."""
 CHUNK = 50
 """Schedules per test: small enough for parallel runs to share them evenly."""
+READMITTING = 20
+"""Schedules in which one disk after the other is lost. `make soak` runs thousands."""
+LEADERS_BESIDE_A_SLOW_DISK = 12
+"""Of one group in two and a half minutes, connections breaking now and then."""
 SPARE_FROM = 10_000_000
 """Seeds of the schedules that stand in for those that proved nothing."""
 MOST_EMPTY = 15
@@ -42,6 +46,28 @@ def test_contested_elections_elect_one_leader_per_term() -> None:
     tally = run_many("contested", range(30))
     assert not tally.failures, report("contested", min(tally.failures))
     assert tally.counted > 20
+
+
+@pytest.mark.parametrize("first", range(0, READMITTING, READMITTING // 2))
+def test_disks_are_lost_one_after_the_other(first: int) -> None:
+    tally = run_many("readmitting", range(first, first + READMITTING // 2))
+    assert not tally.failures, report("readmitting", min(tally.failures))
+    assert tally.done["readmitted"] > READMITTING // 4, tally
+
+
+def test_a_member_from_an_older_copy_loses_its_vote_where_its_leader_knows_better() -> None:
+    tally = run_many("rolled-back", range(20))
+    assert not tally.failures, report("rolled-back", min(tally.failures))
+    assert tally.done["roll_back"] > 5, tally
+
+
+def test_a_disk_that_is_slow_for_minutes_costs_no_more_than_its_own_leaderships() -> None:
+    schedule, error = run_schedule("slow-for-minutes", 0)
+    assert error is None, report("slow-for-minutes", 0)
+    assert schedule.done["slow_disk"]
+    assert schedule.load.acknowledged > 1000
+    leaders = {group_id: len(judge.leaders) for group_id, judge in schedule.judges.items()}
+    assert max(leaders.values()) <= LEADERS_BESIDE_A_SLOW_DISK, leaders
 
 
 @pytest.mark.parametrize("kind", sorted(BY_SCHEDULES))

@@ -53,7 +53,7 @@ class Watched:
             self.checkpoint()
 
 
-class WatchedHost(MultiRaft):
+class WatchedMultiRaft(MultiRaft):
     """Groups as they are, seen from outside: their machines, and what becomes of proposals."""
 
     node: SimNode

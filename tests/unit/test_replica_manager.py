@@ -39,8 +39,8 @@ async def test_a_group_whose_state_is_damaged_is_in_quarantine_and_the_node_goes
     batch.put(b"h" + GROUP.to_bytes(8), b"not a hard state")
     disk.write(batch)
     routing_events = RoutingEvents()
-    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
-    replicas = ReplicaManager(1, host, cast(Any, disk), cast(Any, OneLog()), routing_events, min_free_bytes=0)
+    multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    replicas = ReplicaManager(1, multiraft, cast(Any, disk), cast(Any, OneLog()), routing_events, min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
     routing_events.subscribe(replicas.reconcile)
@@ -52,7 +52,7 @@ async def test_a_group_whose_state_is_damaged_is_in_quarantine_and_the_node_goes
 
     assert told
     assert failures == []
-    assert "does not match its checksum" in str(host.groups[GROUP].quarantined)
+    assert "does not match its checksum" in str(multiraft.groups[GROUP].quarantined)
     [state] = replicas.states([])
     assert (state.group, state.votes) == (GROUP, False)
     assert "does not match its checksum" in state.quarantined
@@ -71,16 +71,16 @@ class NoLog(OneLog):
 
 async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_is_erased() -> None:
     disk = SimDisk()
-    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
     view = cast(Any, OneLog())
-    ReplicaManager(1, host, cast(Any, disk), view, RoutingEvents(), min_free_bytes=0).reconcile()
-    host.open_group(GROUP + 1, [1], ListMachine())
-    turn(host, disk)
+    ReplicaManager(1, multiraft, cast(Any, disk), view, RoutingEvents(), min_free_bytes=0).reconcile()
+    multiraft.open_group(GROUP + 1, [1], ListMachine())
+    turn(multiraft, disk)
     kept = {key for key, _ in disk.scan(b"", b"\xff" * 20) if key[1:9] == (GROUP + 1).to_bytes(8)}
     assert stored_groups(disk) == [GROUP, GROUP + 1]
 
-    host = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
-    after = ReplicaManager(1, host, cast(Any, disk), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
+    multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    after = ReplicaManager(1, multiraft, cast(Any, disk), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     after.reconcile()
     after.erase_leftovers()
     assert {key for key, _ in disk.scan(b"", b"\xff" * 20)} == kept
@@ -89,27 +89,27 @@ async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_
 async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else events would be trimmed no more, and a full disk would be noticed by the first write that fails."""
     monkeypatch.setattr("node.replica_manager.RETENTION_PERIOD_S", 0.01)
-    host = MultiRaft(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
+    multiraft = MultiRaft(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
 
     class Damaged:
         def free_bytes(self) -> int:
             raise OSError("input/output error")
 
-    replicas = ReplicaManager(1, host, cast(Any, Damaged()), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
+    replicas = ReplicaManager(1, multiraft, cast(Any, Damaged()), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
     await asyncio.wait_for(replicas.keep_retention(), 40)
     assert "input/output error" in str(failures[0])
 
 
-def turn(host: MultiRaft, disk: SimDisk) -> None:
+def turn(multiraft: MultiRaft, disk: SimDisk) -> None:
     """Until nothing is to be done now: a single member elects itself."""
     while True:
-        host._clock.now += 1.0  # type: ignore[attr-defined]
-        done = host.turn()
+        multiraft._clock.now += 1.0  # type: ignore[attr-defined]
+        done = multiraft.turn()
         if done is None:
             return
         disk.sync()
-        host.release(done)
-        if all(group.is_leader and group.ready for group in host.groups.values()):
+        multiraft.release(done)
+        if all(group.is_leader and group.ready for group in multiraft.groups.values()):
             return

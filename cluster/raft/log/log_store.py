@@ -114,7 +114,7 @@ class LogStore:
         if self.is_new and mute:
             self.mute = self._hard_changed = True
         self.written = self.last
-        # After kill -9 the entries may be in the page cache only; the host's first turn always syncs.
+        # After kill -9 the entries may be in the page cache only; the node's first turn always syncs.
         self.durable = self.base_index
 
     # ---- loading
@@ -402,7 +402,7 @@ class LogStore:
         raise AssertionError("the log is trimmed by Group.trim only")
 
     def onOneSecondTimer(self) -> None:
-        """Nothing is flushed by time: the host writes every turn."""
+        """Nothing is flushed by time: the node writes every turn."""
 
     def _destroy(self) -> None:
-        """The disk belongs to the host."""
+        """The disk belongs to the node."""

@@ -19,7 +19,7 @@ handlers within the conditions under which it is right:
 * a leader repeats to each member the last entry that it acknowledged in the leader's term; a member that lacks it has
   lost its memory, and is one without from then on, on disk before it says anything else.
 
-Nothing leaves here directly: `emit` puts it into the host's outbox, which opens after the sync.
+Nothing leaves here directly: `emit` puts it into the node's outbox, which opens after the sync.
 
 Rejected: repairing pysyncobj's handlers in place. Filters can be tested one by one, and the library stays
 what was audited.

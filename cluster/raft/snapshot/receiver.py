@@ -8,8 +8,8 @@ one batch, or not at all; and nothing is ever taken back that is committed here.
 
     idle -> begin -> entries -> rows -> state -> ready -> idle
 
-The request and the reply are values; whoever drives the host carries them (`Host.on_fetch`, `Host.serve_fetch`,
-`Host.deliver_fetched`), over a path of its own.
+The request and the reply are values; whoever drives the node carries them (`MultiRaft.on_fetch`,
+`MultiRaft.serve_fetch`, `MultiRaft.deliver_fetched`), over a path of its own.
 
 Rejected: going on with rows and state under another snapshot. They are of one moment; they are small beside the
 entries, and are received again.

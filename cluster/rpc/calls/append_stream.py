@@ -46,12 +46,12 @@ def charge(records: list[bytes]) -> int:
 
 
 class AppendStream:
-    def __init__(self, channel: Any, metadata: Any, node: int, group: int, vocabulary: PartitionTypes) -> None:
+    def __init__(self, channel: Any, metadata: Any, node: int, group: int, types: PartitionTypes) -> None:
         self.node = node
         self.group = group
         self.closed = False
         self.on_closed: Callable[[AppendStream], None] | None = None
-        self._vocabulary = vocabulary
+        self._types = types
         self._queue = PartQueue()
         self._unanswered: deque[tuple[int, int, Done]] = deque()  # id, charge, done; in order of ids
         self._unanswered_bytes = 0
@@ -70,7 +70,7 @@ class AppendStream:
         size = charge(records)
         if self._unanswered and self._unanswered_bytes + size > options.APPEND_UNANSWERED_BYTES:
             detail = f"{self._unanswered_bytes} bytes wait for an answer of node {self.node}; slow down, then try again"
-            done(self._vocabulary.Failed("overloaded", True, detail, None))
+            done(self._types.Failed("overloaded", True, detail, None))
             return
         self._last_id += 1
         self._unanswered.append((self._last_id, size, done))
@@ -146,13 +146,13 @@ class AppendStream:
     def _outcome(self, reply: pb.AppendReply) -> Any:
         if not reply.HasField("failure"):
             places = tuple((row.records, row.base_offset) for row in reply.rows) if reply.rows else ()
-            return self._vocabulary.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates, places)
-        outcome = failed(reply.failure, self._vocabulary)
+            return self._types.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates, places)
+        outcome = failed(reply.failure, self._types)
         if self._refusal is None and reply.failure.kind in TRANSIENT_KINDS:
             self._refusal = outcome
         elif self._refusal is None and reply.failure.kind == "unknown":
             detail = f"node {self.node} lost leadership amid earlier records: retry, at the leader of the time"
-            self._refusal = self._vocabulary.Failed("not_leader", True, detail, None)
+            self._refusal = self._types.Failed("not_leader", True, detail, None)
         return outcome
 
     def _retire(self) -> None:
@@ -172,6 +172,6 @@ class AppendStream:
         kept = f"node {self.node}: {reason}; the records were not sent: retry, at the leader of the time"
         for request, _, done in unanswered:
             if request <= self._handed_over:
-                done(self._vocabulary.Failed("unknown", True, lost, None))
+                done(self._types.Failed("unknown", True, lost, None))
             else:
-                done(self._vocabulary.Failed("not_leader", True, kept, None))
+                done(self._types.Failed("not_leader", True, kept, None))

@@ -45,12 +45,12 @@ NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode
 
 class GrpcPeerClient:
     def __init__(
-        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], vocabulary: PartitionTypes
+        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], types: PartitionTypes
     ) -> None:
         self.node = node
         self._hello = hello
         self._address = address
-        self._vocabulary = vocabulary
+        self._types = types
         self._channel: Any = None
         self._fetch_channel: Any = None
         self._fetch_address = ""
@@ -68,9 +68,9 @@ class GrpcPeerClient:
         stream = self._appends.get(group)
         if stream is None or stream.closed:
             if self._closed:
-                done(self._vocabulary.Failed("not_leader", True, "this node is stopping", None))
+                done(self._types.Failed("not_leader", True, "this node is stopping", None))
                 return
-            stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._vocabulary)
+            stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._types)
             self._appends[group] = stream
             stream.on_closed = self._forget
         stream.append(records, done, numbers)
@@ -79,7 +79,7 @@ class GrpcPeerClient:
         self, group: int, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
     ) -> GrpcReader | NoReader:
         if self._closed:
-            return NoReader(self._vocabulary.ReadError("unavailable", "this node is stopping", True, None), wake)
+            return NoReader(self._types.ReadError("unavailable", "this node is stopping", True, None), wake)
         return GrpcReader(
             self._open_channel(),
             self._metadata,
@@ -87,7 +87,7 @@ class GrpcPeerClient:
             group,
             start,
             wake,
-            self._vocabulary,
+            self._types,
             owner=owner,
             uncommitted=uncommitted,
         )
@@ -98,7 +98,7 @@ class GrpcPeerClient:
             if reply.failure.kind == "group_unknown":
                 raise GroupUnknown(group, self.node)
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
-        return self._vocabulary.PartitionInfo(
+        return self._types.PartitionInfo(
             partition=reply.partition,
             earliest_offset=reply.earliest_offset if reply.HasField("earliest_offset") else None,
             latest_offset=reply.latest_offset if reply.HasField("latest_offset") else None,
@@ -117,10 +117,10 @@ class GrpcPeerClient:
             reply = await self._ask(open_producer_call, open_request(group, wish), options.OPEN_PRODUCER_TIMEOUT_S)
         except Unavailable as error:
             kind = "unknown" if error.sent else "not_leader"
-            return self._vocabulary.Failed(kind, True, str(error), None)
+            return self._types.Failed(kind, True, str(error), None)
         if reply.HasField("failure"):
-            return failed(reply.failure, self._vocabulary)
-        return opened(reply, self._vocabulary)
+            return failed(reply.failure, self._types)
+        return opened(reply, self._types)
 
     async def producers(self, group: int, after: int, limit: int) -> list[Any]:
         request = pb.ProducersRequest(group=group, after=after, limit=limit)
@@ -129,18 +129,18 @@ class GrpcPeerClient:
             if reply.failure.kind == "group_unknown":
                 raise GroupUnknown(group, self.node)
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
-        return [info_of(field, self._vocabulary) for field in reply.producers]
+        return [info_of(field, self._types) for field in reply.producers]
 
     async def ask_group(self, group: int, question: Any) -> Any:
-        request = pb.GroupRequest(group=group, question=self._vocabulary.encode_question(question))
+        request = pb.GroupRequest(group=group, question=self._types.encode_question(question))
         try:
             reply = await self._ask(group_call, request, options.GROUP_TIMEOUT_S)
         except Unavailable as error:
             kind = "unknown" if error.sent else "not_leader"
-            return self._vocabulary.Failed(kind, True, str(error), None)
+            return self._types.Failed(kind, True, str(error), None)
         if reply.HasField("failure"):
-            return failed(reply.failure, self._vocabulary)
-        return self._vocabulary.decode_answer(reply.answer)
+            return failed(reply.failure, self._types)
+        return self._types.decode_answer(reply.answer)
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
         reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)

@@ -23,18 +23,18 @@ def numbers_field(numbers: Any) -> pb.Numbers | None:
     )
 
 
-def numbers_of(request: pb.AppendRequest, vocabulary: PartitionTypes) -> Any:
+def numbers_of(request: pb.AppendRequest, types: PartitionTypes) -> Any:
     if not request.HasField("numbers"):
         return None
     numbers = request.numbers
-    return vocabulary.Numbers(
+    return types.Numbers(
         numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional
     )
 
 
-def failed(failure: pb.Failure, vocabulary: PartitionTypes) -> Any:
+def failed(failure: pb.Failure, types: PartitionTypes) -> Any:
     entry = (failure.entry_index, failure.entry_term) if failure.entry_index else None
-    return vocabulary.Failed(
+    return types.Failed(
         failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known, entry
     )
 
@@ -45,19 +45,19 @@ def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:
     )
 
 
-def producer_request_from(request: pb.OpenProducerRequest, vocabulary: PartitionTypes) -> Any:
+def producer_request_from(request: pb.OpenProducerRequest, types: PartitionTypes) -> Any:
     stated = [
         getattr(request, name) if request.HasField(name) else None for name in ("producer_id", "epoch", "last_sequence")
     ]
-    return vocabulary.ProducerRequest(*stated)
+    return types.ProducerRequest(*stated)
 
 
 def opened_reply(opened: Any) -> pb.OpenProducerReply:
     return pb.OpenProducerReply(producer_id=opened.producer_id, epoch=opened.epoch, last_sequence=opened.last_sequence)
 
 
-def opened(reply: pb.OpenProducerReply, vocabulary: PartitionTypes) -> Any:
-    return vocabulary.ProducerOpened(reply.producer_id, reply.epoch, reply.last_sequence)
+def opened(reply: pb.OpenProducerReply, types: PartitionTypes) -> Any:
+    return types.ProducerOpened(reply.producer_id, reply.epoch, reply.last_sequence)
 
 
 def info_field(info: Any) -> pb.ProducerInfo:
@@ -71,8 +71,8 @@ def info_field(info: Any) -> pb.ProducerInfo:
     )
 
 
-def info_of(field: pb.ProducerInfo, vocabulary: PartitionTypes) -> Any:
-    return vocabulary.ProducerInfo(
+def info_of(field: pb.ProducerInfo, types: PartitionTypes) -> Any:
+    return types.ProducerInfo(
         producer_id=field.producer_id,
         epoch=field.epoch,
         last_sequence=field.last_sequence if field.HasField("last_sequence") else None,

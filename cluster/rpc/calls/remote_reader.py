@@ -30,26 +30,26 @@ log = logging.getLogger("holdfast.rpc")
 
 
 def encode_open(
-    start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int, owner: Any, uncommitted: bool
+    start: Any, types: PartitionTypes, group: int, window_bytes: int, owner: Any, uncommitted: bool
 ) -> pb.ReadOpen:
-    request = encode_start(start, vocabulary, group, window_bytes)
+    request = encode_start(start, types, group, window_bytes)
     request.uncommitted = uncommitted
     if owner is not None:
         request.owner_key, request.owner_claim = owner.key, owner.claim
     return request
 
 
-def encode_start(start: Any, vocabulary: PartitionTypes, group: int, window_bytes: int) -> pb.ReadOpen:
-    if isinstance(start, vocabulary.Earliest):
+def encode_start(start: Any, types: PartitionTypes, group: int, window_bytes: int) -> pb.ReadOpen:
+    if isinstance(start, types.Earliest):
         return pb.ReadOpen(group=group, window_bytes=window_bytes, earliest=True)
-    if isinstance(start, vocabulary.Latest):
+    if isinstance(start, types.Latest):
         return pb.ReadOpen(group=group, window_bytes=window_bytes, latest=True)
-    if isinstance(start, vocabulary.After):
+    if isinstance(start, types.After):
         return pb.ReadOpen(group=group, window_bytes=window_bytes, after_offset=start.offset)  # type: ignore[attr-defined]
-    if isinstance(start, vocabulary.AfterTime):
+    if isinstance(start, types.AfterTime):
         after_ms, first = start.timestamp_ms, start.offset + 1  # type: ignore[attr-defined]
         return pb.ReadOpen(group=group, window_bytes=window_bytes, after_time_ms=after_ms, from_offset=first)
-    raise TypeError(f"not a start of the vocabulary: {start!r}")
+    raise TypeError(f"not a start that a partition knows: {start!r}")
 
 
 class NoReader:
@@ -78,7 +78,7 @@ class GrpcReader:
         group: int,
         start: Any,
         wake: Callable[[], None],
-        vocabulary: PartitionTypes,
+        types: PartitionTypes,
         window_bytes: int = options.READ_WINDOW_BYTES,
         owner: Any = None,
         uncommitted: bool = False,
@@ -89,7 +89,7 @@ class GrpcReader:
         self._position = 0
         self._passed_to = 0  # where the reader stands on the other node, behind all that is in the buffer
         self._wake = wake
-        self._vocabulary = vocabulary
+        self._types = types
         self._window_bytes = window_bytes
         self._buffer: deque[tuple[int, int, list[bytes]]] = deque()  # base offset, timestamp, records
         self._consumed_bytes = 0
@@ -97,7 +97,7 @@ class GrpcReader:
         self._closed = False
         self._credit_due = asyncio.Event()
         self._call = read_call(channel)(metadata=metadata)
-        request = encode_open(start, vocabulary, group, window_bytes, owner, uncommitted)
+        request = encode_open(start, types, group, window_bytes, owner, uncommitted)
         self._task = asyncio.get_running_loop().create_task(self._run(request), name=f"read-{node}-{group}")
 
     @property
@@ -120,7 +120,7 @@ class GrpcReader:
                 self._buffer.popleft()
             else:
                 self._buffer[0] = (base + count, timestamp_ms, records[count:])
-            out.append(self._vocabulary.StoredBatch(base, timestamp_ms, taken))
+            out.append(self._types.StoredBatch(base, timestamp_ms, taken))
             self._position = base + count
             self._consume(size + options.EVENT_OVERHEAD_BYTES * count)
             max_events -= count
@@ -190,7 +190,7 @@ class GrpcReader:
         if self.error is None and not self._closed:
             if kind in OWNERSHIP_LOST:
                 self._buffer.clear()  # another one reads it now
-            self.error = self._vocabulary.ReadError(kind, detail, retriable, leader)
+            self.error = self._types.ReadError(kind, detail, retriable, leader)
             self._wake()
 
 

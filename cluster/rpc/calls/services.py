@@ -39,7 +39,7 @@ class Services:
         self,
         *,
         who: Who,
-        vocabulary: PartitionTypes,
+        types: PartitionTypes,
         partitions: PartitionHost,
         admin: AdminHost,
         serve_fetch: Callable[[int, FetchRequest], FetchReply],
@@ -47,14 +47,14 @@ class Services:
         self._who = who
         self._self_id = who.node
         self._serve_fetch = serve_fetch
-        self._vocabulary = vocabulary
+        self._types = types
         self._partitions = partitions
         self._admin = admin
 
     async def append(self, _: Any, context: Any) -> None:
         await self._admit(context)
         await context.send_initial_metadata(())  # the welcome
-        await AppendSession(context, self._partitions, self._vocabulary, self._self_id).run()
+        await AppendSession(context, self._partitions, self._types, self._self_id).run()
 
     async def read(self, _: Any, context: Any) -> None:
         await self._admit(context)
@@ -69,9 +69,9 @@ class Services:
             return
         await ReadSession(context, request.window_bytes).run(
             lambda wake: replica.open_reader(
-                decode_start(request, self._vocabulary),
+                decode_start(request, self._types),
                 wake,
-                owner_of(request, self._vocabulary),
+                owner_of(request, self._types),
                 uncommitted=request.uncommitted,
             )
         )
@@ -108,8 +108,8 @@ class Services:
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
             return pb.OpenProducerReply(failure=_failure("not_leader", True, detail, None))
-        outcome = await replica.open_producer(producer_request_from(request, self._vocabulary))
-        if isinstance(outcome, self._vocabulary.Failed):
+        outcome = await replica.open_producer(producer_request_from(request, self._types))
+        if isinstance(outcome, self._types.Failed):
             return pb.OpenProducerReply(failure=_failure_of(outcome))
         return opened_reply(outcome)
 
@@ -135,14 +135,14 @@ class Services:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
             return pb.GroupReply(failure=_failure("not_leader", True, detail, None))
         try:
-            question = self._vocabulary.decode_question(request.question)
+            question = self._types.decode_question(request.question)
         except ValueError as error:
             reason = f"not a question that this version knows: {error}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         answer = await replica.ask_group(question)
-        if isinstance(answer, self._vocabulary.Failed):
+        if isinstance(answer, self._types.Failed):
             return pb.GroupReply(failure=_failure_of(answer))
-        return pb.GroupReply(answer=self._vocabulary.encode_answer(answer))
+        return pb.GroupReply(answer=self._types.encode_answer(answer))
 
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)
@@ -188,11 +188,11 @@ class AppendSession:
     else on the stream is refused too, and the gateway opens another (`append_client`).
     """
 
-    def __init__(self, context: Any, partitions: PartitionHost, vocabulary: PartitionTypes, self_id: int) -> None:
+    def __init__(self, context: Any, partitions: PartitionHost, types: PartitionTypes, self_id: int) -> None:
         self._context = context
         self._partitions = partitions
-        self._vocabulary = vocabulary
-        self._failed_type = vocabulary.Failed
+        self._types = types
+        self._failed_type = types.Failed
         self._self_id = self_id
         self._refusal: pb.Failure | None = None
         self._replies = PartQueue()
@@ -238,7 +238,7 @@ class AppendSession:
             detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
             self._refuse(number, _failure("not_leader", True, detail, None))
         else:
-            replica.append(records, done, numbers_of(request, self._vocabulary))
+            replica.append(records, done, numbers_of(request, self._types))
 
     def _reply(self, request: int, outcome: Any) -> None:
         if isinstance(outcome, self._failed_type):
@@ -355,17 +355,17 @@ async def _parse(context: Any, kind: Any, data: bytes) -> Any:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
-def decode_start(request: pb.ReadOpen, vocabulary: PartitionTypes) -> Any:
+def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:
     kind = request.WhichOneof("start")
     if kind == "after_offset":
-        return vocabulary.After(request.after_offset)
+        return types.After(request.after_offset)
     if kind == "after_time_ms":
-        return vocabulary.AfterTime(request.after_time_ms, request.from_offset - 1)
-    return vocabulary.Earliest() if kind == "earliest" else vocabulary.Latest()
+        return types.AfterTime(request.after_time_ms, request.from_offset - 1)
+    return types.Earliest() if kind == "earliest" else types.Latest()
 
 
-def owner_of(request: pb.ReadOpen, vocabulary: PartitionTypes) -> Any:
-    return vocabulary.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
+def owner_of(request: pb.ReadOpen, types: PartitionTypes) -> Any:
+    return types.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
 
 
 def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:

@@ -84,7 +84,7 @@ class PeerNetwork:
         on_messages: Callable[[NodeId, list[RaftMessage]], None],
         on_up: Callable[[NodeId], None],
         on_down: Callable[[NodeId], None],
-        vocabulary: PartitionTypes,
+        types: PartitionTypes,
         partitions: PartitionHost,
         admin: AdminHost,
         on_leader: Callable[[int], None] | None = None,
@@ -116,10 +116,10 @@ class PeerNetwork:
             on_clock=on_clock,
         )
         self._services = Services(
-            who=self._who, vocabulary=vocabulary, partitions=partitions, admin=admin, serve_fetch=serve_fetch
+            who=self._who, types=types, partitions=partitions, admin=admin, serve_fetch=serve_fetch
         )
         self._clients = {
-            node: GrpcPeerClient(node, partial(self._who.hello_to, node), self._dial(node), vocabulary)
+            node: GrpcPeerClient(node, partial(self._who.hello_to, node), self._dial(node), types)
             for node in self._addresses
         }
         self._server: Any = None

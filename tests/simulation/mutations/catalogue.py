@@ -66,6 +66,10 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "requests-not-remembered": Mutation(holes_state.requests_not_remembered, chosen_plans.as_drawn),
     "local-clock-in-apply": Mutation(holes_state.local_clock_in_apply, chosen_plans.as_drawn),
     "replaced-member-votes": Mutation(holes_state.replaced_member_votes, chosen_plans.replacing),
+    "own-word-not-verified": Mutation(holes_raft.own_word_not_verified, chosen_plans.rolled_back),
+    "mute-not-persisted": Mutation(holes_raft.mute_not_persisted, chosen_plans.readmitting),
+    "match-of-the-wiped-kept": Mutation(holes_raft.match_of_the_wiped_kept, chosen_plans.readmitting),
+    "regained-vote-in-the-same-term": Mutation(holes_raft.regained_vote_in_the_same_term, chosen_plans.readmitting),
     "mute-votes-in-any-group": Mutation(holes_raft.mute_votes_in_any_group, chosen_plans.replacing),
     "mute-of-two-grants-nothing": Mutation(holes_raft.mute_of_two_grants_nothing, chosen_plans.replacing_of_two),
     "metadata-snapshot-without-state": Mutation(

@@ -146,8 +146,8 @@ def replaced_member_votes() -> Iterator[None]:
     """A member that lost its memory is opened like a new one."""
     open_group = MultiRaft.open_group
 
-    def with_a_vote(host: MultiRaft, *values: Any, **named: Any) -> Group:
-        return open_group(host, *values, **{**named, "mute": False})
+    def with_a_vote(multiraft: MultiRaft, *values: Any, **named: Any) -> Group:
+        return open_group(multiraft, *values, **{**named, "mute": False})
 
     with mock.patch.object(MultiRaft, "open_group", with_a_vote):
         yield

@@ -74,13 +74,13 @@ def commit_before_own_sync() -> Iterator[None]:
 def hard_state_apart() -> Iterator[None]:
     """A7: what callbacks propose inside a turn is written without the hard state that goes with it."""
 
-    def write(host: MultiRaft) -> None:
-        if host._batches:
-            batches, host._batches = host._batches, {}
-            batch = host._disk.batch()
+    def write(multiraft: MultiRaft) -> None:
+        if multiraft._batches:
+            batches, multiraft._batches = multiraft._batches, {}
+            batch = multiraft._disk.batch()
             for one in batches.values():
                 one.pour_into(batch)
-            host._disk.write(batch)
+            multiraft._disk.write(batch)
 
     with mock.patch.object(MultiRaft, "_write", write):
         yield

@@ -148,6 +148,6 @@ class Administrator:
             left = self.deleted_groups & set(stored_groups(node.disk))
             if left:
                 raise Violation(f"node {node.id} keeps something of the deleted groups {left}")
-        states = {node.host.groups[METADATA_GROUP]._machine.checkpoint() for node in nodes}
+        states = {node.multiraft.groups[METADATA_GROUP]._machine.checkpoint() for node in nodes}
         if len(states) > 1:
             raise Violation(f"metadata differ at the end: {states}")

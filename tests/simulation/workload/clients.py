@@ -86,7 +86,7 @@ class PartitionClients:
     def _go_on(self, node: SimNode) -> None:
         """Some write again from inside the answer, in the middle of a turn, to whatever group."""
         schedule = self._schedule
-        led = [group_id for group_id in node.host.groups if group_id and node.leads(group_id)]
+        led = [group_id for group_id in node.multiraft.groups if group_id and node.leads(group_id)]
         if not led:
             return
         group_id, record = schedule.randomness.choice(led), self._record()
@@ -100,7 +100,7 @@ class PartitionClients:
                 raise Violation(f"group {group_id}: {record!r} was acknowledged, but is nowhere")
 
         with contextlib.suppress(RaftError):
-            node.host.groups[group_id].propose(encode([record], node.cluster_clock.now_ms()), done)
+            node.multiraft.groups[group_id].propose(encode([record], node.cluster_clock.now_ms()), done)
 
     # ---- reading
 
@@ -160,8 +160,8 @@ class PartitionClients:
 
     def is_sound(self, node: SimNode) -> bool:
         """It can do its part as a member."""
-        group = node.host.groups.get(self.judge.group_id) if node.is_running else None
-        waits = group is not None and not node.counts(group)
+        group = node.multiraft.groups.get(self.judge.group_id) if node.is_running else None
+        waits = group is not None and not node.readmission.counts(group)
         return not (node.disk.damaged or node.lacks_memory or waits)
 
     def drain(self) -> bool:

@@ -98,7 +98,7 @@ class ClusterLoad:
         if metadata is None or not self.admin.is_done or not _agrees(metadata, nodes):
             return False
         for node in nodes:
-            node.look_at_votes()
+            node.readmission.look()
         if any(node.lacks_memory for node in nodes) and self._all_can_speak():
             return False
         deleted = self.admin.deleted_groups
@@ -129,7 +129,7 @@ def _agrees(judge: Any, nodes: Sequence[SimNode]) -> bool:
     for node in nodes:
         if node.id not in judge.members:
             continue
-        group = node.host.groups.get(judge.group_id)
+        group = node.multiraft.groups.get(judge.group_id)
         if group is None or group.applied_index < judge.highest:
             return False
     members = {node.id for node in nodes}

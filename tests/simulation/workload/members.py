@@ -76,7 +76,7 @@ class GroupMember:
                 self._answered(command, outcome.result)
 
         with contextlib.suppress(RaftError):
-            node.host.groups[self._judge.group_id].propose(encode_group_command(command), done)
+            node.multiraft.groups[self._judge.group_id].propose(encode_group_command(command), done)
 
     def _answered(self, command: GroupCommand, result: object) -> None:
         if isinstance(result, Owned):

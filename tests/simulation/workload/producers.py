@@ -126,7 +126,7 @@ class NumberedProducer:
 
         try:
             command = OpenProducer(*wish, node.cluster_clock.now_ms())
-            node.host.groups[self._judge.group_id].propose(command.encode(), done)
+            node.multiraft.groups[self._judge.group_id].propose(command.encode(), done)
         except RaftError:
             hang_up()
             self._retry_soon()

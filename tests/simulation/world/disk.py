@@ -47,7 +47,7 @@ class SimDisk:
         self.ignores_sync = False
         self.syncs = 0
 
-    # ---- what hosts use
+    # ---- what nodes use
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
@@ -124,6 +124,12 @@ class SimDisk:
     def flip(self, randomness: random.Random) -> bool:
         """Turn a bit of what is durable; False: there is nothing."""
         return False
+
+    def image(self) -> SimDisk:
+        """What a backup of it holds, taken while it is in use."""
+        image = type(self)()
+        image._values, image._keys = dict(self._values), list(self._keys)
+        return image
 
     def crash(self, randomness: random.Random, *, lose_unsynced: bool) -> None:
         if not lose_unsynced:

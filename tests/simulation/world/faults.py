@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.world.network import Link
+from tests.simulation.world.older_copies import OlderCopies
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -21,9 +22,12 @@ class Faults:
         self._schedule = schedule
         self._randomness = schedule.randomness
         self._wrong_clock: Any = None
+        self.copies = OlderCopies(schedule)
         self._kinds: dict[str, Callable[[], bool]] = {name: getattr(self, f"_{name}") for name in schedule.plan.weights}
 
     def one(self) -> None:
+        if self.copies.awaited:
+            return
         weights = self._schedule.plan.weights
         name = self._randomness.choices(list(weights), list(weights.values()))[0]
         if self._kinds[name]():
@@ -150,6 +154,12 @@ class Faults:
         happening = schedule.chaos_begun and not schedule.chaos_over
         if happening and randomness.random() < schedule.plan.bounce_voters:
             schedule.at(schedule.now + randomness.uniform(0.0, 0.02), lambda: self._bounce_voter(node))
+        if happening and schedule.plan.wipe_voters and randomness.random() < schedule.plan.wipe_voters:
+            schedule.at(schedule.now + randomness.uniform(0.0, 0.02), lambda: self._wipe_voter(node))
+
+    def _wipe_voter(self, node: Any) -> None:
+        if not self._schedule.chaos_over and self._replace(node):
+            self._schedule.count("wipe_voter")
 
     def _bounce_voter(self, node: Any) -> None:
         if not self._schedule.chaos_over and self.bounce(node, down_s=0.001):
@@ -189,7 +199,7 @@ class Faults:
         for group_id in self._schedule.judges:
             for node in self._schedule.nodes.values():
                 if node.leads(group_id):
-                    group = node.host.groups[group_id]
+                    group = node.multiraft.groups[group_id]
                     group.transfer(self._randomness.choice(group.members))
                     moved = True
         return moved
@@ -229,7 +239,7 @@ class Faults:
         """Only where the others can make up for it: more at a time is more than any majority bears."""
         schedule = self._schedule
         for other in schedule.nodes.values():
-            other.look_at_votes()
+            other.readmission.look()
             if other.lacks_memory or (other is not node and not other.disk.is_sound):
                 return False
         if not schedule.load.can_lose(node):
@@ -237,12 +247,19 @@ class Faults:
         self._trace(f"the disk of {node.id} is replaced by an empty one")
         node.replace()
         schedule.load.readmit(node)
+        if schedule.plan.wipe_voters and self._randomness.random() < 0.5:  # what it says of itself has to last
+            after_s = self._randomness.uniform(0.0, 0.3)
+            schedule.at(schedule.now + after_s, lambda: self._bounce_the_wiped(node))
         return True
+
+    def _bounce_the_wiped(self, node: Any) -> None:
+        if not self._schedule.chaos_over:
+            self.bounce(node, down_s=0.002)
 
     def _all_are_sound(self) -> bool:
         """One store at a time is harmed: the others must go on without it."""
         for node in self._schedule.nodes.values():
-            node.look_at_votes()
+            node.readmission.look()
             if not node.disk.is_sound or node.lacks_memory:
                 return False
         return True
@@ -264,6 +281,19 @@ class Faults:
         self._trace(f"the disk of {node.id} is slow from now on")
         node.disk.slow = True
         return True
+
+    def _image(self) -> bool:
+        """Somebody makes a backup of a node's disk."""
+        self.copies.take(self._some_node())
+        return False  # not a fault
+
+    def _roll_back(self) -> bool:
+        """A node comes back with an older copy of its disk."""
+        node = self._some_node()
+        if not self._all_are_sound() or not all(other.is_running for other in self._schedule.nodes.values()):
+            return False
+        self._trace(f"{node.id} may come back with an older copy of its disk")
+        return self.copies.put_back(node)
 
     def _flip(self) -> bool:
         if not self._all_are_sound():

@@ -95,7 +95,7 @@ class JournalDisk(SimDisk):
             self._platter.lose_power(self.path, randomness)
             self._marks = [randomness.choice(self._marks) if self.stale_watermark else self._mark]
 
-    # ---- what hosts use
+    # ---- what nodes use
 
     def get(self, key: bytes) -> bytes | None:
         place = self._places.get(key)

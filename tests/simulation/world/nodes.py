@@ -1,4 +1,4 @@
-"""A simulated node: real hosts, groups, journals, guards and state machines on a simulated disk, clock and network.
+"""A simulated node: the real MultiRaft, groups, log stores and state machines on a simulated disk, clock and network.
 
 What decides is the production code: `cluster.raft`, the metadata machine, `node.replica_manager` (which opens and
 deletes partitions as the metadata say) and the partition replicas. The loop is the production loop in small: woken by
@@ -29,18 +29,16 @@ from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged, SyncFailed
 from tests.simulation.checker import GroupJudge, Violation
-from tests.simulation.watched_groups import WatchedHost, describe, term_at
+from tests.simulation.watched_groups import WatchedMultiRaft, describe, term_at
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.files import JournalDisk
+from tests.simulation.world.readmission import Readmission
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 EPOCH_MS = 1_700_000_000_000
 """When every schedule begins, by the wall clock."""
-
-VOTES_FOR_SURE_S = 0.35
-"""A vote that a wiped member got back is on its disk after this time: longer than any sync takes here."""
 
 LONGEST_SYNC_S = 2.5
 """Of a disk that is slow for good: longer than any patience of an election."""
@@ -102,14 +100,13 @@ class SimNode:
         self.is_running = False
         self.is_damaged = False
         self.incarnation = 1000 * node_id
-        self.lacks_memory = False
-        self._votes_since: tuple[int, float] | None = None
+        self.readmission = Readmission(self)
         self._paused_until = 0.0
         self._held: list[tuple[int, Frame]] = []
         self._wake_at = 0.0
         self._syncing = False
         self._calls: dict[int, Callable[[], None]] = {}
-        self.host: WatchedHost
+        self.multiraft: WatchedMultiRaft
         self.replicas: ReplicaManager
         self.metadata: Group
 
@@ -127,6 +124,7 @@ class SimNode:
         self._wake_at = float("inf")
         self._paused_until = 0.0
         self._held.clear()
+        self.readmission.begin_life()
         self._seen: dict[int, tuple[int, int]] = {}
         self.clock = NodeClock(self.schedule)
         self.cluster_clock = ClusterClock(len(self.schedule.node_ids), self.clock.wall_ms, self.clock.monotonic)
@@ -144,31 +142,35 @@ class SimNode:
             return
         for peer in self.schedule.node_ids:
             if peer != self.id and self.schedule.links[self.id, peer].is_up:
-                self.host.peer_up(peer)
+                self.multiraft.peer_up(peer)
         self._wake()
 
     def _compose(self) -> None:
         schedule = self.schedule
         randomness = random.Random(schedule.randomness.getrandbits(64))
-        self.host = WatchedHost(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
-        self.host.node = self
-        self.host.on_wake = self._wake
-        self.host.on_quarantined = self._quarantined
+        self.multiraft = WatchedMultiRaft(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
+        self.multiraft.node = self
+        self.multiraft.on_wake = self._wake
+        self.multiraft.on_quarantined = self._quarantined
         machine = MetadataMachine()
         self.view = MetadataView(machine)
-        self.host.on_fetch = self._fetch
-        self.metadata = self.host.open_group(
-            METADATA_GROUP, schedule.node_ids, machine, mute=self.was_robbed, keep_entries=schedule.plan.keep_metadata
+        self.multiraft.on_fetch = self._fetch
+        self.metadata = self.multiraft.open_group(
+            METADATA_GROUP,
+            schedule.node_ids,
+            machine,
+            mute=self.incarnation > 1000 * self.id,
+            keep_entries=schedule.plan.keep_metadata,
         )
         bell: Any = Bell(self)
         disk: Any = self.disk
         self.replicas = ReplicaManager(
-            self.id, self.host, disk, self.view, bell,
+            self.id, self.multiraft, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
         )  # fmt: skip
         self.replicas.on_input = self._wake
         self.replicas.on_failed = self._failed
-        self.host.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
+        self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
         bell.ring()
 
@@ -215,35 +217,21 @@ class SimNode:
         self.disk.close()
         self.disk = self._new_disk()
         self.incarnation += 1
-        self.is_damaged, self.lacks_memory, self._votes_since = False, True, None
+        self.is_damaged = False
+        self.readmission.disk_lost()
+        self.start()
+
+    def roll_back(self, disk: SimDisk) -> None:
+        """It comes back with this older copy of its disk, and does not know."""
+        self.crash(lose_unsynced=False)
+        self.disk.close()
+        self.disk = disk
+        self.readmission.disk_lost(rolled_back=True)
         self.start()
 
     @property
-    def was_robbed(self) -> bool:
-        """Of something that its disk had promised to keep."""
-        return self.incarnation > 1000 * self.id
-
-    def look_at_votes(self) -> None:
-        """Whether a replaced node counts again, in all its groups, for good."""
-        if not self.lacks_memory:
-            return
-        groups = self.host.groups if self.is_running else {}
-        hosted = [partition.group for _, partition in self.view.hosted_by(self.id)] if self.is_running else []
-        knows = self.is_running and self.view.incarnation(self.id) == self.incarnation
-        if not knows or self.disk.slow or not all(group in groups for group in hosted) or not self._votes():
-            self._votes_since = None
-        elif self._votes_since is None or self._votes_since[0] != self.life:
-            self._votes_since = (self.life, self.schedule.now)
-        elif self.schedule.now - self._votes_since[1] > VOTES_FOR_SURE_S:
-            self.lacks_memory = False
-            self.schedule.count("readmitted")
-
-    def _votes(self) -> bool:
-        return all(self.counts(group) for group in self.host.groups.values())
-
-    def counts(self, group: Group) -> bool:
-        """As a voter. A group of one needs nobody's leave."""
-        return len(group.members) == 1 or group.has_vote(self.id)
+    def lacks_memory(self) -> bool:
+        return self.readmission.lacks_memory
 
     def must_refuse(self) -> None:
         """A bit was turned, and nobody has met it so far: the next start must."""
@@ -294,9 +282,9 @@ class SimNode:
         if self._syncing or self.schedule.now < self._paused_until:
             return
         self.replicas.flush()
-        if self.host.has_work or self.host.next_deadline() <= self.clock.monotonic():
+        if self.multiraft.has_work or self.multiraft.next_deadline() <= self.clock.monotonic():
             try:
-                turn = self.host.turn()
+                turn = self.multiraft.turn()
             except StorageDamaged as error:
                 self._failed(error)
                 return
@@ -306,7 +294,7 @@ class SimNode:
             if turn is not None:
                 self._sync(turn)
                 return
-        self._wake_no_later_than(self.clock.to_world(self.host.next_deadline()))
+        self._wake_no_later_than(self.clock.to_world(self.multiraft.next_deadline()))
 
     def _sync(self, turn: Turn) -> None:
         if not turn.needs_sync:
@@ -333,8 +321,8 @@ class SimNode:
         self.after(self.schedule.now + seconds, done)
 
     def _release(self, turn: Turn) -> None:
-        self.host.release(turn)
-        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+        self.multiraft.release(turn)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
 
     def compaction(self) -> None:
         """What the node does every few seconds."""
@@ -369,8 +357,19 @@ class SimNode:
         else:
             link.send(frame)
         for message in messages:
-            if isinstance(message, RaftMessage) and message.HasField("vote_reply") and not message.vote_reply.pre:
-                schedule.faults.voted(self)
+            if isinstance(message, RaftMessage):
+                self._said(peer, message)
+
+    def _said(self, peer: int, message: RaftMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "append_reply" and not message.append_reply.mute:
+            self.readmission.speaks_as_voter(message.group)
+        elif kind == "vote_request" and not message.vote_request.pre:
+            self.schedule.judges[message.group].votes(self.id, message.term, self.id)
+        elif kind == "vote_reply" and not message.vote_reply.pre:
+            if message.vote_reply.granted:
+                self.schedule.judges[message.group].votes(self.id, message.term, peer)
+            self.schedule.faults.voted(self)
 
     def _fetch(self, peer: int, request: FetchRequest) -> None:
         """Snapshots travel beside the messages, and may be damaged or lost on the way."""
@@ -378,7 +377,7 @@ class SimNode:
 
         def serve(other: SimNode) -> None:
             try:
-                reply = FetchReply.FromString(other.host.serve_fetch(self.id, request).SerializeToString())
+                reply = FetchReply.FromString(other.multiraft.serve_fetch(self.id, request).SerializeToString())
             except StorageDamaged as error:
                 other._failed(error)
                 return
@@ -386,7 +385,7 @@ class SimNode:
                 at = schedule.randomness.randrange(len(reply.body))
                 reply.body = reply.body[:at] + bytes([reply.body[at] ^ 1]) + reply.body[at + 1 :]
             schedule.count("piece" if request.group != METADATA_GROUP else "piece of metadata")
-            schedule.carry(peer, self.id, lambda node: node.host.deliver_fetched(peer, reply))
+            schedule.carry(peer, self.id, lambda node: node.multiraft.deliver_fetched(peer, reply))
 
         schedule.trace(f"{self.id} -> {peer}: fetch {request}".replace("\n", " "))
         schedule.carry(self.id, peer, serve)
@@ -397,31 +396,44 @@ class SimNode:
             return
         if self.schedule.nodes[sender].is_running:
             self.cluster_clock.heard(sender, self.schedule.nodes[sender].clock.wall_ms())
-        self.host.deliver(sender, [RaftMessage.FromString(part) for part in frame])
+        self.multiraft.deliver(sender, [RaftMessage.FromString(part) for part in frame])
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         if up:
-            self.host.peer_up(peer)
+            self.multiraft.peer_up(peer)
         else:
-            self.host.peer_down(peer)
-        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.host.next_deadline())))
+            self.multiraft.peer_down(peer)
+        self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
 
     # ---- judged from outside
 
     def _observe(self) -> None:
-        for group_id, group in self.host.groups.items():
+        for group_id, group in self.multiraft.groups.items():
             judge = self.schedule.judges[group_id]
-            if group.log_store.mute and not self.was_robbed:
-                raise Violation(f"node {self.id} has no vote in group {group_id}, and its disk lost nothing")
+            self.readmission.observe(group)
             commit, led = self._seen[group_id]
             if group.commit_index > max(commit, group.first_index - 1):
                 commit = group.commit_index
-                judge.commits(self.id, commit, group.log_store.term_at(commit), group.term)
+                term = group.log_store.term_at(commit)
+                judge.commits(self.id, commit, term, group.term)
+                if group.is_leader:
+                    judge.rests_on(self.id, commit, self._lacking(judge, commit, term))
             if group.is_leader and led != group.term:
                 led = group.term
                 self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")
                 judge.leads(self.id, group.term, partial(term_at, group))
             self._seen[group_id] = (commit, led)
+
+    def _lacking(self, judge: GroupJudge, index: int, term: int) -> list[int]:
+        """Members that vote, and whose log has another entry there, or none."""
+        logs = {node: self.schedule.nodes[node].log_of(judge.group_id) for node in judge.members}
+        return [node for node, log in logs.items() if log is not None and term_at(log, index) not in (term, None)]
+
+    def log_of(self, group_id: int) -> Group | None:
+        """Of a voter, as far as it can be held to what it said."""
+        is_known = self.is_running and not (self.readmission.was_rolled_back and self.lacks_memory)
+        group = self.multiraft.groups.get(group_id) if is_known else None
+        return None if group is None or group.log_store.mute else group
 
     # ---- clients
 
@@ -433,7 +445,7 @@ class SimNode:
         return lambda: self._calls.pop(token, None) is not None
 
     def read_confirmed(self, judge: GroupJudge) -> None:
-        group, asked_at, hang_up = self.host.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
+        group, asked_at, hang_up = self.multiraft.groups[judge.group_id], judge.acknowledged_index, self.call(_nothing)
 
         def done(index: int | None) -> None:
             if hang_up() and index is not None:
@@ -446,7 +458,7 @@ class SimNode:
 
     def leads(self, group_id: int) -> bool:
         """It believes so."""
-        group = self.host.groups.get(group_id) if self.is_running else None
+        group = self.multiraft.groups.get(group_id) if self.is_running else None
         return group is not None and group.is_leader
 
     def describe(self) -> str:
@@ -455,7 +467,7 @@ class SimNode:
         return " ".join(
             f"{self.id}/{g.group_id}: {g.status()['role']} t{g.term} {g.first_index}..{g.last_index} "
             f"commit {g.commit_index} applied {g.applied_index} leader {g.leader}"
-            for g in self.host.groups.values()
+            for g in self.multiraft.groups.values()
         )
 
 

@@ -1,6 +1,6 @@
 """Commands reach the metadata group from any node, once, also when its leader falls meanwhile.
 
-Three nodes in one process: real Raft hosts, real gRPC between them, disks in memory.
+Three nodes in one process: real MultiRafts, real gRPC between them, disks in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import node.partition.api as vocabulary
+import node.partition.api as partition_types
 from cluster.metadata import (
     CommandProposer,
     MetadataMachine,
@@ -45,10 +45,12 @@ class Member:
         self.failures: list[BaseException] = []
         self.executions = 0
         disk, clock = SimDisk(), Monotonic()
-        self.host = MultiRaft(node, disk, clock, random.Random(), lambda to, m: self.network.send(to, m), RaftOptions())
+        self.multiraft = MultiRaft(
+            node, disk, clock, random.Random(), lambda to, m: self.network.send(to, m), RaftOptions()
+        )
         machine = MetadataMachine()
         self.view = MetadataView(machine)
-        self.group = self.host.open_group(METADATA_GROUP, sorted(addresses), machine)
+        self.group = self.multiraft.open_group(METADATA_GROUP, sorted(addresses), machine)
         self.coordinator = CommandProposer(
             self.group, node, lambda to, command, timeout_s: self.network.client(to).execute(command, timeout_s)
         )
@@ -58,14 +60,14 @@ class Member:
             "dev",
             addresses[node],
             addresses,
-            on_messages=self.host.deliver,
+            on_messages=self.multiraft.deliver,
             on_up=self._up,
             on_down=self._down,
-            vocabulary=vocabulary,
+            types=partition_types,
             partitions=self,
             admin=self,
         )
-        self.loop = RaftLoop(self.host, disk, clock, lambda: None, self.failures.append)
+        self.loop = RaftLoop(self.multiraft, disk, clock, lambda: None, self.failures.append)
 
     def partition(self, group: int) -> None:
         return None
@@ -75,11 +77,11 @@ class Member:
         return await self.coordinator.execute_here(command)
 
     def _up(self, node: int) -> None:
-        self.host.peer_up(node)
+        self.multiraft.peer_up(node)
         self.loop.wake()
 
     def _down(self, node: int) -> None:
-        self.host.peer_down(node)
+        self.multiraft.peer_down(node)
         self.loop.wake()
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""One partition on one real node: RocksDB, a Raft host with a single member, a clock that is moved by hand."""
+"""One partition on one real node: RocksDB, a MultiRaft with a single member, a clock that is moved by hand."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Node:
 
     def _open(self, *, lead: bool) -> None:
         self.disk = Store(self.path, NodeIdentity("test", 1), SMALL_DISK)
-        self.host = MultiRaft(1, self.disk, self.clock, random.Random(1), _no_peers, self.options)
+        self.multiraft = MultiRaft(1, self.disk, self.clock, random.Random(1), _no_peers, self.options)
         self.replica = PartitionReplica(
             "trades-0", GROUP, self.disk, lambda: self.now_ms, limits=self.limits, on_dirty=self.dirty.append
         )
-        self.group = self.host.open_group(GROUP, [1], self.replica)
+        self.group = self.multiraft.open_group(GROUP, [1], self.replica)
         self.replica.bind(self.group)
         if lead:
             self.until_leading()
@@ -74,7 +74,7 @@ class Node:
             self.turns()
             if self.replica.is_leader:
                 return
-            self.clock.now_s = max(self.clock.now_s, self.host.next_deadline())
+            self.clock.now_s = max(self.clock.now_s, self.multiraft.next_deadline())
         raise AssertionError(f"no leader: {self.group.status()}")
 
     def turns(self) -> None:
@@ -82,15 +82,15 @@ class Node:
         for _ in range(1000):
             while self.dirty:
                 self.dirty.pop().flush()
-            turn = self.host.turn()
+            turn = self.multiraft.turn()
             if turn is None:
                 return
             if turn.needs_sync:
                 self.disk.sync()
-            self.host.release(turn)
-            if not self.host.has_work and not self.dirty:
+            self.multiraft.release(turn)
+            if not self.multiraft.has_work and not self.dirty:
                 return
-        raise AssertionError("the host never rests")
+        raise AssertionError("the node never rests")
 
     def append(self, *records: bytes, answers: Answers | None = None) -> Answers:
         answers = answers if answers is not None else Answers()
@@ -103,15 +103,15 @@ class Node:
         self.group._core._SyncObj__setState(0)
         self.group._core._SyncObj__raftLeader = None
         self.group._notify()
-        self.host.mark_dirty(self.group)
+        self.multiraft.mark_dirty(self.group)
 
     def crash(self) -> None:
-        """The host is gone without a last checkpoint; the disk keeps what was written. Then start again and lead."""
+        """The process is gone without a last checkpoint; the disk keeps what was written. Then start again and lead."""
         self.disk.close()
         self._open(lead=True)
 
     def reopen(self) -> None:
-        self.host.close()
+        self.multiraft.close()
         self.disk.close()
         self._open(lead=True)
 

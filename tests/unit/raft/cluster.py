@@ -1,5 +1,5 @@
-"""A small stage for directed stories: real hosts on simulated disks, a hand-driven clock, links that can be
-held or cut.
+"""A small stage for directed stories: the real MultiRaft of each node, on simulated disks, a hand-driven clock, links
+that can be held or cut.
 
 Unlike `tests/simulation` nothing here is random: time passes in `run`, a message takes one step, a link named
 in `held` keeps what is sent on it until `release_link`, one named in `cut` loses it.
@@ -73,7 +73,7 @@ class Stage:
         self.options = options or RaftOptions()
         self.ids = list(range(1, nodes + 1))
         self.disks = {node: SimDisk() for node in self.ids}
-        self.hosts: dict[int, MultiRaft] = {}
+        self.multirafts: dict[int, MultiRaft] = {}
         self.machines: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list[RaftMessage]] = {}
         self.cut: set[tuple[int, int]] = set()
@@ -91,45 +91,45 @@ class Stage:
     # ---- nodes
 
     def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
-        host = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
-        host.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
-        host.on_quarantined = self._quarantined
-        self.hosts[node] = host
+        multiraft = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+        multiraft.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
+        multiraft.on_quarantined = self._quarantined
+        self.multirafts[node] = multiraft
         self.machines[node] = self._machine()
-        group = host.open_group(
+        group = multiraft.open_group(
             GROUP, self.ids, self.machines[node], preferred=preferred, mute=mute, keep_entries=self._keep_entries
         )
         group.on_role_change = lambda g: self.roles[node].append((g.is_leader, g.leader))
         for peer in self.ids:
             if peer != node:
-                host.peer_up(peer)
-            if peer != node and peer in self.hosts:
-                self.hosts[peer].peer_up(node)
+                multiraft.peer_up(peer)
+            if peer != node and peer in self.multirafts:
+                self.multirafts[peer].peer_up(node)
         return group
 
     def _quarantined(self, group: Group) -> None:
         assert self.may_quarantine, group.quarantined
 
     def stop(self, node: int, *, power_loss: bool = False, noticed: bool = True) -> None:
-        del self.hosts[node]
+        del self.multirafts[node]
         self.disks[node].crash(random.Random(0), lose_unsynced=power_loss)
         if noticed:
-            for host in self.hosts.values():
-                host.peer_down(node)
+            for multiraft in self.multirafts.values():
+                multiraft.peer_down(node)
 
     def wipe(self, node: int) -> None:
         """Its disk is lost; it comes back with an empty one, as a member without a memory."""
-        if node in self.hosts:
+        if node in self.multirafts:
             self.stop(node)
         self.disks[node] = SimDisk()
         self.start(node, mute=True)
 
     def group(self, node: int) -> Group:
-        return self.hosts[node].groups[GROUP]
+        return self.multirafts[node].groups[GROUP]
 
     @property
     def leader(self) -> int | None:
-        leaders = [node for node in self.hosts if self.group(node).is_leader]
+        leaders = [node for node in self.multirafts if self.group(node).is_leader]
         return leaders[0] if len(leaders) == 1 else None
 
     # ---- links
@@ -167,28 +167,28 @@ class Stage:
         fetching, self._fetching = self._fetching, []
         self.fetches += fetching
         for node, peer, request in fetching:
-            if {(node, peer), (peer, node)} & self.cut or not {node, peer} <= self.hosts.keys():
+            if {(node, peer), (peer, node)} & self.cut or not {node, peer} <= self.multirafts.keys():
                 continue
-            reply = self.on_piece(self.hosts[peer].serve_fetch(node, request))
+            reply = self.on_piece(self.multirafts[peer].serve_fetch(node, request))
             if reply is not None:
-                self.hosts[node].deliver_fetched(peer, FetchReply.FromString(reply.SerializeToString()))
+                self.multirafts[node].deliver_fetched(peer, FetchReply.FromString(reply.SerializeToString()))
 
     # ---- time
 
     def step(self) -> None:
         arriving, self._arriving = self._arriving, []
         for sender, receiver, message in arriving:
-            if receiver in self.hosts:
+            if receiver in self.multirafts:
                 copy = RaftMessage.FromString(message.SerializeToString())
-                self.hosts[receiver].deliver(sender, [copy])
+                self.multirafts[receiver].deliver(sender, [copy])
         self._fetch()
-        for node, host in list(self.hosts.items()):
-            if host.has_work or host.next_deadline() <= self.clock.now:
-                turn = host.turn()
+        for node, multiraft in list(self.multirafts.items()):
+            if multiraft.has_work or multiraft.next_deadline() <= self.clock.now:
+                turn = multiraft.turn()
                 if turn is not None:
                     if turn.needs_sync:
                         self.disks[node].sync()
-                    host.release(turn)
+                    multiraft.release(turn)
 
     def run(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -201,7 +201,7 @@ class Stage:
         began = self.clock.now
         while not condition():
             assert self.clock.now - began < seconds, (
-                f"not within {seconds} s: {[h.groups[GROUP].status() for h in self.hosts.values()]}"
+                f"not within {seconds} s: {[h.groups[GROUP].status() for h in self.multirafts.values()]}"
             )
             self.run(STEP_S)
         return self.clock.now - began
@@ -213,7 +213,7 @@ class Stage:
         group = self.group(node)
         group._core._SyncObj__transferInProgress = True
         group._core.election_deadline = 0.0
-        self.hosts[node].mark_dirty(group)
+        self.multirafts[node].mark_dirty(group)
         self.until(lambda: group.is_leader, seconds=1.0)
         return group
 

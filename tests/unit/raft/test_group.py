@@ -117,7 +117,7 @@ def test_a_killed_leader_is_replaced_at_once() -> None:
 def test_a_silent_leader_is_replaced_within_a_second() -> None:
     stage = led_by_one()
     stage.isolate(1)
-    stage.hosts.pop(1)
+    stage.multirafts.pop(1)
     assert stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready) < 1.0
 
 
@@ -149,7 +149,7 @@ def test_a_clean_close_leaves_nothing_to_apply_again() -> None:
     stage.propose(1, "a", "b")
     stage.run(0.05)
     applied = stage.group(2).applied_index
-    stage.hosts[2].close()
+    stage.multirafts[2].close()
     stage.start(2)
     assert stage.machines[2].restored_at == applied
 
@@ -372,7 +372,7 @@ def test_an_erased_group_leaves_nothing_behind() -> None:
     stage = led_by_one()
     stage.propose(1, "a")
     stage.run(0.05)
-    stage.hosts[3].close_group(GROUP, erase=True)
+    stage.multirafts[3].close_group(GROUP, erase=True)
     left = [key for key, _ in stage.disks[3].scan(b"", b"\xff" * 20) if not key.startswith(b"o")]
     assert left == []
 
@@ -380,13 +380,13 @@ def test_an_erased_group_leaves_nothing_behind() -> None:
 def test_eager_appends_commit_the_same_and_nothing_before_the_own_sync() -> None:
     stage = led_by_one(options=RaftOptions(eager_appends=True))
     outcomes = stage.propose(1, "a")
-    host = stage.hosts[1]
-    turn = host.turn()
+    multiraft = stage.multirafts[1]
+    turn = multiraft.turn()
     assert turn is not None
     assert turn.needs_sync
     assert any(m.append.entries for _, _, m in stage.sent[-2:]), "followers write while the leader syncs"
     assert outcomes == []
-    host.release(turn)
+    multiraft.release(turn)
     stage.run(0.05)
     assert kinds(outcomes) == ["Committed"]
 

@@ -17,59 +17,59 @@ class Recorder:
         self.disk = disk or SimDisk()
         self.sent: list[tuple[int, RaftMessage]] = []
         self.wakes = 0
-        self.host = MultiRaft(
+        self.multiraft = MultiRaft(
             1, self.disk, self.clock, random.Random(1), lambda p, ms: self.sent.extend((p, m) for m in ms), options
         )
-        self.host.on_wake = self._wake
-        self.group = self.host.open_group(GROUP, [1, 2, 3], ListMachine())
-        self.host.peer_up(2)
-        self.host.peer_up(3)
+        self.multiraft.on_wake = self._wake
+        self.group = self.multiraft.open_group(GROUP, [1, 2, 3], ListMachine())
+        self.multiraft.peer_up(2)
+        self.multiraft.peer_up(3)
 
     def _wake(self) -> None:
         self.wakes += 1
 
     def finish(self) -> bool:
         """One turn with its sync; whether it needed one."""
-        turn = self.host.turn()
+        turn = self.multiraft.turn()
         assert turn is not None
         if turn.needs_sync:
             self.disk.sync()
-        self.host.release(turn)
+        self.multiraft.release(turn)
         return turn.needs_sync
 
 
 def test_the_first_turn_of_a_process_syncs_what_the_last_one_wrote() -> None:
     recorder = Recorder()
     assert recorder.finish()
-    recorder.clock.now = recorder.host.next_deadline()
+    recorder.clock.now = recorder.multiraft.next_deadline()
     assert not recorder.finish(), "asking for pre-votes promises nothing"
 
 
 def test_messages_leave_with_the_release() -> None:
     recorder = Recorder()
     recorder.finish()
-    recorder.clock.now = recorder.host.next_deadline()
-    turn = recorder.host.turn()
+    recorder.clock.now = recorder.multiraft.next_deadline()
+    turn = recorder.multiraft.turn()
     assert turn is not None
     assert recorder.sent == []
-    recorder.host.release(turn)
+    recorder.multiraft.release(turn)
     assert {message.WhichOneof("body") for _, message in recorder.sent} == {"vote_request"}
 
 
 def test_there_is_no_turn_before_the_release() -> None:
     recorder = Recorder()
-    turn = recorder.host.turn()
+    turn = recorder.multiraft.turn()
     with pytest.raises(AssertionError, match="release"):
-        recorder.host.turn()
+        recorder.multiraft.turn()
     assert turn is not None
-    recorder.host.release(turn)
+    recorder.multiraft.release(turn)
 
 
 def test_nothing_due_is_no_turn() -> None:
     recorder = Recorder()
     recorder.finish()
-    assert recorder.host.turn() is None
-    assert recorder.host.next_deadline() > recorder.clock.now
+    assert recorder.multiraft.turn() is None
+    assert recorder.multiraft.next_deadline() > recorder.clock.now
 
 
 @pytest.mark.parametrize("durability", ["fsync", "replicated"])
@@ -77,7 +77,7 @@ def test_what_needs_a_sync(durability: str) -> None:
     stage = Stage(options=RaftOptions(durability=durability))  # type: ignore[arg-type]
     stage.elect(1)
     stage.run(0.2)
-    leader, follower = stage.hosts[1], stage.hosts[2]
+    leader, follower = stage.multirafts[1], stage.multirafts[2]
     stage.propose(1, "a")
     turn = leader.turn()
     assert turn is not None
@@ -108,24 +108,24 @@ def test_the_loop_is_woken_once_per_batch_of_input() -> None:
     recorder = Recorder()
     recorder.finish()
     recorder.wakes = 0
-    recorder.host.deliver(2, [])
-    recorder.host.deliver(2, [])
+    recorder.multiraft.deliver(2, [])
+    recorder.multiraft.deliver(2, [])
     assert recorder.wakes == 1
-    assert recorder.host.has_work
+    assert recorder.multiraft.has_work
 
 
 def test_work_that_came_during_the_sync_is_announced() -> None:
     recorder = Recorder()
-    turn = recorder.host.turn()
+    turn = recorder.multiraft.turn()
     assert turn is not None
     recorder.wakes = 0
-    recorder.host.deliver(2, [RaftMessage(group=GROUP, version=1, term=1, stale_term={})])
-    recorder.host.release(turn)
+    recorder.multiraft.deliver(2, [RaftMessage(group=GROUP, version=1, term=1, stale_term={})])
+    recorder.multiraft.release(turn)
     assert recorder.wakes >= 1
     assert recorder.finish()
 
 
-def test_a_failed_write_stops_the_host_for_good() -> None:
+def test_a_failed_write_stops_the_multiraft_for_good() -> None:
     class FullDisk(SimDisk):
         def write(self, batch: SimBatch) -> None:
             raise OSError("no space left on device")
@@ -134,11 +134,11 @@ def test_a_failed_write_stops_the_host_for_good() -> None:
     stage.elect(1)
     stage.run(0.05)
     stage.propose(1, "a")
-    stage.hosts[1]._disk = FullDisk()
+    stage.multirafts[1]._disk = FullDisk()
     with pytest.raises(OSError, match="no space"):
-        stage.hosts[1].turn()
+        stage.multirafts[1].turn()
     with pytest.raises(Exception, match="stopped: no space"):
-        stage.hosts[1].turn()
+        stage.multirafts[1].turn()
 
 
 def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
@@ -146,73 +146,73 @@ def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
     clock, disk = HandClock(), SimDisk()
 
     def start() -> MultiRaft:
-        host = MultiRaft(1, disk, clock, random.Random(1), lambda peer, messages: None)
+        multiraft = MultiRaft(1, disk, clock, random.Random(1), lambda peer, messages: None)
         for group in (8, GROUP):
-            host.open_group(group, [1], ListMachine())
-        return host
+            multiraft.open_group(group, [1], ListMachine())
+        return multiraft
 
-    def turn(host: MultiRaft) -> None:
-        opened = host.turn()
+    def turn(multiraft: MultiRaft) -> None:
+        opened = multiraft.turn()
         if opened is not None:
             disk.sync()
-            host.release(opened)
+            multiraft.release(opened)
 
-    host = start()
+    multiraft = start()
     for _ in range(5):
-        turn(host)
-    host.groups[8].propose(b"\0first", lambda outcome: None)
-    turn(host)
-    host.groups[GROUP].propose(
-        b"\0a", lambda outcome: host.groups[8].propose(b"\0from the callback", lambda outcome: None)
+        turn(multiraft)
+    multiraft.groups[8].propose(b"\0first", lambda outcome: None)
+    turn(multiraft)
+    multiraft.groups[GROUP].propose(
+        b"\0a", lambda outcome: multiraft.groups[8].propose(b"\0from the callback", lambda outcome: None)
     )
-    turn(host)
-    last = host.groups[8].last_index
-    while host.groups[8].last_index == last:
-        turn(host)
+    turn(multiraft)
+    last = multiraft.groups[8].last_index
+    while multiraft.groups[8].last_index == last:
+        turn(multiraft)
     assert start().groups[8].last_index == last + 1
 
 
 def test_members_are_checked() -> None:
-    host = Recorder().host
+    multiraft = Recorder().multiraft
     with pytest.raises(ValueError, match="open already"):
-        host.open_group(GROUP, [1, 2, 3], ListMachine())
+        multiraft.open_group(GROUP, [1, 2, 3], ListMachine())
     with pytest.raises(ValueError, match="members"):
-        host.open_group(8, [2, 3], ListMachine())
+        multiraft.open_group(8, [2, 3], ListMachine())
     with pytest.raises(ValueError, match="members"):
-        host.open_group(8, [1, 2, 2], ListMachine())
+        multiraft.open_group(8, [1, 2, 2], ListMachine())
 
 
 def test_many_groups_share_one_write_and_their_heartbeats() -> None:
     clock, disks = HandClock(), {n: SimDisk() for n in (1, 2)}
     frames: list[int] = []
-    hosts: dict[int, MultiRaft] = {}
+    multirafts: dict[int, MultiRaft] = {}
 
     def sender(node: int) -> object:
         def send(peer: int, messages: list[RaftMessage]) -> None:
             frames.append(len(messages))
-            hosts[peer].deliver(node, [RaftMessage.FromString(m.SerializeToString()) for m in messages])
+            multirafts[peer].deliver(node, [RaftMessage.FromString(m.SerializeToString()) for m in messages])
 
         return send
 
-    for node in hosts.keys() | {1, 2}:
-        hosts[node] = MultiRaft(node, disks[node], clock, random.Random(node), sender(node), RaftOptions())
-    for node, host in sorted(hosts.items()):
+    for node in multirafts.keys() | {1, 2}:
+        multirafts[node] = MultiRaft(node, disks[node], clock, random.Random(node), sender(node), RaftOptions())
+    for node, multiraft in sorted(multirafts.items()):
         for group in range(50):
-            host.open_group(group, [1, 2], ListMachine(), preferred=1)
-        host.peer_up(3 - node)
+            multiraft.open_group(group, [1, 2], ListMachine(), preferred=1)
+        multiraft.peer_up(3 - node)
     for _ in range(1500):
-        for host in hosts.values():
-            turn = host.turn() if host.has_work or host.next_deadline() <= clock.now else None
+        for multiraft in multirafts.values():
+            turn = multiraft.turn() if multiraft.has_work or multiraft.next_deadline() <= clock.now else None
             if turn is not None:
-                host.release(turn)
+                multiraft.release(turn)
         clock.now += 0.001
-    assert all(group.ready for group in hosts[1].groups.values())
+    assert all(group.ready for group in multirafts[1].groups.values())
     frames.clear()
     for _ in range(1000):
-        for host in hosts.values():
-            turn = host.turn() if host.has_work or host.next_deadline() <= clock.now else None
+        for multiraft in multirafts.values():
+            turn = multiraft.turn() if multiraft.has_work or multiraft.next_deadline() <= clock.now else None
             if turn is not None:
-                host.release(turn)
+                multiraft.release(turn)
         clock.now += 0.001
     assert len(frames) <= 24, "ten beats a second, one frame each way"
     assert sum(frames) >= 50 * 2 * 9
@@ -227,15 +227,15 @@ class FullDisk(SimDisk):
         super().write(batch)
 
 
-def test_a_write_that_fails_outside_of_a_turn_stops_the_host_too() -> None:
+def test_a_write_that_fails_outside_of_a_turn_stops_the_multiraft_too() -> None:
     """The batch that was lost may hold proposals of other groups; the next turn would call them durable."""
     disk = FullDisk()
     recorder = Recorder(disk=disk)
     recorder.finish()
-    recorder.host.open_group(GROUP + 1, [1], ListMachine())
+    recorder.multiraft.open_group(GROUP + 1, [1], ListMachine())
     disk.full = True
     with pytest.raises(OSError, match="no space"):
-        recorder.host.close_group(GROUP + 1, erase=True)
+        recorder.multiraft.close_group(GROUP + 1, erase=True)
     disk.full = False
     with pytest.raises(InvariantBroken, match="no space"):
-        recorder.host.turn()
+        recorder.multiraft.turn()

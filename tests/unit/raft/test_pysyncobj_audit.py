@@ -81,7 +81,7 @@ def test_a5_one_voter_is_counted_once() -> None:
     candidate = stage.group(1)
     candidate._election._approved, candidate._election._asked_term = True, candidate.term
     candidate._core.election_deadline = 0.0
-    stage.hosts[1].mark_dirty(candidate)
+    stage.multirafts[1].mark_dirty(candidate)
     stage.run(0.002)
     vote = STAMP.vote_reply(candidate.term, granted=True)
     for _ in range(4):
@@ -99,14 +99,14 @@ def test_a5_one_voter_is_counted_once() -> None:
 def test_a9_a_lone_leader_commits_only_what_its_disk_has() -> None:
     stage = Stage(1)
     stage.run(0.01)
-    host, group = stage.hosts[1], stage.group(1)
+    multiraft, group = stage.multirafts[1], stage.group(1)
     outcomes = stage.propose(1, "a")
-    turn = host.turn()
+    turn = multiraft.turn()
     assert turn is not None
     assert turn.needs_sync
     assert outcomes == [], "nothing is promised before the sync"
     stage.disks[1].sync()
-    host.release(turn)
+    multiraft.release(turn)
     stage.run(0.01)
     assert kinds(outcomes) == ["Committed"]
     assert group.commit_index == group.last_index
@@ -246,8 +246,8 @@ def test_a_conflict_below_the_commit_index_stops_the_group() -> None:
     forged = RaftMessage.FromString(
         STAMP.append_entries(term + 1, 1, commit, (commit - 1, term), [b"\0other"], [term + 1]).SerializeToString()
     )
-    stage.hosts[2].deliver(3, [forged])
-    stage.hosts[2].turn()
+    stage.multirafts[2].deliver(3, [forged])
+    stage.multirafts[2].turn()
     assert "committed here" in str(victim.quarantined)
 
 
@@ -255,8 +255,8 @@ def test_two_leaders_of_one_term_stop_the_group() -> None:
     stage = ready_stage()
     stage.may_quarantine = True
     leader = stage.group(1)
-    stage.hosts[1].deliver(2, [STAMP.append(leader.term, 1, 1, (1, 0))])
-    stage.hosts[1].turn()
+    stage.multirafts[1].deliver(2, [STAMP.append(leader.term, 1, 1, (1, 0))])
+    stage.multirafts[1].turn()
     assert "both lead" in str(leader.quarantined)
     assert not leader.is_leader
 

@@ -25,23 +25,25 @@ class TwoGroups:
         self.clock = HandClock()
         self.disk = disk or SimDisk()
         self.told: list[int] = []
-        self.host = MultiRaft(1, self.disk, self.clock, random.Random(1), lambda peer, messages: None, RaftOptions())
-        self.host.on_quarantined = lambda group: self.told.append(group.group_id)
+        self.multiraft = MultiRaft(
+            1, self.disk, self.clock, random.Random(1), lambda peer, messages: None, RaftOptions()
+        )
+        self.multiraft.on_quarantined = lambda group: self.told.append(group.group_id)
         self.machines = {number: ListMachine() for number in (GROUP, OTHER)}
         for number, machine in self.machines.items():
-            self.host.open_group(number, [1], machine)
+            self.multiraft.open_group(number, [1], machine)
 
     def run(self) -> None:
         for _ in range(20):
             self.clock.now += 0.2
-            turn = self.host.turn()
+            turn = self.multiraft.turn()
             if turn is not None:
                 self.disk.sync()
-                self.host.release(turn)
+                self.multiraft.release(turn)
 
     def propose(self, number: int, text: bytes) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        self.host.groups[number].propose(b"\0" + text, outcomes.append)
+        self.multiraft.groups[number].propose(b"\0" + text, outcomes.append)
         return outcomes
 
 
@@ -66,7 +68,7 @@ def test_a_poisoned_hard_state_is_in_quarantine_at_each_start_and_stays_as_it_is
     for _ in range(2):
         node = TwoGroups(disk)
         node.run()
-        group = node.host.groups[GROUP]
+        group = node.multiraft.groups[GROUP]
         assert "beyond what elections can lead to" in str(group.quarantined)
         assert "repair-group" in str(group.quarantined)
         assert node.told == [GROUP]
@@ -76,7 +78,7 @@ def test_a_poisoned_hard_state_is_in_quarantine_at_each_start_and_stays_as_it_is
         outcomes = node.propose(OTHER, b"goes on")
         node.run()
         assert [type(outcome) for outcome in outcomes] == [Committed]
-        node.host.close()
+        node.multiraft.close()
         assert everything(disk, GROUP) == before
 
 
@@ -87,7 +89,7 @@ def test_a_group_that_breaks_in_a_turn_writes_nothing_of_it_and_the_others_write
 
     node = TwoGroups()
     node.run()
-    group = node.host.groups[GROUP]
+    group = node.multiraft.groups[GROUP]
     group._machine.__class__ = Breaks  # from now on
     before = everything(node.disk, GROUP)
     lost, kept = node.propose(GROUP, b"x"), node.propose(OTHER, b"y")
@@ -101,7 +103,7 @@ def test_a_group_that_breaks_in_a_turn_writes_nothing_of_it_and_the_others_write
         node.propose(GROUP, b"z")
     again = TwoGroups(node.disk)
     again.run()
-    assert again.host.groups[GROUP].is_leader, "the next process finds what a kill would have left"
+    assert again.multiraft.groups[GROUP].is_leader, "the next process finds what a kill would have left"
 
 
 def test_what_it_meant_to_say_in_that_turn_is_not_said() -> None:
@@ -145,7 +147,7 @@ def test_what_the_disk_does_is_no_fault_of_a_group() -> None:
     disk.broken = True
     with pytest.raises(OSError, match="input/output"):
         node.run()
-    assert node.host.quarantined == {}
+    assert node.multiraft.quarantined == {}
 
 
 def test_a_replica_that_was_given_up_begins_anew_without_a_vote() -> None:
@@ -159,7 +161,7 @@ def test_a_replica_that_was_given_up_begins_anew_without_a_vote() -> None:
     stage.may_quarantine = True
     stage.start(3)
     stage.run(1.0)
-    assert stage.hosts[3].quarantined
+    assert stage.multirafts[3].quarantined
     stage.stop(3)
     batch: Any = stage.disks[3].batch()
     forget_group(GROUP, batch)

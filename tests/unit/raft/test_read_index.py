@@ -59,7 +59,7 @@ def test_a_new_leader_answers_when_its_own_term_is_committed() -> None:
     group = stage.group(2)
     group._core._SyncObj__transferInProgress = True
     group._core.election_deadline = 0.0
-    stage.hosts[2].mark_dirty(group)
+    stage.multirafts[2].mark_dirty(group)
     stage.run(0.01)
     for node in (1, 3):
         stage.release_link(node, 2)
@@ -144,5 +144,5 @@ def test_closing_a_group_answers_its_readers() -> None:
     answers = read(stage, 1)
     told: list[int | None] = []
     stage.group(1).when_applied(10**6, told.append)
-    stage.hosts[1].close_group(7, erase=False)
+    stage.multirafts[1].close_group(7, erase=False)
     assert (answers, told) == ([None], [None])

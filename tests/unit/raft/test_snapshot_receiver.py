@@ -19,7 +19,7 @@ def words(count: int, start: int = 0) -> list[str]:
 
 
 def trimmed(stage: Stage, keep: int) -> None:
-    for node in list(stage.hosts):
+    for node in list(stage.multirafts):
         group = stage.group(node)
         group.trim(group.applied_index - keep)
     stage.run(0.05)
@@ -343,5 +343,5 @@ def test_strangers_and_followers_give_no_snapshot() -> None:
     stage.until(lambda: bool(stage.fetches))
     _, _, request = stage.fetches[0]
     for asked, asker in ((2, 3), (1, 9)):
-        reply = stage.hosts[asked].serve_fetch(asker, request)
+        reply = stage.multirafts[asked].serve_fetch(asker, request)
         assert b"lead" in reply.body or b"member" in reply.body

@@ -118,7 +118,7 @@ def test_an_empty_replica_takes_any_term_within_the_range() -> None:
 
 def test_requests_and_pieces_of_snapshots_are_looked_at() -> None:
     stage = led_by_one()
-    reply = stage.hosts[1].serve_fetch(2, FetchRequest(group=GROUP, version=1, number=1, entries_from=BEYOND))
+    reply = stage.multirafts[1].serve_fetch(2, FetchRequest(group=GROUP, version=1, number=1, entries_from=BEYOND))
     assert b"FetchRequest.entries_from" in reply.body
     assert RAFT.fault(FetchReply(group=BEYOND)) is not None
     goes_on(stage)
@@ -146,8 +146,8 @@ def test_random_integers_stop_nobody() -> None:
                     setattr(body, field.name, value)
             stage.inject(2, randomness.choice((1, 3)), message)
             stage.run(0.01)
-        for host in stage.hosts.values():
-            assert host._broken is None
+        for multiraft in stage.multirafts.values():
+            assert multiraft._broken is None
 
 
 def test_bytes_of_calls_are_looked_at() -> None:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import node.partition.api as vocabulary
 from cluster.raft import NotLeader, RaftMessage
 from cluster.rpc import PeerNetwork
+from node.partition import api
 from node.partition.consumer_groups.group_state import Owned
 from tests.ports import free_port
 
@@ -35,35 +35,33 @@ class MemoryPartition:
     partition = "0"
 
     def __init__(self) -> None:
-        self.batches: list[vocabulary.StoredBatch] = []
+        self.batches: list[api.StoredBatch] = []
         self.held: list[Callable[[], None]] | None = None  # a list: answers wait in it
-        self.failure: vocabulary.Failed | None = None
+        self.failure: api.Failed | None = None
         self.readers: list[MemoryReader] = []
         self.requests = 0
-        self.numbers: list[vocabulary.Numbers | None] = []
+        self.numbers: list[api.Numbers | None] = []
         self.duplicates = 0
         self.places: tuple[tuple[int, int], ...] = ()
-        self.wishes: list[vocabulary.ProducerRequest] = []
-        self.owners: list[vocabulary.Owner | None] = []
-        self.questions: list[vocabulary.GroupQuestion] = []
+        self.wishes: list[api.ProducerRequest] = []
+        self.owners: list[api.Owner | None] = []
+        self.questions: list[api.GroupQuestion] = []
 
     @property
     def next_offset(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def append(
-        self, records: list[bytes], done: vocabulary.AppendDone, numbers: vocabulary.Numbers | None = None
-    ) -> None:
+    def append(self, records: list[bytes], done: api.AppendDone, numbers: api.Numbers | None = None) -> None:
         self.requests += 1
         self.numbers.append(numbers)
         if self.failure is not None:
             done(self.failure)
             return
-        batch = vocabulary.StoredBatch(self.next_offset, 1000 + self.requests, records)
+        batch = api.StoredBatch(self.next_offset, 1000 + self.requests, records)
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        outcome = vocabulary.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates, self.places)
+        outcome = api.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)
         else:
@@ -71,9 +69,9 @@ class MemoryPartition:
 
     def open_reader(
         self,
-        start: vocabulary.Start,
+        start: api.Start,
         wake: Callable[[], None],
-        owner: vocabulary.Owner | None = None,
+        owner: api.Owner | None = None,
         *,
         uncommitted: bool = False,
     ) -> MemoryReader:
@@ -82,23 +80,23 @@ class MemoryPartition:
         self.owners.append(owner)
         return reader
 
-    async def ask_group(self, question: vocabulary.GroupQuestion) -> vocabulary.GroupAnswer | vocabulary.Failed:
+    async def ask_group(self, question: api.GroupQuestion) -> api.GroupAnswer | api.Failed:
         self.questions.append(question)
         return self.failure or Owned(17, 4, -1)
 
-    async def open_producer(self, wish: vocabulary.ProducerRequest) -> vocabulary.ProducerOpened | vocabulary.Failed:
+    async def open_producer(self, wish: api.ProducerRequest) -> api.ProducerOpened | api.Failed:
         self.wishes.append(wish)
-        return self.failure or vocabulary.ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
+        return self.failure or api.ProducerOpened(wish.producer_id or 2**62, wish.epoch or 0, 2**31 - 1)
 
-    async def producers(self, after: int, limit: int) -> list[vocabulary.ProducerInfo]:
+    async def producers(self, after: int, limit: int) -> list[api.ProducerInfo]:
         every = [
-            vocabulary.ProducerInfo(5, 0, None, None, 1000, 0),
-            vocabulary.ProducerInfo(2**63 - 1, 2**15 - 1, 2**31 - 1, 0, 1000, 7),
+            api.ProducerInfo(5, 0, None, None, 1000, 0),
+            api.ProducerInfo(2**63 - 1, 2**15 - 1, 2**31 - 1, 0, 1000, 7),
         ]
         return [one for one in every if one.producer_id > after][:limit]
 
-    async def info(self) -> vocabulary.PartitionInfo:
-        return vocabulary.PartitionInfo(
+    async def info(self) -> api.PartitionInfo:
+        return api.PartitionInfo(
             partition=self.partition,
             earliest_offset=0 if self.batches else None,
             latest_offset=self.next_offset - 1 if self.batches else None,
@@ -113,27 +111,27 @@ class MemoryPartition:
 
 class MemoryReader:
     def __init__(
-        self, partition: MemoryPartition, start: vocabulary.Start, wake: Callable[[], None], *, uncommitted: bool
+        self, partition: MemoryPartition, start: api.Start, wake: Callable[[], None], *, uncommitted: bool
     ) -> None:
-        self.error: vocabulary.ReadError | None = None
+        self.error: api.ReadError | None = None
         self.uncommitted = uncommitted
         self.start = start
         self.wake = wake
         self.polled_bytes = 0
         self._partition = partition
         match start:
-            case vocabulary.Earliest():
+            case api.Earliest():
                 self.position = 0
-            case vocabulary.Latest():
+            case api.Latest():
                 self.position = partition.next_offset
-            case vocabulary.After(offset):
+            case api.After(offset):
                 self.position = offset + 1
-            case vocabulary.AfterTime(timestamp_ms, offset):
+            case api.AfterTime(timestamp_ms, offset):
                 later = [batch.base_offset for batch in partition.batches if batch.timestamp_ms > timestamp_ms]
                 self.position = max(offset + 1, later[0] if later else partition.next_offset)
 
-    def poll(self, max_events: int, max_bytes: int) -> list[vocabulary.StoredBatch]:
-        out: list[vocabulary.StoredBatch] = []
+    def poll(self, max_events: int, max_bytes: int) -> list[api.StoredBatch]:
+        out: list[api.StoredBatch] = []
         for batch in self._partition.batches:
             if batch.next_offset <= self.position or self.error is not None:
                 continue
@@ -147,13 +145,13 @@ class MemoryReader:
                 self.polled_bytes += len(record)
             if not taken:
                 break
-            out.append(vocabulary.StoredBatch(self.position, batch.timestamp_ms, taken))
+            out.append(api.StoredBatch(self.position, batch.timestamp_ms, taken))
             self.position += len(taken)
             if self.position < batch.next_offset:
                 break
         return out
 
-    def fail(self, error: vocabulary.ReadError) -> None:
+    def fail(self, error: api.ReadError) -> None:
         self.error = error
         self.wake()
 
@@ -185,7 +183,7 @@ class TestNode:
             on_messages=self._on_messages,
             on_up=lambda peer: self.events.append(("up", peer)),
             on_down=lambda peer: self.events.append(("down", peer)),
-            vocabulary=vocabulary,
+            types=api,
             partitions=self,
             admin=self,
         )

@@ -97,7 +97,7 @@ class Cluster:
     async def lose(self, number: int) -> None:
         """The node falls silent at once: its sockets close, nothing more is said or stored."""
         node = self.nodes.pop(number)
-        node._host.on_wake = None
+        node._multiraft.on_wake = None
         node._loop._stopping = True
         for connection in list(node._listeners[0]._connections):
             connection.abort()

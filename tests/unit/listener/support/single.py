@@ -1,4 +1,4 @@
-"""One real node without a network: RocksDB, a Raft host whose groups have one member, and the listener over them.
+"""One real node without a network: RocksDB, a MultiRaft whose groups have one member, and the listener over them.
 
 Everything a link touches is what runs in production; only the cluster's part of the broker (who leads, what logs there
 are, administration) is this file's, so that tests can make leaders come and go.
@@ -37,8 +37,8 @@ class SingleNode:
         self.container_id = "single-1"
         self.config = ListenerConfig(bind_port=0, **config)
         self.disk = Store(path, NodeIdentity("single", 1))
-        self.host = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
-        self.turns = RaftLoop(self.host, self.disk, Clock(), self._flush, self._fatal)
+        self.multiraft = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
+        self.turns = RaftLoop(self.multiraft, self.disk, Clock(), self._flush, self._fatal)
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
         self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
@@ -63,7 +63,7 @@ class SingleNode:
     async def stop(self) -> None:
         await self.listener.stop()
         await self.turns.stop()
-        self.host.close()
+        self.multiraft.close()
         self.disk.close()
         assert not self.errors, self.errors
 
@@ -91,7 +91,7 @@ class SingleNode:
         )
         ready = asyncio.Event()
         replica.on_role_change = lambda r: ready.set() if r.is_leader else None
-        replica.bind(self.host.open_group(self._groups, [1], replica))
+        replica.bind(self.multiraft.open_group(self._groups, [1], replica))
         replica.owning.on_assign = self._assigner.assign
         self.turns.wake()
         async with asyncio.timeout(20):
