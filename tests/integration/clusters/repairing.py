@@ -55,11 +55,21 @@ def holdfast(cluster: Cluster, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+def _readmitted(cluster: Cluster, node: int) -> bool:
+    try:
+        return bool(holdfast(cluster, "node", "readmit", str(node))["node"] == node)
+    except AssertionError as refusal:
+        if "has not come to node" not in str(refusal):
+            raise
+        return False
+
+
 def readmit(cluster: Cluster, node: int) -> None:
     """Once another node has refused it."""
     asked = cluster.other_than(node)
     wait_until(lambda: f"node readmit {node}" in cluster.log(asked), "the refusal of the node without its data")
-    assert holdfast(cluster, "node", "readmit", str(node))["node"] == node
+    # It may have said so of what the node had before, and not have met it with what it has now.
+    wait_until(lambda: _readmitted(cluster, node), "the other nodes to let it in")
     cluster.wait_ready(node)
 
 
