@@ -6,6 +6,7 @@ One test, because each part needs what the parts before it made; its parts are t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,8 +37,8 @@ from tests.ansible.steps import (
 )
 from tests.integration.clusters.cluster import wait_until
 
-PER_SECOND = 1000
-"""The three nodes, the clients and Ansible share one machine."""
+PER_SECOND = int(os.environ.get("HOLDFAST_PER_SECOND", "5000"))
+"""Less for a machine that is busy otherwise: the three nodes, the clients and Ansible share it."""
 SUFFIX = "+next"
 
 pytestmark = whole_of_provisioning
