@@ -90,12 +90,14 @@ class InboundLinks:
                 self._who.starts.went_on_beside(node, start.mark)
                 log.error("node %d: two processes speak at once; the one that came later works on a copy", node)
 
-    def postpone(self, late_s: float) -> None:
-        """This process stood still: what peers said meanwhile is still in the sockets."""
+    def postpone(self, late_s: float, now_s: float) -> None:
+        """This process stood still: what peers said meanwhile is still in the sockets. Nobody was heard later than now:
+        what was read before this call has the time of after the standstill already, and put further, a process that has
+        ended would seem to speak on beside its successor, which would be called a copy for ever."""
         for stream in self._streams.values():
-            stream.heard_s += late_s
+            stream.heard_s = min(stream.heard_s + late_s, now_s)
         for newcomer in self._beside.values():
-            newcomer.since_s += late_s
+            newcomer.since_s = min(newcomer.since_s + late_s, now_s)
 
     def end_strangers(self) -> None:
         """The cluster has learned something: who is not the node that it knows is heard no longer."""

@@ -283,7 +283,7 @@ class PeerNetwork:
         while True:
             await asyncio.sleep(options.TICK_S)
             current = now()
-            self._inbound.postpone(max(0.0, current - last - 2 * options.TICK_S))
+            self._inbound.postpone(max(0.0, current - last - 2 * options.TICK_S), current)
             last = current
             self._inbound.end_silent(current)
             if current >= due_hints:

@@ -10,7 +10,7 @@ import pytest
 from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
-from cluster.rpc.streams.inbound import Newcomer
+from cluster.rpc.streams.inbound import InboundLinks, InboundStream, Newcomer
 from tests.unit.rpc.support import TestNode, cluster_of, until
 
 INCARNATION = 77
@@ -148,6 +148,35 @@ async def test_who_waited_for_a_process_that_has_ended_is_never_called_a_clone(m
         await until(lambda: not inbound._beside, "the end of its wait")
         assert nodes[1].network._who.refusal(again.network._who.hello_to(1)) is None
         await again.network.stop()
+
+
+def listening(peer: Who) -> InboundLinks:
+    def nothing(*_: object) -> None:
+        pass
+
+    return InboundLinks(
+        who=peer, on_hello=nothing, on_change=nothing, on_messages=nothing, on_hints=nothing, on_clock=nothing
+    )
+
+
+@pytest.mark.parametrize("came", ["before the standstill", "after it"])
+async def test_who_was_restarted_while_its_peer_stood_still_is_no_clone(came: str) -> None:
+    """What the ended process said last is read after the standstill, before anybody has looked at the time."""
+    peer, later, now_s = who(1), after(IMAGE, 44), 100.0
+    inbound = listening(peer)
+    stream = inbound._streams[3] = InboundStream(3, INCARNATION, IMAGE, now_s)
+    peer.starts.heard(3, IMAGE)
+    if came == "before the standstill":
+        inbound._beside[3, later.known] = Newcomer(IMAGE.known, now_s)
+    now_s += 60.0
+    stream.heard_s = now_s
+    inbound.postpone(59.8, now_s)
+    inbound._beside.setdefault((3, later.known), Newcomer(IMAGE.known, now_s))
+    inbound.end_silent(now_s + options.TICK_S)
+    assert peer.refusal(who(3, later).hello_to(1)) is None
+    stream.heard_s = now_s + options.BESIDE_S + 1.0
+    inbound.end_silent(stream.heard_s)
+    assert "went on speaking beside it" in str(peer.refusal(who(3, later).hello_to(1))), "then it speaks on indeed"
 
 
 async def test_a_second_clone_of_one_image_is_refused_at_once() -> None:
