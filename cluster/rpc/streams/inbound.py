@@ -116,11 +116,12 @@ class InboundLinks:
         hello = await self._judge(hello, context)
         await self._who.welcome(hello)
         hello = await self._judge(hello, context)  # the disk took its time
+        await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
+        hello = await self._judge(hello, context)  # and so did this; from here on nobody gets in between
         older = self._streams.get(hello.node)
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
         stream = InboundStream(hello.node, hello.incarnation, start_of(hello), asyncio.get_running_loop().time())
-        await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
         self._streams[hello.node] = stream
         self._who.starts.heard(hello.node, stream.start)
         self._who.copies.discard(hello.node)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
+import grpc
 import pytest
 
 from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
 from cluster.rpc import options
+from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import Who
+from cluster.rpc.rpc_pb2 import Frame, Hello
 from cluster.rpc.streams.inbound import InboundLinks, InboundStream, Newcomer
-from tests.unit.rpc.support import TestNode, cluster_of, until
+from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
 
 INCARNATION = 77
 
@@ -51,9 +55,7 @@ def test_who_was_away_for_very_long_goes_by_the_count() -> None:
     assert copy_fault(LATER, long_after.known) is not None
 
 
-def who(
-    node: int, start: Start = IMAGE, registered: KnownStart = KnownStart(), incarnation: int = INCARNATION
-) -> Who:
+def who(node: int, start: Start = IMAGE, registered: KnownStart = KnownStart(), incarnation: int = INCARNATION) -> Who:
     return Who(
         "prod", node, frozenset({1, 2, 3} - {node}), incarnation, (1, 2, 3), lambda _: INCARNATION, start=start,
         registered_start=lambda _: registered,
@@ -177,6 +179,68 @@ async def test_who_was_restarted_while_its_peer_stood_still_is_no_clone(came: st
     stream.heard_s = now_s + options.BESIDE_S + 1.0
     inbound.end_silent(stream.heard_s)
     assert "went on speaking beside it" in str(peer.refusal(who(3, later).hello_to(1))), "then it speaks on indeed"
+
+
+class Call:
+    """Of a peer that dials: its welcome leaves when the test says so."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = Frame(hello=hello).SerializeToString()
+        self._said = False
+        self.sending, self.leaves, self.ends = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.aborted = ""
+
+    async def read(self) -> Any:
+        if not self._said:
+            self._said = True
+            return self._hello
+        await self.ends.wait()
+        return EOF
+
+    async def send_initial_metadata(self, _: object) -> None:
+        self.sending.set()
+        await self.leaves.wait()
+
+    def set_trailing_metadata(self, _: object) -> None: ...
+
+    async def abort(self, _: object, reason: str) -> None:
+        self.aborted = reason
+        raise grpc.aio.AbortError(reason)
+
+
+async def test_of_two_calls_at_once_one_is_the_stream_and_the_other_one_ends() -> None:
+    """The one that nobody ends would be spoken into by a peer that is not up."""
+    inbound, caller = listening(who(1)), who(3)
+    first, second = Call(caller.hello_to(1)), Call(caller.hello_to(1))
+    serving = [asyncio.ensure_future(inbound.serve(None, call)) for call in (first, second)]
+    for call in (first, second):
+        await call.sending.wait()
+    second.leaves.set()
+    await until(lambda: 3 in inbound._streams, "the second call's stream")
+    first.leaves.set()
+    await until(lambda: first.aborted or second.aborted, "the end of one of them", within_s=SOON_S)
+    standing = second if first.aborted else first
+    assert 3 in inbound._streams
+    standing.ends.set()
+    await asyncio.gather(*serving, return_exceptions=True)
+    assert not inbound._streams
+
+
+async def test_who_is_overtaken_while_its_welcome_leaves_is_not_let_in() -> None:
+    """An older process of the node, and its successor."""
+    inbound = listening(who(1))
+    older, later = Call(who(3, IMAGE).hello_to(1)), Call(who(3, after(IMAGE, 44)).hello_to(1))
+    serving = [asyncio.ensure_future(inbound.serve(None, older))]
+    await older.sending.wait()
+    serving.append(asyncio.ensure_future(inbound.serve(None, later)))
+    await later.sending.wait()
+    later.leaves.set()
+    await until(lambda: 3 in inbound._streams, "the later one's stream")
+    older.leaves.set()
+    await until(lambda: older.aborted, "the refusal of the older one", within_s=SOON_S)
+    assert inbound._streams[3].start == after(IMAGE, 44)
+    later.ends.set()
+    await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def test_a_second_clone_of_one_image_is_refused_at_once() -> None:
