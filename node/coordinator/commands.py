@@ -103,7 +103,7 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag=62):
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag=63):
     """Nothing changes it any more. `complete`: every partition has its marker, and (`producer_id`, `epoch`) is the next
-    transaction."""
+    transaction; to who is not the holder any more it is the one that is over."""
 
     committed: bool
     complete: bool

@@ -17,7 +17,8 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | Expire                    | `ended`                   | it aborts, if it is time     | the decision               |
 
 All with the present pair; with the pair before, EndTransaction hears how that one ended (a lost answer), and everything
-else is `fenced`, or `ended` if its own time was over.
+else is `fenced`, or `ended` if nobody else has come since. The pair to go on with is for the holder alone: who was
+succeeded, or is about to be, hears its own pair again, which is over.
 
 A producer id is the number of the coordinator's group and a count: no other coordinator gives it out, since group
 numbers are never used again. When the epochs of one are used up, the id goes on with a new one.
@@ -100,6 +101,7 @@ class TransactionalId(msgspec.Struct, array_like=True):
     how: How = "client"  # of the end that is decided
     last: LastEnd | None = None
     fresh: bool = True  # nothing was asked of it since it was registered
+    registered_since: bool = False  # since the end of `last`: the present pair is not for the holder of that one
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -207,6 +209,7 @@ class CoordinatorMachine:
         if not (one.fresh and one.holder == command.holder):
             self._next_epoch(one)
             one.state = check(one.state, State.EMPTY)
+            one.registered_since = True
         one.holder, one.timeout_ms, one.fresh = command.holder, command.timeout_ms, True
         one.touched_ms = self.state.lived_ms
         return _registered(one)
@@ -258,6 +261,7 @@ class CoordinatorMachine:
         """Nothing was written: there is nothing to undo, and nobody to tell. The pair is over all the same, or this
         request, if it comes again, would end the next transaction."""
         one.last = LastEnd(one.producer_id, one.epoch, commit, "client")
+        one.registered_since = False
         one.state = check(one.state, State.EMPTY)
         one.fresh, one.touched_ms = False, self.state.lived_ms
         self._next_epoch(one)
@@ -266,7 +270,7 @@ class CoordinatorMachine:
     def _repeated(self, one: TransactionalId, last: LastEnd, command: EndTransaction) -> Result:
         """Of a transaction that is over: who asks has not heard the answer."""
         if last.committed == command.commit:
-            return Decided(last.committed, True, last.how, *one.pair)
+            return _completed(one, last)
         if last.how == "fenced":
             return Declined("fenced", f"another holder has {one.name!r} now: the transaction was aborted")
         return Declined("ended", _how_it_ended(one.name, last))
@@ -277,12 +281,12 @@ class CoordinatorMachine:
             return Declined("ended", f"no transaction {_pair(command)} of {command.transactional_id!r} is being ended")
         committed = one.state is State.PREPARE_COMMIT
         one.state = check(one.state, State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
-        one.last = LastEnd(one.producer_id, one.epoch, committed, one.how)
+        last = one.last = LastEnd(one.producer_id, one.epoch, committed, one.how)
+        one.registered_since = False
         one.groups, one.started_ms = [], NEVER
         one.touched_ms = self.state.lived_ms
-        how = one.how
         self._next_epoch(one)
-        return Decided(committed, True, how, *one.pair)
+        return _completed(one, last)
 
     def _expire(self, command: Expire) -> Result:
         one = self._present(command)
@@ -315,7 +319,7 @@ class CoordinatorMachine:
         if one.pair == _pair(command):
             return one
         last = one.last
-        if last is not None and (last.producer_id, last.epoch) == _pair(command) and last.how != "fenced":
+        if last is not None and (last.producer_id, last.epoch) == _pair(command) and _goes_on(one, last):
             return Declined("ended", _how_it_ended(one.name, last))
         return Declined(
             "fenced", f"{one.name!r} was registered again since: {_pair(command)} is over, {one.pair} is on"
@@ -367,6 +371,16 @@ class CoordinatorMachine:
 
 def _pair(command: AddPartitions | EndTransaction | Complete | Expire) -> tuple[int, int]:
     return command.producer_id, command.epoch
+
+
+def _goes_on(one: TransactionalId, last: LastEnd) -> bool:
+    """Whether the holder of the transaction before has the present one, too."""
+    return last.how != "fenced" and not one.registered_since
+
+
+def _completed(one: TransactionalId, last: LastEnd) -> Decided:
+    following = one.pair if _goes_on(one, last) else (last.producer_id, last.epoch)
+    return Decided(last.committed, True, last.how, *following)
 
 
 def _registered(one: TransactionalId) -> Registered:

@@ -91,6 +91,45 @@ def test_another_holder_ends_what_is_under_way_before_it_gets_an_epoch(coordinat
     assert code_of(coordinator.add(first, 11)) == "fenced"
 
 
+@pytest.mark.parametrize("epochs", [2, 3, 4, 32767])
+@pytest.mark.parametrize("wrote", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_repeats_its_end_after_another_has_registered_hears_it_and_gets_no_pair_of_the_other(
+    epochs: int, wrote: bool, commit: bool
+) -> None:
+    """The answer was lost, and a successor came meanwhile."""
+    coordinator = Coordinator(epochs=epochs)
+    first = coordinator.registered(holder="a")
+    if wrote:
+        coordinator.add(first, 11)
+        coordinator.end(first, commit=commit)
+        coordinator.complete(first)
+    else:
+        coordinator.end(first, commit=commit)
+    second = coordinator.registered(holder="b")
+    coordinator.restart()
+    assert coordinator.end(first, commit=commit) == Decided(commit, True, "client", *first), "its own, which is over"
+    assert code_of(coordinator.end(first, commit=not commit)) == "ended"
+    assert code_of(coordinator.add(first, 11)) == "fenced"
+    assert isinstance(coordinator.add(second, 11), Added)
+    coordinator.end(second, commit=True)
+    coordinator.complete(second)
+    assert isinstance(coordinator.end(second, commit=True), Decided), "of the other one that is the last now"
+    assert code_of(coordinator.end(first, commit=commit)) == "fenced"
+
+
+def test_who_was_fenced_and_gives_up_gets_no_pair_to_go_on_with(coordinator: Coordinator) -> None:
+    first = ongoing(coordinator)
+    assert code_of(coordinator.register(holder="b")) == "busy"
+    assert coordinator.end(first, commit=False) == Decided(False, False, "fenced", *first)
+    assert coordinator.complete(first) == Decided(False, True, "fenced", *first), "b comes again in a moment"
+    assert coordinator.end(first, commit=False) == Decided(False, True, "fenced", *first)
+    assert code_of(coordinator.add(first, 11)) == "fenced"
+    second = coordinator.registered(holder="b")
+    assert coordinator.end(first, commit=False) == Decided(False, True, "fenced", *first)
+    assert isinstance(coordinator.add(second, 11), Added)
+
+
 def test_what_was_decided_is_never_undone_by_a_new_holder(coordinator: Coordinator) -> None:
     first = decided(coordinator, commit=True)
     assert code_of(coordinator.register(holder="b")) == "busy"
