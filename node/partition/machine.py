@@ -353,7 +353,7 @@ class PartitionMachine:
             detail = f"the position {command.position} does not lie in this log, which ends at {state.next_offset}"
             return TransactionRefused("invalid", detail), ()
         row = self.ownership.get(command.key)
-        if row is None or row.claim != command.claim:
+        if row is None or row.claim != command.claim or not command.claim:  # 0: an operator's commit left none in force
             detail = f"claim {command.claim} for {command.key!r} was succeeded by another, or let go for good"
             return TransactionRefused("not-owner", detail), ()
         return self.transactions.stage(command), ()

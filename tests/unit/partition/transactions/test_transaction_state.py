@@ -299,6 +299,16 @@ def test_an_operator_who_moves_the_group_comes_before_or_after_never_between(
         assert code_of(partition.prepare(P, 0)) == "doomed"
 
 
+def test_after_an_operators_word_nobody_stages_without_a_claim(partition: Partition) -> None:
+    """His commit takes every claim out of force, and stands there as claim 0."""
+    partition.plain(10)
+    begun(partition)
+    assert partition.apply(encode_group_command(Commit("g", 0, 2, partition.now_ms))) == Done(2)
+    assert code_of(partition.stage(P, 0, "g", 0, 7)) == "not-owner"
+    partition.end(P, 0, commit=True)
+    assert partition.position("g") == 2
+
+
 def test_staging_is_refused_to_who_does_not_own_and_beyond_the_log(partition: Partition) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
