@@ -64,7 +64,7 @@ class ReaderSource(Protocol):
     def next_offset(self) -> int: ...
     @property
     def stable_offset(self) -> int: ...
-    def is_aborted(self, transaction: tuple[int, int]) -> bool: ...
+    def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool: ...
     @property
     def cache(self) -> BatchCache: ...
     def rows_from(self, offset: int) -> list[IndexRow]: ...
@@ -171,14 +171,14 @@ class LocalReader:
                 batch = source.cache.get(position)
                 if batch is None:
                     row = self._row(position)
-                    if self._is_aborted(row.transaction):
+                    if self._is_aborted(row):
                         if not self._pass_over(row.next_offset):
                             return None
                         continue
                     batch = self._load(row, position)
                     if batch is None:
                         continue
-                elif self._is_aborted(batch.transaction):
+                elif self._is_aborted(batch):
                     if not self._pass_over(batch.next_offset):
                         return None
                     continue
@@ -190,8 +190,10 @@ class LocalReader:
                 self._after_ms = None
             return batch
 
-    def _is_aborted(self, transaction: tuple[int, int] | None) -> bool:
-        return transaction is not None and not self._uncommitted and self._source.is_aborted(transaction)
+    def _is_aborted(self, batch: IndexRow | StoredBatch) -> bool:
+        if batch.transaction is None or self._uncommitted:
+            return False
+        return self._source.is_aborted(batch.transaction, batch.base_offset)
 
     def _pass_over(self, next_offset: int) -> bool:
         """False: the rest is for another poll."""

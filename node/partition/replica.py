@@ -223,8 +223,8 @@ class PartitionReplica:
     def stable_offset(self) -> int:
         return self._machine.stable_offset
 
-    def is_aborted(self, transaction: tuple[int, int]) -> bool:
-        return self._machine.transactions.is_aborted(transaction)
+    def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
+        return self._machine.transactions.is_aborted(transaction, offset)
 
     @property
     def in_flight_bytes(self) -> int:

@@ -150,7 +150,7 @@ class TransactionTable:
         self._unstable = {one.key: one for one in sorted(written, key=lambda one: one.first_offset)}
         self._ended = {one.producer_id: one for one in row.ended}
         self._aborted_rows = bytearray(row.aborted)
-        self._aborted = {(producer, epoch) for producer, epoch, _, _ in _ABORTED.iter_unpack(row.aborted)}
+        self._aborted = self._first_aborted()
 
     def row(self) -> TransactionsRow:
         """Equal on equal replicas."""
@@ -163,8 +163,11 @@ class TransactionTable:
         oldest = next(iter(self._unstable.values()), None)
         return next_offset if oldest is None else oldest.first_offset
 
-    def is_aborted(self, transaction: tuple[int, int]) -> bool:
-        return transaction in self._aborted
+    def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
+        """Whether its event at `offset` never counts. What was committed and forgotten, and came again (`MAX_ENDED`),
+        was aborted from a later offset on."""
+        first = self._aborted.get(transaction)
+        return first is not None and offset >= first
 
     @property
     def aborted(self) -> int:
@@ -302,7 +305,7 @@ class TransactionTable:
         if marker.committed:
             return Ended(tuple(found.staged))
         if found.first_offset != NOTHING:
-            self._aborted.add(found.key)
+            self._aborted.setdefault(found.key, found.first_offset)
             self._aborted_rows += _ABORTED.pack(producer_id, epoch, found.first_offset, next_offset)
         return Ended()
 
@@ -317,13 +320,21 @@ class TransactionTable:
     def forget_below(self, start_offset: int) -> None:
         """No event below is stored any more, so nobody asks which of them were aborted. Ends never fall from row to
         row: those that go are in front."""
-        gone = 0
+        gone, each_once = 0, len(self._aborted) * _ABORTED.size == len(self._aborted_rows)
         for producer_id, epoch, _, end in _ABORTED.iter_unpack(self._aborted_rows):
             if end > start_offset:
                 break
-            self._aborted.discard((producer_id, epoch))
+            self._aborted.pop((producer_id, epoch), None)
             gone += _ABORTED.size
         del self._aborted_rows[:gone]
+        if gone and not each_once:
+            self._aborted = self._first_aborted()
+
+    def _first_aborted(self) -> dict[tuple[int, int], int]:
+        found: dict[tuple[int, int], int] = {}
+        for producer_id, epoch, first, _ in _ABORTED.iter_unpack(self._aborted_rows):
+            found.setdefault((producer_id, epoch), first)
+        return found
 
 
 def _nonsense(producer_id: int, epoch: int) -> str | None:

@@ -168,7 +168,7 @@ def play(steps: list[tuple[str, int]]) -> None:
         assert partition.machine.transactions.open() == []
         assert partition.stable_offset == partition.machine.state.next_offset
     for pair, events in world.accepted.items():
-        aborted = {world.partitions[group].machine.transactions.is_aborted(pair) for group, _ in events}
+        aborted = {world.partitions[group].machine.transactions.is_aborted(pair, offset) for group, offset in events}
         assert len(aborted) == 1, f"{pair} was torn: {events}"
         if pair in world.told:
             assert aborted == {not world.told[pair]}, f"the client of {pair} was told {world.told[pair]}"

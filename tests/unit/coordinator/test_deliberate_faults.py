@@ -95,7 +95,7 @@ def the_newest_open_transaction_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_aborted_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransactionTable, "is_aborted", lambda self, transaction: False)
+    monkeypatch.setattr(TransactionTable, "is_aborted", lambda self, transaction, offset: False)
 
 
 def a_checkpoint_forgets_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,8 @@ class World:
         visible = [
             (offset, record)
             for offset, record, transaction in self.rows
-            if offset < self.stable and (transaction is None or not machine.transactions.is_aborted(transaction))
+            if offset < self.stable
+            and (transaction is None or not machine.transactions.is_aborted(transaction, offset))
         ]
         assert visible[: len(self.seen)] == self.seen, "what a committed reader has seen has changed"
         self.seen = visible

@@ -135,8 +135,8 @@ def test_the_stable_offset_stands_before_the_oldest_open_transaction(partition: 
     assert partition.stable_offset == 2
     partition.end(Q, 0, commit=False)
     assert partition.stable_offset == partition.machine.state.next_offset == 7
-    assert partition.machine.transactions.is_aborted((Q, 0))
-    assert not partition.machine.transactions.is_aborted((P, 0))
+    assert partition.machine.transactions.is_aborted((Q, 0), 2)
+    assert not partition.machine.transactions.is_aborted((P, 0), 3)
 
 
 def test_a_marker_takes_no_offset_and_comes_as_often_as_it_likes(partition: Partition) -> None:
@@ -164,6 +164,39 @@ def test_a_marker_from_beyond_an_open_epoch_is_refused(partition: Partition) -> 
     assert partition.machine.transactions.get(P, 0) is not None
 
 
+@pytest.mark.parametrize("ends", ["in memory", "from a checkpoint"])
+def test_what_was_committed_stays_so_when_its_end_was_forgotten_and_it_came_again(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """A begin and an event that were delayed behind the ends of ten thousand others: the partition aborts them."""
+    monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
+    begun(partition)
+    partition.send(P, 0, 0, "a")
+    partition.end(P, 0, commit=True)
+    partition.end(Q, 0, commit=True)
+    begun(partition)
+    partition.send(P, 0, 0, "a")
+    partition.end(P, 0, commit=False)
+    if ends == "from a checkpoint":
+        partition.restart()
+    assert not partition.machine.transactions.is_aborted((P, 0), 0), "a committed reader has seen it"
+    assert partition.machine.transactions.is_aborted((P, 0), 1)
+
+
+def test_what_was_aborted_twice_stays_aborted_when_the_first_time_is_trimmed(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
+    for others in range(2):
+        begun(partition)
+        partition.send(P, 0, 0, "a")
+        partition.end(P, 0, commit=False)
+        partition.end(Q, others, commit=True)
+    half = partition.machine.state.total_bytes // 2
+    assert isinstance(partition.apply(Trim(1, 2, half).encode()), Trimmed)
+    assert partition.machine.transactions.is_aborted((P, 0), 1)
+
+
 def test_retention_never_takes_what_is_undecided(partition: Partition) -> None:
     partition.plain(4)
     begun(partition)
@@ -179,13 +212,13 @@ def test_a_million_aborted_transactions_fit_a_checkpoint() -> None:
     table = TransactionTable()
     for number in range(1_000_000):
         producer, epoch = divmod(number, 32767)
-        table._aborted.add((producer, epoch))
+        table._aborted[producer, epoch] = number
         table._aborted_rows += transaction_state._ABORTED.pack(producer, epoch, number, number + 1)
     row = table.row()
     assert len(row.aborted) == 26_000_000
     again = TransactionTable(row)
     assert again.aborted == 1_000_000
-    assert again.is_aborted((30, 16_989))
+    assert again.is_aborted((30, 16_989), 999_999)
     again.forget_below(999_990)
     assert again.aborted == 10
     assert len(again.row().aborted) == 260
