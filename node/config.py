@@ -18,6 +18,11 @@ import msgspec
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
 
+MAX_LISTENERS = 16
+MAX_LISTENER_NAME_CHARACTERS = 200
+MAX_ADDRESS_CHARACTERS = 300
+"""What the metadata take (`cluster/metadata/ranges.py`): a node with more would never be registered."""
+
 DEFAULT_MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 """Bytes. One message is one Raft entry at most, and an entry must pass between nodes in one gRPC message."""
 
@@ -47,6 +52,8 @@ def parse_address(text: str, key: str, *, allow_zero: bool = False) -> Address:
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not host or not port_text.isdigit():
         raise ConfigError(f"{key}: {text!r} is not an address; write host:port, for example 127.0.0.1:5672")
+    if len(text) > MAX_ADDRESS_CHARACTERS:
+        raise ConfigError(f"{key}: the address has {len(text)} characters; at most {MAX_ADDRESS_CHARACTERS}")
     port = int(port_text)
     if not (0 if allow_zero else 1) <= port <= 65535:
         raise ConfigError(f"{key}: port {port} is outside 1..65535")
@@ -248,9 +255,15 @@ def _check_listeners(config: Config) -> None:
         parse_address(config.monitoring.bind, "monitoring.bind")
     if not config.listener:
         raise ConfigError('listener: none given; write at least one [[listener]] with bind = "host:port"')
+    if len(config.listener) > MAX_LISTENERS:
+        raise ConfigError(f"listener: {len(config.listener)} of them; a node has at most {MAX_LISTENERS}")
     names = [listener.name for listener in config.listener]
     if len(set(names)) != len(names):
         raise ConfigError(f"listener: a name stands twice in {names}")
+    if any(len(name) > MAX_LISTENER_NAME_CHARACTERS for name in names):
+        raise ConfigError(
+            f"listener.name: longer than {MAX_LISTENER_NAME_CHARACTERS} characters; give it a shorter one"
+        )
     for listener in config.listener:
         parse_address(listener.bind, f"listener.{listener.name}.bind")
         parse_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")

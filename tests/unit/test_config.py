@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.metadata import ranges
+from node import config as node_config
 from node.config import ConfigError, load, parse, parse_address
 
 GOOD = """
@@ -20,6 +22,16 @@ durability = "fsync"
 [[listener]]
 bind = "127.0.0.1:5672"
 """
+
+
+LISTENERS_17 = "".join(f'[[listener]]\nname = "{n}"\nbind = "h:{n}"\n' for n in range(1, 17)) + "[[listener]]"
+
+
+def test_what_is_taken_the_metadata_take() -> None:
+    """A node would try for ever to register what is refused."""
+    assert node_config.MAX_LISTENERS == ranges.MAX_LISTENERS
+    assert node_config.MAX_LISTENER_NAME_CHARACTERS == ranges.MAX_LISTENER_NAME_CHARACTERS
+    assert node_config.MAX_ADDRESS_CHARACTERS <= ranges.MAX_ADDRESS_CHARACTERS
 
 
 def test_a_complete_file_is_read() -> None:
@@ -43,6 +55,9 @@ def test_a_complete_file_is_read() -> None:
         ("[[listener]]\nbind", "[listener]\nbind", "Expected `array`"),
         ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\naddress_map = { "7" = "h:1" }', "no node id"),
         ("[node]", "[node", "not valid TOML"),
+        ('bind = "127.0.0.1:5672"', f'bind = "{"h" * 300}:1"', "at most 300"),
+        ('bind = "127.0.0.1:5672"', f'bind = "127.0.0.1:1"\nname = "{"n" * 201}"', "listener.name"),
+        ("[[listener]]", LISTENERS_17, "at most 16"),
     ],
 )
 def test_a_mistake_is_named(old: str, new: str, said: str) -> None:
