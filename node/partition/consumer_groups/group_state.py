@@ -288,9 +288,12 @@ class GroupTable:
 
     def commit_staged(self, key: str, claim: int, position: int, clock_ms: int) -> None:
         """A transaction has committed that moves the group. Nobody took the claim over since it was prepared, but its
-        owner may have let go for good: then the group stands where the transaction says, and nobody has it."""
+        owner may have let go for good: then the group stands where the transaction says, and nobody has it. A terminus
+        that is gone stays gone: nobody would come back for it, and nothing would ever forget it."""
         row = self._rows.get(key)
         if row is None:
+            if key.startswith(TERMINUS):
+                return
             row = self._rows[key] = ConsumerGroup(key, claim=claim)
         row.position = max(row.position, position)
         row.position_ms = row.touched_ms = clock_ms

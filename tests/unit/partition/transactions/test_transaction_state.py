@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from node.partition.commands import Trim, encode_group_command
-from node.partition.consumer_groups.group_state import Commit, Delete, Denied, Done, EndClaim
+from node.partition.consumer_groups.group_state import (
+    Claim,
+    Commit,
+    Delete,
+    Denied,
+    Done,
+    End,
+    EndClaim,
+    Owned,
+    terminus_key,
+)
 from node.partition.machine import AppendAccepted, AppendRejected, Trimmed
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_commands import Begin
@@ -330,6 +340,19 @@ def test_an_operator_who_moves_the_group_comes_before_or_after_never_between(
     else:
         assert result == Done(2)
         assert code_of(partition.prepare(P, 0)) == "doomed"
+
+
+@pytest.mark.parametrize("how", [End.CLOSED, End.LOST])
+def test_a_terminus_that_is_gone_does_not_come_back_by_a_commit(partition: Partition, how: End) -> None:
+    partition.plain(10)
+    key = terminus_key("link")
+    owned = partition.apply(encode_group_command(Claim(key, "m", "link", expiry_s=0, timestamp_ms=partition.now_ms)))
+    assert isinstance(owned, Owned)
+    begun(partition)
+    assert partition.stage(P, 0, key, owned.claim, 5) == partition.prepare(P, 0) == TransactionDone()
+    partition.apply(encode_group_command(EndClaim(key, owned.claim, how, partition.now_ms)))
+    partition.end(P, 0, commit=True)
+    assert partition.machine.ownership.get(key) is None
 
 
 def test_after_an_operators_word_nobody_stages_without_a_claim(partition: Partition) -> None:
