@@ -74,8 +74,8 @@ EPOCHS = 32767
 """Of one producer id: 0 to 32766. The highest that fits, 32767, is never given to a client, as in Kafka."""
 
 LONGEST_STEP_MS = 60_000
-"""What passes from one entry to the next at most, whatever their clocks say: a leap of a leader's clock ends no
-transaction early and forgets nothing. A leader with open transactions proposes an entry more often than that."""
+"""What passes from one entry to the next at most, whatever their clocks say: a leap of a leader's clock takes a minute
+from a transaction, not days, and forgets nothing. A leader with open transactions proposes an entry more often."""
 
 SERIALS = 1 << 32
 """Producer ids of one coordinator: group number * SERIALS + count."""
