@@ -38,7 +38,6 @@ nobody ever ends); and comparing coordinator epochs of markers (decisions are re
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -173,10 +172,6 @@ class TransactionTable:
     def aborted(self) -> int:
         """How many aborted transactions still have events in the log."""
         return len(self._aborted)
-
-    def aborted_ranges(self) -> Iterator[tuple[int, int, int, int]]:
-        """(producer id, epoch, first offset, end of the log when it was aborted), in the order of their ends."""
-        return _ABORTED.iter_unpack(self._aborted_rows)
 
     def open(self) -> list[OpenTransaction]:
         """The oldest first."""
