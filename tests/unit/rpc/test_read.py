@@ -184,3 +184,26 @@ async def test_a_hundred_readers_each_get_everything() -> None:
         consumers = [Consumer(nodes[1], Earliest()) for _ in range(100)]
         partition.append([b"last"], lambda _: None)
         await until(lambda: all(len(consumer.events) == 201 for consumer in consumers), "all events for all")
+
+
+@pytest.mark.parametrize("uncommitted", [False, True])
+async def test_the_isolation_of_a_reader_crosses_the_network(uncommitted: bool) -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(1)
+        reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None, uncommitted=uncommitted)
+        await until(lambda: len(partition.readers) == 1, "the reader there")
+        assert [one.uncommitted for one in partition.readers] == [uncommitted]
+        reader.close()
+
+
+async def test_what_was_passed_over_on_the_other_node_moves_the_position_here() -> None:
+    """The events behind the last one that is delivered were aborted: who drains must not wait for them."""
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(2)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: len(consumer.events) == 2, "what is there")
+        (there,) = partition.readers
+        there.position = 7
+        there.wake()
+        await until(lambda: consumer.reader.position == 7, "the position behind what was aborted")
+        assert len(consumer.events) == 2
