@@ -41,6 +41,10 @@ TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 LINK_REDIRECT = "amqp:link:redirect"
 LINK_STOLEN = "amqp:link:stolen"
+# transaction-error
+TRANSACTION_UNKNOWN_ID = "amqp:transaction:unknown-id"
+TRANSACTION_ROLLBACK = "amqp:transaction:rollback"
+TRANSACTION_TIMEOUT = "amqp:transaction:timeout"
 
 
 @dataclass(frozen=True, slots=True)

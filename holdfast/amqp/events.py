@@ -11,6 +11,7 @@ Order: `ConnectionOpened` first, `ConnectionClosed` last and exactly once. Each 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,14 @@ from holdfast.amqp.links.sender_link import SenderLink
 @dataclass(slots=True)
 class ConnectionOpened:
     """The peer's open arrived (its details are on the engine: remote_container, remote_properties, ...)."""
+
+
+@dataclass(slots=True)
+class AuthenticationWork:
+    """Who the peer is takes a while to find out: run `work` in a thread, and give what it returns to
+    `Engine.authenticated`. Comes before ConnectionOpened."""
+
+    work: Callable[[], object]
 
 
 @dataclass(slots=True)
@@ -77,18 +86,44 @@ class LinkDetached:
 class Transfers:
     """Complete messages of one link in order. deliveries: opaque handles for ReceiverLink.settle, parallel to
     payloads; the list is empty if the link's peer sends everything settled (nothing to settle). batches: places of
-    payloads that came in Event Hubs' format of batches, in order; only while the engine watches for them."""
+    payloads that came in Event Hubs' format of batches, in order; only while the engine watches for them. transactions:
+    parallel to payloads, the transaction that each one names (settled ones, too), None = none; None as a whole if none
+    of them does.
+
+    A name is 32 bytes at most; a transfer whose transactional state holds none that can be read costs its sender the
+    link (LinkDetached with amqp:invalid-field), and is released like those behind it. The first frame of a message
+    tells; a state that only later ones carry is not seen. What came before a message on a control link (its target is
+    a Coordinator), on any link, is told before it; otherwise there is no order between links."""
 
     link: ReceiverLink
     deliveries: list[Any]
     payloads: list[bytes]
     batches: tuple[int, ...] = ()
+    transactions: tuple[bytes | None, ...] | None = None
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Messages under these transactions came and were not told: too large, beyond the credit, behind one that was, or
+    on a link that this side has closed. They were released; but not every client looks at that inside a transaction,
+    and none that sends settled is answered. A commit would promise more than there is, so the owner must not allow it.
+    Comes before any discharge that was sent after them."""
+
+    link: ReceiverLink
+    transactions: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
 class Settlements:
-    """Outcomes of unsettled sends: (number returned by send_many, state). The engine has settled them on our
-    side too."""
+    """Outcomes of unsettled sends: (number returned by send_many, state). The engine has settled them on our side too,
+    with one exception: a state that is Transactional with settled=False leaves the delivery open. It counts as
+    unsettled until the owner calls SenderLink.settle (the transaction is over), or the peer says something else of it
+    (released after an abort, another transaction, a final outcome), which comes as a further outcome of the same
+    number. A Transactional that the peer has settled is the last that it says; what it means is for the transaction to
+    decide. If a peer says several things of a delivery in one breath, the last of them counts.
+
+    A transactional state that cannot be read costs the peer the link (LinkDetached with amqp:invalid-field); the
+    delivery has no outcome."""
 
     link: SenderLink
     outcomes: list[tuple[int, DeliveryState]]
@@ -110,7 +145,8 @@ class Drained:
 
 
 Event = (
-    ConnectionOpened
+    AuthenticationWork
+    | ConnectionOpened
     | ConnectionClosed
     | SessionOpened
     | SessionClosed
@@ -118,6 +154,7 @@ Event = (
     | LinkOpened
     | LinkDetached
     | Transfers
+    | Dropped
     | Settlements
     | Credit
     | Drained

@@ -7,10 +7,12 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
+from holdfast.client.consume.range_receiver import RangeOptions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import (
     AdminError,
+    AuthenticationError,
     BatchFullError,
     BufferFullError,
     ClosedError,
@@ -18,23 +20,32 @@ from holdfast.client.errors import (
     ConnectionLostError,
     DamagedEventError,
     EventTooLargeError,
+    GroupAbortedError,
+    GroupFencedError,
     HoldfastError,
     InvalidOperationError,
     LinkRefusedError,
     LogDeletedError,
+    NotAuthorizedError,
     NotFoundError,
+    NotPreparedError,
     OutOfOrderError,
     OwnershipLostError,
     PartitionOwnedError,
+    ProducerFencedError,
     ProducerStateError,
     ProducerStolenError,
     ProtocolError,
     RejectedError,
     TimeoutExpiredError,
+    TransactionOutcomeUnknownError,
+    TransactionRolledBackError,
     UndeliveredError,
     UnreachableError,
     UnsupportedError,
+    WriterChangedError,
 )
+from holdfast.client.event_block import EventBlock, EventColumns
 from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.options import ConsumerOptions, ProducerOptions
 from holdfast.client.produce.delivery import Delivery, DeliveryResult
@@ -45,14 +56,21 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.producer import ProducerClient
+from holdfast.client.range_client import PartitionExtent, RangeClient
 from holdfast.client.start_position import Start
+from holdfast.client.transact.control_link import LastTransaction
+from holdfast.client.transact.group_member import GroupMember
+from holdfast.client.transact.transaction import Transaction
+from holdfast.client.transaction_group import TransactionGroup
 from holdfast.client.transport.bootstrap import ZooKeeperLogin, find_servers
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions
+from holdfast.client.transport.security import Security
 
 __all__ = [
     "AdminClient",
     "AdminError",
+    "AuthenticationError",
     "BatchFullError",
     "BufferFullError",
     "ClosedError",
@@ -65,32 +83,50 @@ __all__ = [
     "DeliveryResult",
     "Event",
     "EventBatch",
+    "EventBlock",
+    "EventColumns",
     "EventTooLargeError",
+    "GroupAbortedError",
+    "GroupFencedError",
+    "GroupMember",
     "HoldfastError",
     "InvalidOperationError",
+    "LastTransaction",
     "LinkRefusedError",
     "LogDeletedError",
     "NetworkOptions",
+    "NotAuthorizedError",
     "NotFoundError",
+    "NotPreparedError",
     "OutOfOrderError",
     "OwnershipLostError",
+    "PartitionExtent",
     "PartitionInfo",
     "PartitionOwnedError",
     "PartitionPublishingOptions",
     "PartitionPublishingProperties",
     "ProducerClient",
+    "ProducerFencedError",
     "ProducerOptions",
     "ProducerStateError",
     "ProducerStats",
     "ProducerStolenError",
     "ProtocolError",
+    "RangeClient",
+    "RangeOptions",
     "ReceivedEvent",
     "RejectedError",
+    "Security",
     "Start",
     "TimeoutExpiredError",
+    "Transaction",
+    "TransactionGroup",
+    "TransactionOutcomeUnknownError",
+    "TransactionRolledBackError",
     "UndeliveredError",
     "UnreachableError",
     "UnsupportedError",
+    "WriterChangedError",
     "ZooKeeperLogin",
     "ZooKeeperOwnership",
     "encode_event",

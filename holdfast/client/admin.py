@@ -1,39 +1,22 @@
-"""Administration over `$management`: logs, nodes, the cluster's state.
-
-Problem: a request whose answer got lost may have been carried out; repeating it blindly reports failures that are
-none (or does things twice).
-Rule never broken: what only reads is asked again, anywhere, until the timeout. What changes something is asked again
-only while it certainly was not done (no request went out, or the cluster answered that nothing happened); otherwise
-the error says that the outcome is unknown.
-Rejected: links kept open between requests: requests are rare, and a link that has to be watched is one more state.
+"""Administration over `$management`: logs, nodes, the cluster's state. How a request is carried, and which is repeated:
+`transport/management_requests.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from holdfast import protocol
-from holdfast.amqp.encoding.codec import symbol
-from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
-from holdfast.amqp.messages.message import (
-    Message,
-    Value,
-    decode_message,
-    encode_message,
-)
-from holdfast.client.errors import AdminError, ConfigurationError, HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.transport.connection import Connection
+from holdfast.client.errors import ConfigurationError
 from holdfast.client.transport.log_info import (
-    OneMessage,
     PartitionInfo,
     read_complete_info,
     read_info,
 )
+from holdfast.client.transport.login import password_keys
+from holdfast.client.transport.management_requests import request
 from holdfast.client.transport.network import Network, NetworkOptions
 
 GROUPS_PER_ANSWER = 1000  # a node tells no more at once
@@ -74,27 +57,31 @@ class AdminClient:
         replicas: int | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
+        compression: str | None = None,
     ) -> dict[str, Any]:
-        """Create a log; answers its description. Retention None: keep for ever."""
+        """Create a log; answers its description. Retention None: keep for ever. `compression` of its events
+        where they are stored: gzip, zstd or none."""
         arguments = {
             "partitions": partitions,
             "replicas": replicas,
             "retention_ms": retention_ms,
             "retention_bytes": retention_bytes,
+            "compression": compression,
         }
         given = {key: value for key, value in arguments.items() if value is not None}
         return await self._request("log", "create", name, given, changes=True)
 
     async def list_logs(self) -> list[dict[str, Any]]:
-        """All logs: name, partitions (how many), replicas, retention."""
+        """All logs: name, partitions (how many), replicas, retention, compression."""
         return list((await self._request("log", "list", None, {}, changes=False)).get("logs", []))
 
     async def describe_log(self, name: str) -> dict[str, Any]:
-        """One log: its partitions with leader and replicas, its retention."""
+        """One log: its partitions with leader and replicas, its retention, its compression."""
         return await self._request("log", "describe", name, {}, changes=False)
 
-    async def alter_log(self, name: str, **changes: int | None) -> dict[str, Any]:
-        """Change `partitions` (more, never fewer), `retention_ms`, `retention_bytes` (None: keep for ever)."""
+    async def alter_log(self, name: str, **changes: int | str | None) -> dict[str, Any]:
+        """Change `partitions` (more, never fewer), `retention_ms`, `retention_bytes` (None: keep for ever),
+        `compression` (of events that are yet to come)."""
         return await self._request("log", "alter", name, changes, changes=True)
 
     async def delete_log(self, name: str) -> None:
@@ -168,6 +155,115 @@ class AdminClient:
         """Forget a group that nobody reads for, with its positions and its epochs."""
         await self._request("group", "delete", log, {"group": group}, changes=True)
 
+    async def list_transactions(self) -> list[dict[str, Any]]:
+        """The transactional ids that the cluster knows, by name: transactional_id, state, producer_id, epoch,
+        timeout_ms, open_ms (None: no transaction is under way), partition_count, last (how the one before ended)."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            page = await self._request("transaction", "list", None, {"after_id": after}, changes=False)
+            found += list(page.get("transactions", []))
+            after = page.get("next")
+            if after is None:
+                return found
+
+    async def describe_transaction(self, transactional_id: str) -> dict[str, Any]:
+        """One of them, with the partitions that take part."""
+        return await self._request("transaction", "describe", transactional_id, {}, changes=False)
+
+    async def abort_transaction(self, transactional_id: str) -> dict[str, Any]:
+        """Roll back what the id has open, whoever holds it; that one hears of it at its commit."""
+        return await self._request("transaction", "abort", transactional_id, {}, changes=True)
+
+    async def hanging_transactions(self, *, margin_ms: int | None = None) -> list[dict[str, Any]]:
+        """What partitions hold open for longer than its timeout and a margin (10 s), the oldest first."""
+        page = await self._request("transaction", "hanging", None, {"margin_ms": margin_ms}, changes=False)
+        return list(page.get("transactions", []))
+
+    async def list_transaction_groups(self) -> list[dict[str, Any]]:
+        """The writers of transaction groups that the cluster knows, by name: writer, run, last_committed (the batch),
+        query, aborted (how the last one ended that was not committed); and of what is open: batch, state, open_ms,
+        timeout_ms, members, prepared, oldest_member_ms (so long committed readers may have waited)."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            page = await self._request("transaction-group", "list", None, {"after_writer": after}, changes=False)
+            found += list(page.get("writers", []))
+            after = page.get("next")
+            if after is None:
+                return found
+
+    async def describe_transaction_group(self, writer: str) -> dict[str, Any]:
+        """One of them, with the members of what is open (`group_members`): member, part, attempt, state, why (it was
+        aborted), open_ms, lease_ms, partitions."""
+        members: list[Any] = []
+        after: int | None = 0
+        while True:
+            given = {"after_member": after}
+            page = await self._request("transaction-group", "describe", writer, given, changes=False)
+            members += list(page.get("group_members", []))
+            after = page.pop("next", None)
+            if after is None:
+                return {**page, "group_members": members}
+
+    async def abort_transaction_group(self, writer: str) -> None:
+        """Roll back what the writer has open, whichever run that is; it hears of it at its commit."""
+        await self._request("transaction-group", "abort", writer, {}, changes=True)
+
+    async def forget_transaction_group(self, writer: str) -> int | None:
+        """Forget a writer that will not come again, with its last batch that was committed, which is returned. Only
+        then: what it replays afterwards is written again. Refused while it has a batch open."""
+        found: int | None = (await self._request("transaction-group", "forget", writer, {}, changes=True)).get(
+            "last_committed"
+        )
+        return found
+
+    async def add_user(self, name: str, password: str, *, roles: Sequence[str] = ()) -> None:
+        """The password stays here: what is sent is what SCRAM needs to check it. The first user of a cluster must have
+        the role `admin`; from then on nobody is let in without a credential."""
+        keys = await asyncio.to_thread(password_keys, password)
+        await self._request("user", "add", name, {**keys, "roles": list(roles)}, changes=True)
+
+    async def set_password(self, name: str, password: str) -> None:
+        """Of a user; everybody may set their own. Repeating it does no harm."""
+        keys = await asyncio.to_thread(password_keys, password)
+        await self._request("user", "password", name, keys, changes=False)
+
+    async def set_roles(self, name: str, roles: Sequence[str]) -> None:
+        """These and no others. Repeating it does no harm."""
+        await self._request("user", "roles", name, {"roles": list(roles)}, changes=False)
+
+    async def remove_user(self, name: str) -> None:
+        """Its open links end. Grants to its name stay."""
+        await self._request("user", "remove", name, {}, changes=True)
+
+    async def list_users(self) -> list[dict[str, Any]]:
+        """name, roles."""
+        return list((await self._request("user", "list", None, {}, changes=False)).get("users", []))
+
+    async def add_grant(
+        self, principal: str, operation: str, resource: str, name: str = "", *, prefix: bool = False, deny: bool = False
+    ) -> dict[str, Any]:
+        """Allow (or deny, which wins) an operation on a resource of that name, or on all whose names begin so.
+        `principal`: a name, `role:NAME`, or `*`. Repeating it does no harm."""
+        given = _grant(principal, operation, resource, name, prefix, deny)
+        return await self._request("grant", "add", None, given, changes=False)
+
+    async def remove_grant(
+        self, principal: str, operation: str, resource: str, name: str = "", *, prefix: bool = False, deny: bool = False
+    ) -> dict[str, Any]:
+        """Take back what was granted with these words. Links that are no longer allowed end."""
+        given = _grant(principal, operation, resource, name, prefix, deny)
+        return await self._request("grant", "remove", None, given, changes=True)
+
+    async def list_grants(self) -> list[dict[str, Any]]:
+        """principal, effect (allow or deny), operation, resource, resource_name, prefix."""
+        return list((await self._request("grant", "list", None, {}, changes=False)).get("grants", []))
+
+    async def whoami(self) -> dict[str, Any]:
+        """As whom the node knows this client: principal, mechanism, roles, open_cluster, expires_ms."""
+        return await self._request("user", "whoami", None, {}, changes=False)
+
     async def describe_node(self, node: int) -> dict[str, Any]:
         """One node: its addresses, whether it is up, and which of its replicas are catching up."""
         return await self._request("node", "describe", str(node), {}, changes=False)
@@ -216,138 +312,11 @@ class AdminClient:
         )
 
 
-_numbers = itertools.count(1)
-
-
-async def request(
-    network: Network,
-    kind: str,
-    operation: str,
-    name: str | None,
-    arguments: Mapping[str, Any],
-    *,
-    changes: bool,
-    timeout_s: float,
-) -> dict[str, Any]:
-    """A request to `$management` of any node. `changes`: it must not be repeated when its outcome is unknown."""
-    what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
-    unanswered: _Exchange | None = None
-
-    async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
-        nonlocal unanswered
-        exchange = unanswered = _Exchange(connection, what, bound_s)
-        try:
-            answer = await exchange.run(kind, operation, name, arguments, next(_numbers))
-        except HoldfastError as error:
-            unanswered = None
-            if changes and exchange.sent and not isinstance(error, AdminError):
-                raise _outcome_unknown(what, error) from error
-            raise
-        finally:
-            await exchange.close()
-        unanswered = None
-        return answer
-
-    try:
-        return await network.ask(question, what, timeout_s=timeout_s)
-    except TimeoutExpiredError as error:
-        # The time was up in the midst of an exchange, not between two.
-        if changes and unanswered is not None and unanswered.sent:
-            raise _outcome_unknown(what, error) from error
-        raise
-
-
-def _outcome_unknown(what: str, reason: HoldfastError) -> AdminError:
-    return AdminError(
-        f"{what}: no answer came ({reason}); it may or may not have been done",
-        code="unknown",
-        status=504,
-        retriable=False,
-    )
-
-
-class _Exchange:
-    """One request and its answer, over a pair of links that live as long as it."""
-
-    def __init__(self, connection: Connection, what: str, bound_s: float) -> None:
-        self.sent = False
-        self._connection, self._what, self._bound_s = connection, what, bound_s
-        self._answer = OneMessage()
-        self._receiver: Any = None
-        self._sender: Any = None
-        self._outcome: DeliveryState | None = None
-        self._credit = asyncio.Event()
-
-    async def run(
-        self, kind: str, operation: str, name: str | None, arguments: Mapping[str, Any], number: int
-    ) -> dict[str, Any]:
-        connection, bound_s = self._connection, self._bound_s
-        self._receiver = await connection.attach_receiver(
-            protocol.MANAGEMENT_ADDRESS, None, None, self._answer, bound_s=bound_s, dynamic=True
-        )
-        self._receiver.grant(1)
-        self._sender = await connection.attach_sender(protocol.MANAGEMENT_ADDRESS, None, self, bound_s=bound_s)
-        try:
-            async with asyncio.timeout(bound_s):
-                while self._sender.credit < 1:
-                    self._credit.clear()
-                    await self._credit.wait()
-        except TimeoutError:
-            raise TimeoutExpiredError(f"{self._what}: the node takes no requests") from None
-        properties = {"operation": operation, "type": kind}
-        if name is not None:
-            properties["name"] = name
-        request = Message(
-            message_id=f"request-{number}",
-            reply_to=self._receiver.address,
-            application_properties=properties,
-            body=Value(dict(arguments)),
-        )
-        self._sender.send_many([encode_message(request)])
-        self.sent = True
-        return self._read(await self._answer.wait(bound_s, self._what))
-
-    def _read(self, payload: bytes) -> dict[str, Any]:
-        try:
-            message = decode_message(payload)
-        except MalformedMessage as error:
-            raise ProtocolError(f"{self._what}: the answer cannot be read: {error}") from error
-        properties = message.application_properties
-        status = int(properties.get("status-code", 500))
-        if 200 <= status < 300:
-            body = plain(message.body.value) if isinstance(message.body, Value) else None
-            return body if isinstance(body, dict) else {}
-        raise AdminError(
-            f"{self._what}: {properties.get('status-description', 'failed without a reason')}",
-            code=str(properties.get("error-code", "internal-error")),
-            status=status,
-            retriable=bool(properties.get("retriable", False)),
-        )
-
-    async def close(self) -> None:
-        for link in (self._sender, self._receiver):
-            if link is not None:
-                await link.close()
-
-    # The sender's owner.
-
-    def on_credit(self) -> None:
-        self._credit.set()
-
-    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        for _, state in outcomes:
-            if state is not ACCEPTED:
-                error = getattr(state, "error", None)
-                reason = str(error) if error is not None else type(state).__name__
-                self._answer.on_closed(
-                    AdminError(
-                        f"{self._what}: not taken: {reason}", code="invalid-argument", status=400, retriable=False
-                    )
-                )
-
-    def on_closed(self, error: HoldfastError) -> None:
-        self._credit.set()
-        self._answer.on_closed(error)
+def _grant(
+    principal: str, operation: str, resource: str, name: str, prefix: bool, deny: bool
+) -> dict[str, str | int]:
+    given = {"principal": principal, "operation": operation, "resource": resource, "resource_name": name}
+    return {**given, "prefix": int(prefix), "deny": int(deny)}
 
 
 def _of(node: int | None) -> dict[str, int]:
@@ -359,18 +328,3 @@ def _number(partition: str) -> int:
     if not partition.isdecimal():
         raise ConfigurationError(f"{partition!r} is no partition: they are numbers, from 0 on")
     return int(partition)
-
-
-def plain(value: Any) -> Any:
-    """AMQP values as plain JSON-like ones."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, symbol):
-        return str(value)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    return value

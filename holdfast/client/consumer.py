@@ -17,13 +17,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
+from holdfast import protocol
 from holdfast.client.consume.group_members import Callback, GroupMembers, container_id
+from holdfast.client.consume.handed_out import HandedOut
 from holdfast.client.consume.partition_receiver import PartitionReceiver
 from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.options import ConsumerOptions
+from holdfast.client.options import ConsumerOptions, Isolation
 from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
@@ -50,6 +52,7 @@ class ConsumerClient:
         on_revoked: Callback | None = None,
         ownership: ZooKeeperOwnership | None = None,
         filter: str | None = None,
+        isolation: Isolation = "committed",
         options: ConsumerOptions | None = None,
     ) -> None:
         """`start`: one for all partitions, or one for each by name. Without it: only what comes from now on.
@@ -59,6 +62,7 @@ class ConsumerClient:
         given. The callbacks hear of each partition: before its first event, and when it is not ours any more.
         `ownership`: the members share the partitions out among themselves through ZooKeeper instead.
         `filter`: only events for which this condition is true, evaluated by the nodes (docs/protocol.md, Filters).
+        `isolation`: "committed": no event of a transaction before it is committed; "uncommitted": all that is stored.
         """
         self.log = log
         self.options = options or ConsumerOptions()
@@ -66,7 +70,10 @@ class ConsumerClient:
         _check_group(group, epoch, partitions, start, self.options, on_assigned or on_revoked)
         _check_ownership(ownership, group, partitions)
         _check_filter(filter, group, start)
+        if isolation not in (protocol.COMMITTED, protocol.UNCOMMITTED):
+            raise ConfigurationError(f"isolation is 'committed' or 'uncommitted', not {isolation!r}")
         self.where = filter
+        self.uncommitted = isolation == protocol.UNCOMMITTED
         if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
             named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
             self.options = replace(self.options, network=named)
@@ -165,6 +172,12 @@ class ConsumerClient:
             raise ConfigurationError("only a group has positions to commit", advice="give group=, or keep `positions`")
         return await self._members.commit(event)
 
+    def handed_out(self) -> list[HandedOut]:
+        """For a transaction, which commits it: see `HandedOutEvents.all`."""
+        if self._members is None:
+            raise ConfigurationError("only a group has positions to commit", advice="give group= to the consumer")
+        return self._members.handed_out()
+
     @property
     def links_opened(self) -> int:
         """How often a link was opened, the first ones included."""
@@ -254,7 +267,7 @@ class ConsumerClient:
     def _came_for_more(self) -> None:
         self.in_hands = None  # who asks for more is done with what it was given
         if self._members is not None:
-            self._members.progressed()
+            self._members.came_for_more()
 
     @property
     def at_end(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED
+from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED, UNAUTHORIZED_ACCESS
 
 
 class HoldfastError(Exception):
@@ -52,6 +52,12 @@ class ProtocolError(HoldfastError):
     """The peer's bytes were not AMQP as we know it, or it broke a rule of the protocol."""
 
     advice = "check that the port is an AMQP 1.0 port of a Holdfast node"
+
+
+class AuthenticationError(HoldfastError):
+    """The node did not let this client in, or could not show that it is the node that was meant."""
+
+    advice = "correct user, password, token or certificate; or ask who administers the cluster"
 
 
 class DamagedEventError(ProtocolError):
@@ -118,6 +124,12 @@ class NotFoundError(LinkRefusedError):
     advice = "check the name with `holdfast log list`, or create the log"
 
 
+class NotAuthorizedError(LinkRefusedError):
+    """Whom this client is known as may not do that, or may not any more."""
+
+    advice = "ask an administrator of the cluster for a grant; `holdfast whoami` tells what there is"
+
+
 class LogDeletedError(LinkRefusedError):
     """The log was deleted. One that was made in its place is another log, even if it has the same name."""
 
@@ -141,6 +153,66 @@ class ProducerStolenError(LinkRefusedError):
     """Another client opened the same producer group with a higher owner level: this one must not publish any more."""
 
     advice = "stop publishing to this partition; only who is to take it over opens it with a higher owner level"
+
+
+class ProducerFencedError(HoldfastError):
+    """Another producer holds the transactional id now. What was not committed before never will be."""
+
+    advice = (
+        "stop: another instance of this program goes on; do not open the id again unless this one is to take it back"
+    )
+
+
+class TransactionRolledBackError(HoldfastError):
+    """Nothing of the transaction counts, now or ever. `condition`: the node's, if it said so."""
+
+    retriable = True
+    advice = "do the work again, in a new transaction"
+
+    def __init__(
+        self, message: str, *, condition: str = "", advice: str | None = None, retriable: bool | None = None
+    ) -> None:
+        super().__init__(message, advice=advice, retriable=retriable)
+        self.condition = condition
+
+
+class GroupFencedError(ProducerFencedError):
+    """A newer run of the writer has the batch, or the batch is closed. What was not committed before never will be."""
+
+    advice = "stop: a newer run of this writer goes on, or the batch is done"
+
+
+class GroupAbortedError(TransactionRolledBackError):
+    """Nothing of the batch counts, now or ever, as it was opened."""
+
+    advice = "open the batch again, and write it anew"
+
+
+class NotPreparedError(HoldfastError):
+    """Members that were named as winners are not prepared. Nothing was decided."""
+
+    advice = "name only what `prepare` has returned; parts whose attempts were lost have to be written again"
+
+
+class WriterChangedError(HoldfastError):
+    """The batch would be taken for done, but it is another query's than the one that was done."""
+
+    advice = "give the query a writer of its own; if its checkpoint was deleted on purpose, a new name starts from 0"
+
+
+class TransactionOutcomeUnknownError(HoldfastError):
+    """The answer to the commit got lost, and what became of it cannot be learnt here. `producer_id` and `epoch` name
+    the transaction, if the node told them."""
+
+    advice = (
+        "find out by what was to be written before you do the work again; with a transactional_id the client can ask"
+    )
+
+    def __init__(
+        self, message: str, *, producer_id: int | None = None, epoch: int | None = None, advice: str | None = None
+    ) -> None:
+        super().__init__(message, advice=advice)
+        self.producer_id, self.epoch = producer_id, epoch
 
 
 class PartitionOwnedError(LinkRefusedError):
@@ -209,6 +281,7 @@ class AdminError(HoldfastError):
 
 ADMIN_ADVICE = {
     "invalid-argument": "correct the request",
+    "not-authorized": "ask an administrator of the cluster for a grant; `holdfast whoami` tells what there is",
     "not-found": "see what exists: `holdfast log list`, `node list`, and of a log `group list`, `producer list`",
     "already-exists": "use the one that exists, or choose another name",
     "not-enough-nodes": "ask for fewer replicas, or add nodes",
@@ -217,6 +290,7 @@ ADMIN_ADVICE = {
     "internal-error": "the node's log has the cause",
     "group-active": "stop the group's receivers first",
     "not-owner": "stop working on the partition: another receiver has it now",
+    "group-aborted": "see what is open: `holdfast txn groups list`",
     "not-implemented": "the node is older than this client",
 }
 
@@ -250,6 +324,8 @@ def link_error(condition: str | None, description: str | None, info: dict[Any, A
         if not host or not isinstance(port, int) or not 0 < port < 65536:
             return ProtocolError(f"{what}: the node redirects without a usable address ({details})")
         return LinkRedirected(host, port, hostname, str(details.get("address") or ""))
+    if condition == UNAUTHORIZED_ACCESS:
+        return NotAuthorizedError(f"{what}: {text or condition}", condition=condition)
     message = f"{what}: {text or condition or 'ended by the node without a reason'}"
     if condition == "amqp:not-found":
         return NotFoundError(message, condition=condition)

@@ -59,8 +59,8 @@ def check_properties(properties: object) -> None:
 
 
 @lru_cache(maxsize=KEY_CACHE_SIZE)
-def _key_section(key: str) -> bytes:
-    """Message-annotations {event-streams-group-key: key}."""
+def key_section(key: str) -> bytes:
+    """Message-annotations {event-streams-group-key: key}; they stand in front of the content of an event with a key."""
     text = key.encode("utf-8")
     if len(text) > MAX_KEY_BYTES:
         raise ConfigurationError(f"a key has at most {MAX_KEY_BYTES} bytes, this one has {len(text)}")
@@ -76,14 +76,18 @@ def encode_content(body: bytes, properties: Mapping[str, Any] | None = None) -> 
             return encode_message(Message(body=body, application_properties=dict(properties)))
         except Unencodable as error:
             raise ConfigurationError(f"the event's properties cannot be encoded: {error}") from error
-    size = len(body)
-    return (_DATA8 + bytes((size,)) if size < 256 else _DATA32 + _u32.pack(size)) + body
+    return data_head(len(body)) + body
+
+
+def data_head(size: int) -> bytes:
+    """What stands in front of a body of so many bytes."""
+    return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _u32.pack(size)
 
 
 def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, Any] | None = None) -> bytes:
     """One event as an AMQP message. `properties` become application properties."""
     content = encode_content(body, properties)
-    return content if key is None else _key_section(key) + content
+    return content if key is None else key_section(key) + content
 
 
 class Event:
@@ -114,6 +118,15 @@ class Event:
 
     def __repr__(self) -> str:
         return f"Event({len(self.body)} bytes, key={self.key!r}, number={self.published_sequence_number})"
+
+
+def as_event(event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None) -> Event:
+    """What is to be sent, with what the call says of it."""
+    if not isinstance(event, Event):
+        return Event(event, key=key, properties=properties)
+    if key is None and properties is None:
+        return event
+    return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)
 
 
 class ReceivedEvent:
@@ -220,6 +233,14 @@ class DeliveryReader:
         self.partition = partition  # None: an agnostic link, each delivery names its partition
         self._before = self._between = self._after = b"\xff"  # matches no message
         self._places = (0, 0, 0, 0, 0)
+
+    def places(self, payload: bytes) -> tuple[int, int, int, int, int] | None:
+        """Where, in this message and those like it: the offset begins and ends, the timestamp begins and ends, and what
+        the producer wrote begins. None: the numbers are not where they usually are."""
+        self.read(payload)
+        offset_at, offset_end, time_at, time_end, end = self._places
+        head = payload[:offset_at], payload[offset_end:time_at], payload[time_end:end]
+        return self._places if head == (self._before, self._between, self._after) else None
 
     def read(self, payload: bytes) -> ReceivedEvent:
         offset_at, offset_end, time_at, time_end, end = self._places

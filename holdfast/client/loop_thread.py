@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import uvloop
@@ -50,15 +51,19 @@ class LoopThread:
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
         """Run a coroutine there and return what it does. A timeout gives up waiting, and takes the call back."""
         self.check_thread()
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the client was closed")
-            future = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        future = self.start(make)
         try:
             return future.result(timeout_s)
         except BaseException:
             future.cancel()  # Ctrl-C, or the timeout; nothing if the coroutine itself raised
             raise
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Have a coroutine run there, and go on meanwhile; its outcome is the future's."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the client was closed")
+            return asyncio.run_coroutine_threadsafe(make(), self._loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call something there that does not wait."""
@@ -67,6 +72,12 @@ class LoopThread:
             return function()
 
         return self.run(work)
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Have something called there, and do not wait for it. Nothing, once the thread has ended."""
+        with self._lock:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
         """End the thread; what was still running there is cancelled. Idempotent."""

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from holdfast.client.errors import ConfigurationError, DamagedEventError
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
 from holdfast.client.transport.network import NetworkOptions
+
+Isolation = Literal["committed", "uncommitted"]
+"""Of what a consumer is given: `committed`, no event of a transaction that is open or was rolled back."""
+
+
+CommitAnswer = Literal["visible", "decided"]
+"""When `commit` returns: when committed readers see the transaction, or as soon as a majority's disks have the
+decision; then readers see it a moment later."""
+
+Compression = Literal["none", "gzip", "zstd"]
+"""Of events on their way. What a log keeps is compressed as the log's own setting says."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +34,13 @@ class ProducerOptions:
     linger_s: float = 0.0  # how long `send` lets events wait for company; 0: until the end of the loop's turn
     linger_bytes: int = 256 * 1024  # they wait no longer once they are so many
     max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
+    compression: Compression = "none"  # of events on their way to a node, those together that go out together
     delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
     idempotent: bool = False
     partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)  # idempotent only
+    transactional_id: str | None = None  # of `transaction()`: who opens it last has it, and nobody else
+    transaction_timeout_s: float = 60.0  # a transaction that is open for longer is rolled back by the nodes
+    commit_answer: CommitAnswer = "visible"  # what `commit` of a transaction waits for
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def check(self) -> None:
@@ -38,12 +53,32 @@ class ProducerOptions:
             "linger_bytes",
             "max_batch_bytes",
             "delivery_timeout_s",
+            "transaction_timeout_s",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if self.compression not in get_args(Compression):
+            names = ", ".join(get_args(Compression))
+            raise ConfigurationError(f"compression is one of {names}, not {self.compression!r}")
         if self.linger_s < 0:
             raise ConfigurationError(f"linger_s cannot be negative: {self.linger_s}")
         self._check_idempotence()
+        self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        name = self.transactional_id
+        if name is not None and (not isinstance(name, str) or not 0 < len(name) <= 256 or name.startswith("$")):
+            raise ConfigurationError(
+                f"a transactional_id is a string of 1 to 256 characters without a dollar sign in front, not {name!r}"
+            )
+        if self.commit_answer not in get_args(CommitAnswer):
+            names = ", ".join(get_args(CommitAnswer))
+            raise ConfigurationError(f"commit_answer is one of {names}, not {self.commit_answer!r}")
+        if name is not None and self.idempotent:
+            raise ConfigurationError(
+                "transactions number events by themselves: a producer is idempotent, or has a transactional_id",
+                advice="leave out idempotent=True",
+            )
 
     def _check_idempotence(self) -> None:
         if self.idempotent and self.route_by == "node":

@@ -16,7 +16,7 @@ of that partition to its leader. With `route_by="node"` there is one agnostic li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -26,17 +26,27 @@ from holdfast.client.errors import (
     ConfigurationError,
     InvalidOperationError,
 )
-from holdfast.client.events import Event, encode_content, encode_event
+from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
-from holdfast.client.produce.event_batch import EventBatch
+from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
 from holdfast.client.produce.idempotent.event_list import EventList, Together, claim
 from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
 )
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.transact.control_link import LastTransaction
+from holdfast.client.transact.group_member import (
+    DEFAULT_LEASE_S,
+    GroupMember,
+    GroupNames,
+    MemberTransactor,
+    MemberWish,
+)
+from holdfast.client.transact.transaction import ProducerSide, Transaction
+from holdfast.client.transact.transactor import Transactor
 from holdfast.client.transport.network import Network
 
 # `send` gives way to the event loop after so many events, or so many bytes: else nothing would move until the buffer is
@@ -62,26 +72,35 @@ class ProducerClient:
         *,
         idempotent: bool | None = None,
         partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
+        transactional_id: str | None = None,
     ) -> None:
-        """`idempotent`, `partition_options`: those of `options`, for short."""
+        """`idempotent`, `partition_options`, `transactional_id`: those of `options`, for short."""
         self.log = log
         options = options or ProducerOptions()
         if idempotent is not None:
             options = replace(options, idempotent=idempotent)
         if partition_options is not None:
             options = replace(options, partition_options=dict(partition_options))
+        if transactional_id is not None:
+            options = replace(options, transactional_id=transactional_id)
         options.check()
         self.options = options
         self.stats = ProducerStats()
         self._accumulator = Accumulator(Network(servers, options.network), log, options, self.stats)
+        self._servers = servers
+        self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
+        self._transaction: Transaction | None = None  # the one that is open
         self._closing = self._closed = False
 
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Learn the log's partitions; raises `NotFoundError` when there is no such log."""
+        """Learn the log's partitions; raises `NotFoundError` when there is no such log. With a `transactional_id`:
+        nobody else has it from now on, and what its last holder has left open is rolled back."""
         self._check_open()
         await self._accumulator.learn_partitions()
+        if self._transactor is not None:
+            await self._transactor.hold()
 
     async def __aenter__(self) -> ProducerClient:
         try:
@@ -112,6 +131,8 @@ class ProducerClient:
         """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
         if not self._closed:
             self._closing = self._closed = True
+            if self._transactor is not None:
+                await self._transactor.close()
             await self._accumulator.close()
 
     def _check_open(self) -> None:
@@ -122,6 +143,13 @@ class ProducerClient:
     def partitions(self) -> list[str]:
         """The log's partitions, known after `start`."""
         return list(self._accumulator.partitions)
+
+    def partition_of(self, key: str) -> str:
+        """Where events with this key go. Known after `start`."""
+        place = self._accumulator.place_for(key, None)
+        if place is None:
+            raise InvalidOperationError("the node chooses the partition", advice='leave route_by at "client"')
+        return place
 
     @property
     def outstanding(self) -> int:
@@ -220,20 +248,7 @@ class ProducerClient:
         had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
         """
         self._check_open()
-        if isinstance(batch, EventBatch):
-            if partition is not None or key is not None:
-                raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
-            if batch.numbered != self.options.idempotent:
-                raise InvalidOperationError(
-                    "the batch was made by a producer of the other kind (idempotent or not)",
-                    advice="make it by create_batch of the producer that sends it",
-                )
-            partition, key = batch.partition, batch.key
-        elif isinstance(batch, str | bytes | bytearray | Event) or not isinstance(batch, Iterable):
-            raise ConfigurationError(
-                f"send_batch takes a batch or a list of events, not a {type(batch).__name__}",
-                advice="send() publishes a single event",
-            )
+        partition, key = place_of(batch, partition, key, numbered=self.options.idempotent)
         self._check_place(key, partition)
         if self.options.idempotent:
             assert partition is not None, "checked before"
@@ -264,10 +279,7 @@ class ProducerClient:
         together = Together()
         if isinstance(batch, EventBatch):
             batch.lock()
-            contents = batch.contents
-        else:
-            events = [_event(event, key, None) for event in batch]
-            contents = [encode_event(event.body, event.key, event.properties) for event in events]
+        contents = contents_of(batch, key)
         if not contents:
             return DeliveryResult(partition_sender.partition, None, None, 0)
         deliveries = [Delivery(content, partition_sender.partition, together.done) for content in contents]
@@ -279,6 +291,70 @@ class ProducerClient:
             if isinstance(batch, EventBatch):
                 batch.unlock()
         return DeliveryResult(first.partition, first.offset_text, None, len(contents))
+
+    # ---------------------------------------------------------------- transactions
+
+    def transaction(self) -> Transaction:
+        """A transaction, one at a time: `async with` begins it, and leaving the block commits it; an exception rolls it
+        back."""
+        self._check_open()
+        self._check_transactions()
+        if self._transactor is None:
+            self._transactor = Transactor(self._servers, self.log, self.options)
+        side = ProducerSide(self._transaction_place, self._transaction_begins, self._transaction_over)
+        return Transaction(side, self._transactor)
+
+    def member(
+        self,
+        *,
+        writer: str,
+        batch: int,
+        run: str,
+        part: str,
+        attempt: str = "",
+        lease_s: float = DEFAULT_LEASE_S,
+        idle_s: float | None = None,
+    ) -> GroupMember:
+        """A member of a transaction group (`TransactionGroup`), which writes a part of the batch to this log, over a
+        connection of its own; as many as are wanted at a time. `part`: of what has one winner; `attempt` is for people.
+        `lease_s`: a process that hangs for so long loses what it has written. `idle_s`: so does a program that asks
+        nothing of the member for so long; None: it may take its time."""
+        self._check_open()
+        self._check_transactions()
+        wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
+        wish.check()
+        side = ProducerSide(self._transaction_place, _nothing, _nothing)
+        return GroupMember(side, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
+
+    @property
+    def last_transaction(self) -> LastTransaction | None:
+        """How the last transaction of the `transactional_id` ended, as it was told when the id was taken."""
+        return None if self._transactor is None else self._transactor.last
+
+    def _check_transactions(self) -> None:
+        if self.options.idempotent:
+            raise ConfigurationError(
+                "an idempotent producer has no transactions: in those, the nodes number the events",
+                advice="leave out idempotent=True",
+            )
+
+    def _transaction_begins(self, transaction: Transaction) -> None:
+        self._check_open()
+        if self._transaction is not None:
+            raise InvalidOperationError(
+                "another transaction of this producer is open", advice="end it first, or open another producer"
+            )
+        self._transaction = transaction
+
+    def _transaction_over(self, transaction: Transaction) -> None:
+        if self._transaction is transaction:
+            self._transaction = None
+
+    def _transaction_place(self, key: str | None, partition: str | None) -> str | None:
+        place = self._accumulator.place_for(key, partition)
+        if place is not None:
+            self._accumulator.check_partition(place)
+        return place
 
     # ---------------------------------------------------------------- idempotence
 
@@ -316,7 +392,7 @@ class ProducerClient:
         self._check_open()
         given = event if isinstance(event, Event) else None
         if given is not None or not isinstance(event, bytes):
-            whole = _event(event, key, properties)
+            whole = as_event(event, key, properties)
             body, key, properties = whole.body, whole.key, whole.properties
         else:
             body = event
@@ -337,10 +413,5 @@ class ProducerClient:
         return delivery
 
 
-def _event(event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None) -> Event:
-    """What is to be sent, with what the call says of it."""
-    if not isinstance(event, Event):
-        return Event(event, key=key, properties=properties)
-    if key is None and properties is None:
-        return event
-    return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)
+def _nothing(_: Transaction) -> None:
+    """Members of groups are no concern of the producer's: each has a connection of its own."""

@@ -16,6 +16,7 @@ garbage collection) releases the C memory. An engine belongs to one thread at a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from cproton import ffi, lib
 
 from holdfast.amqp.encoding.codec import encode_symbol_map, symbol_array
 from holdfast.amqp.engine.event_pump import EventPump, _bury
+from holdfast.amqp.engine.remains import Remains
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, read_buffer
 from holdfast.amqp.errors import (
     CONNECTION_FORCED,
@@ -32,15 +34,17 @@ from holdfast.amqp.errors import (
     Error,
     UsageError,
 )
-from holdfast.amqp.events import Event
+from holdfast.amqp.events import AuthenticationWork, Event
 from holdfast.amqp.framing.handshake import (
     AMQP_HEADER,
     ClientHandshake,
     HandshakeError,
-    Mechanism,
+    Mechanisms,
     ServerHandshake,
     anonymous,
+    frame,
 )
+from holdfast.amqp.framing.sasl import FixedLogin, Login
 from holdfast.amqp.links.dispositions import write_condition, write_data
 from holdfast.amqp.links.link import MIXED, Session
 from holdfast.amqp.links.receiver_link import ReceiverLink
@@ -61,6 +65,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 SEND_CHUNK_BYTES = 256 * 1024
 """About what one data_to_send() returns: a few socket buffers, so a slow peer does not make us copy megabytes."""
+
+FIRST_BYTES = 1024
+"""A piece of what comes before the first frame; behind it there may be anything."""
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """Time from the first tick() to the peer's open. Honest peers take milliseconds; others hold a socket for nothing."""
@@ -86,19 +93,21 @@ class Engine(EventPump):
         properties: Mapping[str, Any] | None = None,
         max_message_size: int = MAX_MESSAGE_BYTES,
         max_links: int = MAX_LINKS,
-        mechanisms: Mapping[str, Mechanism] | None = None,
+        mechanisms: Mechanisms | None = None,
         sasl_required: bool = False,
-        sasl: str | None = "ANONYMOUS",
+        sasl: str | Login | None = "ANONYMOUS",
         sasl_response: bytes = b"",
     ) -> None:
         """idle_timeout_s: how long we tolerate silence (half of it is advertised, as the specification advises).
-        max_message_size: bytes, per link, advertised on attach. Servers: mechanisms (name -> check), by default
-        ANONYMOUS; sasl_required refuses peers without a SASL layer. Clients: sasl, sasl_response (None: no SASL)."""
+        max_message_size: bytes, per link, advertised on attach. Servers: mechanisms (by name; or a function that is
+        asked when the peer wants to know), by default ANONYMOUS; peers without a SASL layer are refused where that is
+        not offered, or with sasl_required. Clients: sasl, a mechanism with its sasl_response, or a Login that chooses
+        (None: no SASL)."""
         if role not in ("server", "client"):
             raise UsageError(f"role is {role!r}; it must be 'server' or 'client'")
         super().__init__(role, max_message_size, max_links)
-        self.identity: str | None = None
-        """Who the peer is according to SASL."""
+        self.identity: Any = None
+        """Who the peer is according to SASL; None: it had no such layer."""
         self._default_session: Session | None = None
         self._link_number = 0
         self._handshake_deadline_s: float | None = None
@@ -109,7 +118,8 @@ class Engine(EventPump):
             self._scanner.watching = True
             self._handshake = ServerHandshake(mechanisms or {"ANONYMOUS": anonymous}, sasl_required)
         elif sasl is not None:
-            self._handshake = ClientHandshake(sasl, sasl_response, hostname)
+            login = FixedLogin(sasl, sasl_response) if isinstance(sasl, str) else sasl
+            self._handshake = ClientHandshake(login, hostname)
         lib.pn_transport_set_max_frame(self._transport, max_frame_size)
         lib.pn_transport_set_channel_max(self._transport, channel_max)
         if idle_timeout_s is not None:
@@ -240,19 +250,46 @@ class Engine(EventPump):
             return
         if self._handshake is not None:
             data = self._receive_prelude(data)
-        if len(self._header) < 8 and not self.closed:
+        self._receive_amqp(data)
+
+    def receive_some(self, data: bytes) -> int:
+        """Takes so many of the bytes as are a bounded piece of work (a server's hundred peers share a thread); how
+        many. Handle the events, then go on with the rest."""
+        if self.closed:
+            return len(data)
+        if self._handshake is not None or len(self._header) < 8:
+            self.receive(data[:FIRST_BYTES])
+            return min(len(data), FIRST_BYTES)
+        return self._receive_amqp(data, some=True)
+
+    @property
+    def crowded(self) -> bool:
+        """The piece that was taken last ended for its attaches and the like: there are more of them to come."""
+        return self._scanner.crowded
+
+    def authenticated(self, result: object) -> None:
+        """What an AuthenticationWork came to. Events may follow, and there may be something to send."""
+        if self._handshake is not None and self._handshake.work is not None and not self.closed:
+            self._receive_amqp(self._receive_prelude(result, worked=True))
+
+    def _receive_amqp(self, data: bytes, *, some: bool = False) -> int:
+        taken = len(data)
+        if data and len(self._header) < 8 and not self.closed:
             data = self._receive_header(data)
         if data and not self.closed:
-            self._scanner.push(data if isinstance(data, bytes) else bytes(data))
+            push = self._scanner.push_some if some else self._scanner.push
+            taken = push(data if isinstance(data, bytes) else bytes(data))
             self._pump()
             if not self.closed and self._scanner.skipped():
                 self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
+        return taken
 
-    def _receive_prelude(self, data: bytes) -> bytes:
+    def _receive_prelude(self, data: Any, *, worked: bool = False) -> bytes:
         handshake = self._handshake
         assert handshake is not None
+        busy = handshake.work is not None and not worked
         try:
-            rest = handshake.receive(data)
+            rest = handshake.worked(data) if worked else handshake.receive(data)
         except HandshakeError as problem:
             self._handshake = None
             self._die(problem.error, bytes(handshake.output))
@@ -261,6 +298,8 @@ class Engine(EventPump):
             self.identity = handshake.identity
             self._last_words = bytes(handshake.output)
             self._handshake = None
+        elif handshake.work is not None and not busy:
+            self._events.append(AuthenticationWork(handshake.work))
         return rest
 
     def _receive_header(self, data: bytes) -> bytes:
@@ -357,6 +396,12 @@ class Engine(EventPump):
         self._pump()
         return max(deadline / 1000.0, now_s + MIN_TICK_S) if deadline else None
 
+    def beat(self) -> None:
+        """An empty frame, which says that this side lives. `tick` sends those that the peer asked for; this one is for
+        who is looked at more often."""
+        if self._connection is not None and self.opened and not self.closed and self._handshake is None:
+            self._said = b"".join([*self._flush(), frame(0, b"")])
+
     def _tick_handshake(self, now_s: float) -> float | None:
         if self._handshake_deadline_s is None:
             self._handshake_deadline_s = now_s + HANDSHAKE_TIMEOUT_S
@@ -368,22 +413,24 @@ class Engine(EventPump):
 
     def free(self) -> None:
         """Releases the C objects. Also done by garbage collection; anything called afterwards does nothing."""
-        connection, transport, collector = self._connection, self._transport, self._collector
-        if connection is None:
-            return
-        self._finish(Error(CONNECTION_FORCED, "the engine was freed"))
-        self._connection = self._transport = self._collector = None
-        self._output_ended = True
-        lib.pn_transport_unbind(transport)
-        lib.pn_collector_release(collector)
-        _bury(self._graveyard)
-        _bury(self._ended_sessions)
-        lib.pn_connection_collect(connection, ffi.NULL)
-        lib.pn_connection_release(connection)
-        lib.pn_decref(connection)
-        lib.pn_decref(transport)
-        lib.pn_collector_free(collector)
+        self.free_some(sys.maxsize)
+
+    def free_some(self, most_links: int) -> bool:
+        """The same with the C objects of so many links at a time. Whether that was all; until then, call it again."""
+        if self._connection is not None:
+            self._finish(Error(CONNECTION_FORCED, "the engine was freed"))
+            connection, transport, collector = self._connection, self._transport, self._collector
+            self._connection = self._transport = self._collector = None
+            self._output_ended = True
+            self._scanner.clear()
+            self._remains = Remains(connection, transport, collector)
+            _bury(self._graveyard)
+            _bury(self._ended_sessions)
+            lib.pn_connection_collect(connection, ffi.NULL)
+        if self._remains is not None and self._remains.release(most_links):
+            self._remains = None
+        return self._remains is None
 
     def __del__(self) -> None:
-        if getattr(self, "_collector", None) is not None:
+        if getattr(self, "_collector", None) is not None or getattr(self, "_remains", None) is not None:
             self.free()

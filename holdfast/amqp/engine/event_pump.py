@@ -10,17 +10,14 @@ Rules never broken:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cproton import ffi, lib
 
-from holdfast.amqp.encoding.codec import (
-    Described,
-    symbol,
-    symbols_of,
-    ulong,
-)
+from holdfast.amqp.encoding.codec import symbols_of
+from holdfast.amqp.engine.remains import Remains
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, TransferPump, read_buffer
 from holdfast.amqp.errors import (
     DECODE_ERROR,
@@ -42,17 +39,19 @@ from holdfast.amqp.events import (
     SessionClosed,
     SessionOpened,
 )
-from holdfast.amqp.framing.attach_capabilities import frames_of, with_capabilities
+from holdfast.amqp.framing.attach_fields import frames_of, with_fields
 from holdfast.amqp.framing.frame_scanner import (
     ATTACH_FRAME,
     BEGIN_FRAME,
     MAX_CONTROL_FRAME_BYTES,
+    MAX_CONTROL_VALUES,
     OPEN_FRAME,
     FrameScanner,
     ScannedFrame,
 )
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 from holdfast.amqp.links.dispositions import read_condition, text
+from holdfast.amqp.links.keeping import attach_bytes, gone_too_far, too_much
 from holdfast.amqp.links.link import (
     CLOSED,
     OPEN,
@@ -62,7 +61,8 @@ from holdfast.amqp.links.link import (
 )
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.amqp.links.terminus import map_of
+from holdfast.amqp.links.state_values import error_value
+from holdfast.amqp.links.terminus import Coordinator, map_of
 
 _peek, _pop, _event_type, _event_link = (
     lib.pn_collector_peek,
@@ -72,7 +72,7 @@ _peek, _pop, _event_type, _event_link = (
 )
 _DELIVERY, _TRANSPORT = lib.PN_DELIVERY, lib.PN_TRANSPORT
 
-_UNREADABLE = f"malformed, or larger than {MAX_CONTROL_FRAME_BYTES} bytes"
+_UNREADABLE = f"malformed, or larger than {MAX_CONTROL_FRAME_BYTES} bytes or {MAX_CONTROL_VALUES} values"
 
 _log = logging.getLogger("holdfast.amqp")
 
@@ -99,6 +99,10 @@ class EventPump(TransferPump):
         self.remote_offered_capabilities: tuple[str, ...] = ()
         self.remote_desired_capabilities: tuple[str, ...] = ()
         self.remote_properties: Mapping[str, Any] = {}
+        self.kept_bytes = 0
+        """What the peer makes this engine keep beyond the frames that said it (keeping.py)."""
+        self.keep_limit = sys.maxsize
+        """How much that may be; the owner may change it at any time."""
         self._events: list[Event] = []
         self._links: dict[Any, Link] = {}
         self._sessions: dict[Any, Session] = {}
@@ -114,6 +118,7 @@ class EventPump(TransferPump):
         self._said = b""
         self._last_words = b""
         self._output_ended = False
+        self._remains: Remains | None = None
         self._connection = lib.pn_connection()
         self._transport = lib.pn_transport()
         self._collector = lib.pn_collector()
@@ -237,6 +242,8 @@ class EventPump(TransferPump):
             link = self._links[impl] = kind(session, impl, ours=False)
         session._handles[handle] = link
         link._handle = handle
+        link._kept_bytes = attach_bytes(attach.size, attach.values)
+        self.kept_bytes += link._kept_bytes
         if requested:
             self._on_link_request(link, attach)
         else:
@@ -250,7 +257,17 @@ class EventPump(TransferPump):
             return
         if len(self._links) > self.max_links:
             link.refuse(Error(RESOURCE_LIMIT_EXCEEDED, f"more than {self.max_links} links on a connection"))
+            if len(self._links) > 2 * self.max_links:
+                self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"{len(self._links)} links, refused ones with them: detach"))
             return
+        if self.kept_bytes > self.keep_limit:
+            link.refuse(too_much(self, "the link"))
+            if (error := gone_too_far(self)) is not None:
+                self._fail(error)
+            return
+        if isinstance(link, ReceiverLink) and isinstance(link.remote_target, Coordinator):
+            link.in_order = True
+            self._scanner.transactional = True
         self._events.append(LinkRequested(link))
 
     def _on_link_answer(self, link: Link, attach: ScannedFrame) -> None:
@@ -332,7 +349,7 @@ class EventPump(TransferPump):
             words.append(AMQP_HEADER)
         if not self._spoke or not lib.pn_connection_state(self._connection) & lib.PN_LOCAL_ACTIVE:
             words.append(frame(0, performative(0x10, [""])))
-        words.append(frame(0, performative(0x18, [_as_value(error)])))
+        words.append(frame(0, performative(0x18, [error_value(error)])))
         self._die(error, b"".join(words))
 
     def _flush(self) -> list[bytes]:
@@ -342,11 +359,13 @@ class EventPump(TransferPump):
         self._spoke = self._spoke or bool(words)
         return [said, *words] if said else words
 
-    def _attach_desiring(self, link: Link, desired: Sequence[str]) -> None:
-        """Opens a link whose attach states capabilities; it is said at once, behind what was to be said before it."""
+    def _attach_saying(self, link: Link, said: Mapping[int, bytes]) -> None:
+        """Opens a link whose attach says what proton cannot, encoded and by place; it is said at once, behind what was
+        to be said before it."""
         before = b"".join(self._flush())
         lib.pn_link_open(link._impl)
-        self._said = before + with_capabilities(b"".join(self._flush()), link.name, desired)
+        self._said = before + with_fields(b"".join(self._flush()), link.name, said)
+        self._pump()
 
 
 def _bury(graves: list[Any]) -> None:
@@ -356,12 +375,6 @@ def _bury(graves: list[Any]) -> None:
     for impl in graves:
         lib.pn_decref(impl)
     graves.clear()
-
-
-def _as_value(error: Error) -> Described:
-    info = {symbol(key): item for key, item in error.info.items()}
-    fields: list[Any] = [symbol(error.condition), error.description, info]
-    return Described(ulong(0x1D), fields)
 
 
 def _text(value: Any) -> str | None:

@@ -15,11 +15,18 @@ every frame header in Python, a tenth of the cost of a small transfer.
 A transfer may state a message-format; the only one in use besides 0 is that of Event Hubs' batches. While `watching`,
 what is pushed is searched for the five bytes that state it (half a microsecond for each KiB), and only where they turn
 up are the transfers walked: `batches` then has the tags of those that state it, by channel and handle.
+
+Likewise proton drops a state whose descriptor is a symbol, and the properties of a flow, which may ask for deliveries
+as part of a transaction. Transfers and flows are looked at for these on connections that are `transactional`: those
+with a control link, since without one there is no transaction to name. Dispositions without a state that proton knows
+are few, and are looked at wherever they come. (No client is known that does either; states with a number are read
+from proton, everywhere.)
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -27,34 +34,67 @@ from typing import Any, NamedTuple
 from cproton import ffi, lib
 
 from holdfast.amqp.encoding.codec import Described, decode_value
+from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
 
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
 with a proton where it differs."""
 
-OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME, TRANSFER_FRAME = 0x10, 0x11, 0x12, 0x14
+OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
+FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME = 0x13, 0x14, 0x15
+_USUAL = (bytes((0x53, TRANSFER_FRAME)), bytes((0x53, DISPOSITION_FRAME)))
 _WANTED = (OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME)
 
 MAX_CONTROL_FRAME_BYTES = 16 * 1024
 """Opens, begins and attaches are a few hundred bytes; a filter may add some KiB. As Python objects they take up to ten
 times their size for as long as the link lives."""
 
+MAX_CONTROL_VALUES = 1024
+"""And have some dozens of values, a filter's expression being one. Counted before any of them becomes an object."""
+
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer whose data sections are messages themselves."""
 _STATED = b"\x70" + BATCH_FORMAT.to_bytes(4, "big")  # as an AMQP uint, which has no shorter form for it
 _find_stated = re.compile(re.escape(_STATED)).search
+
+PIECE_RARE_FRAMES = 4
+"""Frames other than transfers and dispositions in a piece of input: an attach takes a quarter of a millisecond."""
+
+PIECE_FRAMES = 2000
+"""Frames of any kind in a piece: a transfer takes microseconds, if it has to be refused some tens of them."""
+
+PIECE_STEP_BYTES = 32 * 1024
+"""So much is given to proton before its count of frames is looked at."""
+
+SMALL_BYTES = 256
+"""Less than this has a few frames, and is not looked into."""
+
+_HOPS = 64
+"""Frames of a piece that are stepped over by their sizes; if there are more, they are small, and it is searched."""
+
+_find_rare = re.compile(rb"S[\x10-\x13\x16-\x18]").finditer
+_find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x16-\x18])").finditer
+"""Their descriptors, short and long; each search begins with a byte, and so costs a tenth of a microsecond a KiB."""
+
+_SYMBOLIC = b"amqp:transactional-state:list"
+_ACQUISITION = "txn-id"
+
+Place = tuple[int | None, int | None]
+"""The channel and handle of a link, as the peer numbers them."""
 
 _FRAME = Struct(">IBBH")
 _ULONG = Struct(">Q")
 
 
 class ScannedFrame(NamedTuple):
-    """A performative; fields is None if it is malformed or too large."""
+    """A performative; fields is None if it is malformed or too large. `values`: how many it has."""
 
     code: int
     channel: int
     fields: list[Any] | None
+    size: int = 0
+    values: int = 0
 
     def field(self, index: int) -> Any:
         """A field, None if it is absent."""
@@ -64,35 +104,62 @@ class ScannedFrame(NamedTuple):
 class FrameScanner:
     """Feeds proton's transport and can show the frames of the last push."""
 
-    __slots__ = ("_data", "_pending", "_size", "_suspect", "_tail", "_transport", "_unread", "batches", "watching")
+    __slots__ = (
+        "_acquiring",
+        "_data",
+        "_pending",
+        "_searched",
+        "_size",
+        "_suspect",
+        "_tail",
+        "_transport",
+        "_unread",
+        "batches",
+        "crowded",
+        "states",
+        "transactional",
+        "watching",
+    )
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._size = INPUT_BUFFER_BYTES
         self._pending = 0
+        self._searched = 0  # bytes at the beginning of what comes next in which there are few rare frames
         self._tail = b""
         self._data = b""
         self._unread: Iterator[ScannedFrame] | None = None
         self._suspect = False  # the unfinished frame at the end of the last push may state the format
         self.watching = False
-        self.batches: dict[tuple[int | None, int | None], set[bytes]] = {}
+        self.crowded = False
+        """Frames that are neither transfers nor dispositions have ended the last piece."""
+        self.batches: dict[Place, set[bytes]] = {}
+        self.transactional = False
+        self.states: dict[Place, dict[bytes, list[Any] | None]] = {}
+        """Of the transfers pushed last, by tag: the fields of a transactional state that proton drops."""
+        self._acquiring: set[Place] | None = None
         room = lib.pn_transport_capacity(transport)
         assert room == INPUT_BUFFER_BYTES, f"proton's input buffer is {room} bytes, not the pinned version's"
 
-    def push(self, data: bytes) -> None:
-        """Hands bytes of the AMQP layer (behind the protocol header) to proton."""
+    def push(self, data: bytes, frames_most: int | None = None) -> int:
+        """Hands bytes of the AMQP layer (behind the protocol header) to proton. `frames_most`: when about so many
+        frames were taken, it ends. How many bytes were taken."""
         transport, size, taken = self._transport, len(data), 0
+        portion = size if frames_most is None else PIECE_STEP_BYTES
+        until = sys.maxsize if frames_most is None else lib.pn_transport_get_frames_input(transport) + frames_most
         self._tail = self._rest()
         self._data = data
         self._unread = None
+        self._acquiring = None
         start: Any = data
         while taken < size:
-            fills = size - taken >= self._size - self._pending
+            offered = min(portion, size - taken)
+            fills = offered >= self._size - self._pending
             frames = lib.pn_transport_get_frames_input(transport) if fills else 0
-            step = lib.pn_transport_push(transport, start, size - taken)
+            step = lib.pn_transport_push(transport, start, offered)
             room = lib.pn_transport_capacity(transport) if step > 0 else -1
             if room < 0:
-                return  # proton has closed its input; its events say why
+                return size  # proton has closed its input; its events say why
             taken += step
             if fills and frames == lib.pn_transport_get_frames_input(transport):
                 self._pending = self._size  # nothing was consumed: proton has just enlarged its buffer
@@ -100,9 +167,61 @@ class FrameScanner:
             else:
                 self._pending = self._size - room
             if taken < size:
+                if lib.pn_transport_get_frames_input(transport) >= until:
+                    self._data = data[:taken]
+                    break
                 start = ffi.from_buffer(data) + taken
         if self.watching:
             self._watch()
+        if self.transactional:
+            self._watch_states()
+        return taken
+
+    def push_some(self, data: bytes) -> int:
+        """The same with a bounded piece of it; what is given next begins with the rest. How many bytes were taken."""
+        end, few = self._cut(data) if len(data) > SMALL_BYTES else (len(data), True)
+        self.crowded = end < len(data)
+        taken = self.push(data if end == len(data) else data[:end], None if few else PIECE_FRAMES)
+        self._searched = max(0, self._searched - taken)
+        return taken
+
+    def _cut(self, data: bytes) -> tuple[int, bool]:
+        """How much of the bytes to push at once: up to where more than PIECE_RARE_FRAMES frames would be that are
+        neither transfers nor dispositions. And whether there are few frames in it. A cut may lie within a frame."""
+        size = len(data)
+        if self._searched >= size:
+            return size, False
+        pos, rare = self._missing(data), 0
+        for _ in range(_HOPS):
+            if pos + 12 > size:
+                return size, True
+            length, body = int.from_bytes(data[pos : pos + 4], "big"), pos + 4 * data[pos + 4]
+            if length < 8:
+                return size, True  # proton refuses it
+            if length > 8 and data[body + 1 : body + 3] not in _USUAL:
+                rare += 1
+                if rare > PIECE_RARE_FRAMES:
+                    return pos, True
+            pos += length
+        pos = max(pos, self._searched)
+        for find in (_find_rare, _find_rare_long):
+            left = PIECE_RARE_FRAMES - rare
+            for match in find(data, pos, size):
+                left -= 1
+                if left < 0:
+                    size = match.start()
+                    break
+        self._searched = size
+        return size, False
+
+    def _missing(self, data: bytes) -> int:
+        """Bytes that the unfinished frame at the end of the last push lacks."""
+        pending = self._pending
+        if not pending:
+            return 0
+        last = self._data
+        head = last[len(last) - pending :][:4] if pending <= len(last) else self._rest()[:4]
+        return max(0, int.from_bytes((head + data[:4])[:4], "big") - pending)
 
     def _watch(self) -> None:
         """Notes the transfers of the last push that state the format of batches."""
@@ -113,6 +232,42 @@ class FrameScanner:
         if found:
             for channel, handle, tag in _batches(tail + data):
                 self.batches.setdefault((channel, handle), set()).add(tag)
+
+    def _watch_states(self) -> None:
+        """Notes the transfers of the last push if one has a state that proton drops. Tags need only be unique among
+        what is unsettled: where one is said twice and not of the same transaction, nobody can tell which is meant, and
+        neither has a name that can be read."""
+        if _SYMBOLIC not in self._data and _SYMBOLIC not in self._tail + self._data[: len(_SYMBOLIC)]:
+            return
+        for place, tag, fields in _states(self._tail + self._data):
+            noted = self.states.setdefault(place, {})
+            noted[tag] = fields if noted.get(tag, fields) == fields else []
+
+    def clear(self) -> None:
+        """Nothing comes any more."""
+        self._data = self._tail = b""
+        self._unread = None
+
+    def forget(self, place: Place) -> None:
+        """Drops what was noted of a link's transfers."""
+        self.batches.pop(place, None)
+        self.states.pop(place, None)
+
+    def acquires(self, place: Place) -> bool:
+        """Whether a flow of the last push, for the link at `place`, acquires in a transaction."""
+        if self._acquiring is None:
+            stream = self._tail + self._data
+            self._acquiring = set(_acquisitions(stream)) if _ACQUISITION.encode() in stream else set()
+        return place in self._acquiring
+
+    def symbolic_disposition(self) -> bool:
+        """Whether a disposition of the last push has a transactional state that proton drops. Which deliveries it is
+        about, proton does not tell."""
+        stream = self._tail + self._data
+        return _SYMBOLIC in stream and any(
+            code == DISPOSITION_FRAME and _dropped((_fields(stream[body:after]) or [])[4:5]) is not None
+            for code, _, body, after in _frames(stream)
+        )
 
     def _rest(self) -> bytes:
         """The bytes of the unfinished frame at the end of what was pushed last."""
@@ -159,7 +314,10 @@ def _walk(stream: bytes) -> Iterator[ScannedFrame]:
     """The wanted frames."""
     for code, channel, body, after in _frames(stream):
         if code in _WANTED:
-            yield ScannedFrame(code, channel, _fields(stream[body:after]))
+            said = stream[body:after]
+            values = count_values(said, MAX_CONTROL_VALUES)
+            fields = _fields(said) if values <= MAX_CONTROL_VALUES else None
+            yield ScannedFrame(code, channel, fields, len(said), values)
 
 
 def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -176,6 +334,41 @@ def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
         match fields[:4]:
             case [int(handle), _, bytes(tag), int(stated)] if stated == BATCH_FORMAT:
                 yield channel, int(handle), tag
+
+
+def _states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
+    """(place, tag, fields) of each message that begins; None for those without a transactional state that proton
+    drops. What is malformed is proton's to refuse."""
+    for code, channel, body, after in _frames(stream):
+        if code != TRANSFER_FRAME:
+            continue
+        try:
+            value, _ = decode_value(stream, body, after)
+        except MalformedMessage:
+            continue
+        fields = value.value if isinstance(value, Described) and isinstance(value.value, list) else []
+        match fields[:3]:
+            case [int(handle), _, bytes(tag)]:
+                yield (channel, int(handle)), tag, _dropped(fields[7:8])
+
+
+def _dropped(field: list[Any]) -> list[Any] | None:
+    """The fields of a state, in a field that may be absent, if it is a transactional one under its symbol."""
+    state = field[0] if field else None
+    if not isinstance(state, Described) or state.descriptor != _SYMBOLIC.decode():
+        return None
+    return state.value if isinstance(state.value, list) else []
+
+
+def _acquisitions(stream: bytes) -> Iterator[Place]:
+    """The places of flows that name a transaction."""
+    for code, channel, body, after in _frames(stream):
+        if code != FLOW_FRAME:
+            continue
+        fields = _fields(stream[body:after]) or []
+        match fields[4:5] + fields[10:11]:
+            case [int(handle), dict(properties)] if _ACQUISITION in properties:
+                yield channel, int(handle)
 
 
 def _fields(body: bytes) -> list[Any] | None:

@@ -5,15 +5,15 @@ answers a TLS or HTTP greeting with whatever layer it happens to contain, and qu
 peer's bytes into its error. Here the rule is: a peer that opens with anything but a header we serve gets the
 header that we do serve (AMQP 1.0 section 2.2) and is then disconnected; nothing else is ever said to it.
 
-A mechanism is a function from the client's initial response to an identity or None (refused), enough for ANONYMOUS and
-PLAIN; challenge-response mechanisms would extend `ServerSasl.on_frame`.
+Until a peer is authenticated nothing of AMQP proper is read: no session, no link, and at most `MAX_PRELUDE_BYTES` of
+anything. What mechanisms are, and how one takes its time, is in `sasl.py`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from holdfast.amqp.encoding.codec import (
     Described,
@@ -25,21 +25,62 @@ from holdfast.amqp.encoding.codec import (
     ubyte,
     ulong,
 )
-from holdfast.amqp.errors import DECODE_ERROR, FRAMING_ERROR, UNAUTHORIZED_ACCESS, Error, MalformedMessage
+from holdfast.amqp.errors import (
+    DECODE_ERROR,
+    FRAMING_ERROR,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    Error,
+    MalformedMessage,
+)
+from holdfast.amqp.framing.sasl import (
+    Accepted,
+    Answer,
+    Challenge,
+    ClientExchange,
+    Denied,
+    Later,
+    Login,
+    Mechanism,
+    OneStep,
+    ServerExchange,
+)
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
-MAX_SASL_FRAME_BYTES = 4096
-"""No mechanism served here needs more; the peer is not authenticated yet, so it gets no larger buffer."""
+MAX_SASL_FRAME_BYTES = 8192
+"""Tokens of an identity provider have a few KiB; the peer is not authenticated yet, so it gets no larger buffer."""
+
+MAX_PRELUDE_BYTES = 64 * 1024
+"""Of everything before the peer is authenticated: a dozen rounds of the longest exchange."""
+
+MAX_ROUNDS = 8
+"""Messages of a client in one exchange. SCRAM takes two, a refused token two."""
 
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 
-Mechanism = Callable[[bytes], "str | None"]
+TLS_HELLO = b"\x16\x03"
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI ", b"HTTP", b"DELE", b"CONN")
+
+Mechanisms = Mapping[str, Mechanism] | Callable[[], Mapping[str, Mechanism]]
+"""What is offered, or how to find out when the peer asks."""
 
 
-def anonymous(initial_response: bytes) -> str | None:
-    return "anonymous"
+def anonymous() -> ServerExchange:
+    return OneStep(lambda _: "anonymous")
+
+
+def stranger(head: bytes) -> str:
+    """What somebody seems to be who does not begin as AMQP 1.0 does, and what would help; for a log."""
+    if head.startswith(TLS_HELLO):
+        return "a TLS hello on a port without TLS: connect without TLS, or to a TLS listener"
+    if head.startswith(_HTTP):
+        return f"HTTP ({head!r}) on an AMQP port"
+    if head.startswith(TLS_HEADER[: len(head)]) and len(head) > 4:
+        return "asked to start TLS, which this port does not offer: connect without TLS, or to a TLS listener"
+    return f"its first bytes are {head!r}"
 
 
 def frame(kind: int, performative: bytes) -> bytes:
@@ -64,15 +105,34 @@ class _Handshake:
 
     def __init__(self) -> None:
         self.done = False
-        self.identity: str | None = None
+        self.identity: object = None
         self.output = bytearray()
+        self.work: Callable[[], object] | None = None
+        """To be run in a thread; what it returns belongs to `worked`. Until then nothing is read."""
         self._input = bytearray()
+        self._heard = 0
 
     def receive(self, data: bytes) -> bytes:
         self._input += data
-        while not self.done and self._step():
+        self._heard += len(data)
+        return self._go_on()
+
+    def worked(self, result: object) -> bytes:
+        """What the work came to; returns, like `receive`, what follows the handshake."""
+        self.work = None
+        self._on_result(result)
+        return self._go_on()
+
+    def _on_result(self, result: object) -> None:
+        raise NotImplementedError
+
+    def _go_on(self) -> bytes:
+        while not self.done and self.work is None and self._step():
             pass
         if not self.done:
+            if self._heard > MAX_PRELUDE_BYTES:
+                told = f"more than {MAX_PRELUDE_BYTES} bytes before the connection was authenticated"
+                raise HandshakeError(Error(RESOURCE_LIMIT_EXCEEDED, told))
             return b""
         rest = bytes(self._input)
         self._input.clear()
@@ -87,12 +147,15 @@ class _Handshake:
         if not any(header.startswith(head[: len(header)]) for header in allowed):
             self.output += allowed[0]
             raise HandshakeError(
-                Error(FRAMING_ERROR, f"peer does not speak AMQP 1.0 here: its first bytes are {head!r}")
+                Error(FRAMING_ERROR, f"peer does not speak AMQP 1.0 here: {self._what_is_wrong(head)}")
             )
         if len(head) < 8:
             return None
         del self._input[:8]
         return head
+
+    def _what_is_wrong(self, head: bytes) -> str:
+        return stranger(head)
 
     def _take_frame(self) -> tuple[int, list[Any]] | None:
         if len(self._input) < 8:
@@ -116,62 +179,103 @@ class _Handshake:
 
 
 class ServerHandshake(_Handshake):
-    """Accepts the AMQP header alone (unless `required`), or a SASL exchange followed by it."""
+    """Accepts a SASL exchange and AMQP behind it; or AMQP alone where ANONYMOUS would do, unless SASL is `required`."""
 
-    def __init__(self, mechanisms: Mapping[str, Mechanism], required: bool) -> None:
+    def __init__(self, mechanisms: Mechanisms, required: bool) -> None:
         super().__init__()
-        self._mechanisms = mechanisms
+        self._ask = mechanisms if callable(mechanisms) else lambda: mechanisms
+        self._offered: Mapping[str, Mechanism] = {}
         self._required = required
         self._state = "header"
+        self._exchange: ServerExchange | None = None
+        self._rounds = 0
 
     def _step(self) -> bool:
         if self._state == "header":
-            allowed = (SASL_HEADER,) if self._required else (AMQP_HEADER, SASL_HEADER)
-            header = self._take_header(*allowed)
+            if not self._offered and self._input:
+                self._offered = self._ask()
+            bare = not self._required and "ANONYMOUS" in self._offered
+            header = self._take_header(*((AMQP_HEADER, SASL_HEADER) if bare else (SASL_HEADER,)))
             if header == SASL_HEADER:
                 self.output += SASL_HEADER
                 offer = b"\x00\x53\x40\xc0"  # described list holding one array of symbols
-                names = symbol_array(self._mechanisms)
+                names = symbol_array(self._offered)
                 self.output += frame(1, offer + bytes((len(names) + 1, 1)) + names)
                 self._state = "init"
             elif header is not None:
                 self._finish(header)
             return header is not None
-        if self._state == "init":
+        if self._state in ("init", "response"):
             received = self._take_frame()
             if received is not None:
-                self._on_init(*received)
+                self._on_frame(*received)
             return received is not None
         header = self._take_header(AMQP_HEADER)
         if header is not None:
             self._finish(header)
         return header is not None
 
+    def _what_is_wrong(self, head: bytes) -> str:
+        if head.startswith(AMQP_HEADER[: len(head)]) and len(head) > 4:
+            return "it did not authenticate itself, which is needed here"
+        return stranger(head)
+
     def _finish(self, header: bytes) -> None:
         self._input[:0] = header  # proton wants to see it too
         self.done = True
 
-    def _on_init(self, code: int, fields: list[Any]) -> None:
+    def _on_frame(self, code: int, fields: list[Any]) -> None:
+        if self._state == "response":
+            if code != _RESPONSE or not fields or not isinstance(fields[0], bytes):
+                raise HandshakeError(Error(FRAMING_ERROR, "expected a SASL response"))
+            self._answer_to(fields[0])
+            return
         if code != _INIT or not fields or not isinstance(fields[0], str):
             raise HandshakeError(Error(FRAMING_ERROR, "expected a SASL init"))
-        response = fields[1] if len(fields) > 1 and isinstance(fields[1], bytes) else b""
-        mechanism = self._mechanisms.get(fields[0])
-        self.identity = mechanism(response) if mechanism is not None else None
-        self.output += frame(1, performative(_OUTCOME, [ubyte(1 if self.identity is None else 0)]))
-        if self.identity is None:
-            raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"SASL mechanism {fields[0]} refused this client"))
-        self._state = "amqp header"
+        mechanism = self._offered.get(fields[0])
+        if mechanism is None:
+            self._on_answer(Denied(f"SASL mechanism {fields[0][:40]!r} is not offered"))
+            return
+        self._exchange = mechanism()
+        self._answer_to(fields[1] if len(fields) > 1 and isinstance(fields[1], bytes) else b"")
+
+    def _answer_to(self, data: bytes) -> None:
+        assert self._exchange is not None
+        self._rounds += 1
+        self._on_answer(Denied("too many messages") if self._rounds > MAX_ROUNDS else self._exchange.respond(data))
+
+    def _on_result(self, result: object) -> None:
+        self._on_answer(cast(Answer, result))
+
+    def _on_answer(self, answer: Answer) -> None:
+        match answer:
+            case Later(work):
+                self.work = work
+            case Challenge(data):
+                self.output += frame(1, performative(_CHALLENGE, [data]))
+                self._state = "response"
+            case Accepted(identity):
+                self.identity = identity
+                self.output += frame(1, performative(_OUTCOME, [ubyte(0)]))
+                self._state = "amqp header"
+            case Denied(why, code):
+                self.output += frame(1, performative(_OUTCOME, [ubyte(code)]))
+                raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"this client was refused: {why}"))
 
 
 class ClientHandshake(_Handshake):
-    """Runs one SASL mechanism, then lets proton send its header."""
+    """Logs in by SASL, then lets proton send its header."""
 
-    def __init__(self, mechanism: str, initial_response: bytes, hostname: str | None) -> None:
+    def __init__(self, login: Login, hostname: str | None) -> None:
         super().__init__()
-        self._mechanism = mechanism
-        self._init = performative(_INIT, [symbol(mechanism), initial_response, hostname])
+        self._login = login
+        self._hostname = hostname
+        self._exchange: ClientExchange | None = None
         self._state = "header"
         self.output += SASL_HEADER
+
+    def _what_is_wrong(self, head: bytes) -> str:
+        return "it takes TLS only: connect with TLS" if head == TLS_HEADER else f"its first bytes are {head!r}"
 
     def _step(self) -> bool:
         if self._state == "header":
@@ -181,19 +285,44 @@ class ClientHandshake(_Handshake):
         received = self._take_frame()
         if received is None:
             return False
-        code, fields = received
+        try:
+            self._on_frame(*received)
+        except ValueError as problem:
+            raise HandshakeError(Error(UNAUTHORIZED_ACCESS, str(problem))) from None
+        return True
+
+    def _on_frame(self, code: int, fields: list[Any]) -> None:
         if self._state == "mechanisms" and code == _MECHANISMS:
-            offered = symbols_of(fields[0] if fields else None)
-            if self._mechanism not in offered:
-                raise HandshakeError(
-                    Error(UNAUTHORIZED_ACCESS, f"the server offers {offered}, not SASL {self._mechanism}")
-                )
-            self.output += frame(1, self._init)
-            self._state = "outcome"
-        elif self._state == "outcome" and code == _OUTCOME:
-            if not fields or fields[0] != 0:
-                raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"SASL {self._mechanism} was refused"))
+            self._exchange = self._login(symbols_of(fields[0] if fields else None))
+            self._state = "init"
+            self._say(self._exchange.first())
+        elif self._state == "outcome" and code == _CHALLENGE and self._exchange is not None:
+            data = fields[0] if fields else b""
+            if not isinstance(data, bytes):
+                raise HandshakeError(Error(DECODE_ERROR, "malformed SASL challenge"))
+            self._say(self._exchange.respond(data))
+        elif self._state == "outcome" and code == _OUTCOME and self._exchange is not None:
+            if not fields or fields[0] == 1:
+                raise ValueError(f"SASL {self._exchange.name} was refused: the credentials are wrong")
+            if fields[0] != 0:
+                told = f"the server cannot tell now whether SASL {self._exchange.name} holds"
+                raise HandshakeError(Error(RESOURCE_LIMIT_EXCEEDED, told))
+            self._exchange.succeeded(fields[1] if len(fields) > 1 and isinstance(fields[1], bytes) else b"")
             self.done = True
         else:
             raise HandshakeError(Error(FRAMING_ERROR, f"unexpected SASL frame 0x{code:02x}"))
-        return True
+
+    def _say(self, data: bytes | Later) -> None:
+        assert self._exchange is not None
+        if isinstance(data, Later):
+            self.work = data.work
+        elif self._state == "init":
+            self.output += frame(1, performative(_INIT, [symbol(self._exchange.name), data, self._hostname]))
+            self._state = "outcome"
+        else:
+            self.output += frame(1, performative(_RESPONSE, [data]))
+
+    def _on_result(self, result: object) -> None:
+        if isinstance(result, Exception):
+            raise HandshakeError(Error(UNAUTHORIZED_ACCESS, str(result)))
+        self._say(cast(bytes, result))

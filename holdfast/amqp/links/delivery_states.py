@@ -19,6 +19,8 @@ ACCEPTED_CODE = 0x24
 REJECTED_CODE = 0x25
 RELEASED_CODE = 0x26
 MODIFIED_CODE = 0x27
+DECLARED_CODE = 0x33
+TRANSACTIONAL_CODE = 0x34
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,38 @@ class SettledWithoutState:
 
 @dataclass(frozen=True, slots=True)
 class OtherState:
-    """Any state not listed above (transactional, declared, ...): its descriptor code and its fields."""
+    """Any state not listed here: its descriptor code and its fields."""
 
     code: int
     fields: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The coordinator has opened a transaction: its answer to a declare, and to nothing else."""
+
+    txn_id: bytes
+
+
+Outcome = Accepted | Released | Rejected | Modified | OtherState
+
+
+@dataclass(frozen=True, slots=True)
+class Transactional:
+    """What becomes of the delivery if the transaction commits. outcome: None in a state that only names the
+    transaction. settled: whether the peer has settled with it, which only a state that came can tell; False: the peer
+    still knows the delivery and may say something else of it, as it does when the transaction is aborted (see
+    Settlements)."""
+
+    txn_id: bytes
+    outcome: Outcome | None = None
+    settled: bool = True
 
 
 ACCEPTED = Accepted()
 RELEASED = Released()
 SETTLED_WITHOUT_STATE = SettledWithoutState()
 
-DeliveryState = Accepted | Released | Rejected | Modified | SettledWithoutState | OtherState
+DeliveryState = (
+    Accepted | Released | Rejected | Modified | SettledWithoutState | OtherState | Declared | Transactional
+)

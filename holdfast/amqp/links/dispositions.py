@@ -1,33 +1,45 @@
 """Conditions and dispositions between proton's C structures and our values.
 
-What is read here comes from a peer through proton's own decoder, which lets a few bytes occupy megabytes of C
-memory and keeps them in recycled deliveries. A server therefore reads only what is bounded (names, texts,
-flags); maps and fields of states are read in the client role, where the peer is the server that the client
-chose to trust.
+What proton decodes of a peer's is read with care: its decoder lets a few bytes occupy megabytes of C memory and keeps
+them in recycled deliveries. A server therefore reads only what is bounded (names, texts, flags); maps are read in the
+client role, where the peer is the server that the client chose to trust. The fields of states that proton does not know
+are read as bytes (raw_states.py), by our own decoder.
+
+proton drops a state whose descriptor is a symbol, without a trace: it comes as if the peer had said none. (The engine
+sees to it that a transactional one is not taken for that; see transfer_pump.py.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from cproton import ffi, lib
 
-from holdfast.amqp.encoding.codec import decode_value, encode_symbol_map, encode_value
+from holdfast.amqp.encoding.codec import decode_value, encode_symbol_map
 from holdfast.amqp.errors import Error, MalformedMessage, Unencodable
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
+    DECLARED_CODE,
     MODIFIED_CODE,
     RECEIVED_CODE,
     REJECTED_CODE,
     RELEASED,
     RELEASED_CODE,
     SETTLED_WITHOUT_STATE,
+    TRANSACTIONAL_CODE,
+    Declared,
     DeliveryState,
     Modified,
     OtherState,
     Rejected,
+    Transactional,
 )
+from holdfast.amqp.links.raw_states import fields_of, raw_state, txn_id_in
+from holdfast.amqp.links.state_values import encoded_fields, outcome_of
+
+_update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
 
 _GARBLED = object()
 _SCALARS = (int, str, type(None))
@@ -92,8 +104,9 @@ def write_condition(condition: Any, error: Error) -> None:
         write_data(lib.pn_condition_info(condition), encode_symbol_map(error.info))
 
 
-def read_state(delivery: Any, code: int, *, trusted: bool) -> DeliveryState:
-    """The peer's state of a delivery of ours. code: pn_delivery_remote_state of it."""
+def read_state(delivery: Any, code: int, *, trusted: bool) -> DeliveryState | None:
+    """The peer's state of a delivery of ours; None: it has said nothing final. code: pn_delivery_remote_state of it.
+    Raises MalformedMessage if it names a transaction and cannot be read."""
     if code == ACCEPTED_CODE:
         return ACCEPTED
     if code == RELEASED_CODE:
@@ -108,13 +121,38 @@ def read_state(delivery: Any, code: int, *, trusted: bool) -> DeliveryState:
             _read_map(lib.pn_disposition_annotations(remote)) if trusted else {},
         )
     if code in (0, RECEIVED_CODE):
-        return SETTLED_WITHOUT_STATE
-    fields = _read_data(lib.pn_disposition_data(remote)) if trusted else None
-    return OtherState(code, tuple(fields) if isinstance(fields, list) else ())
+        return SETTLED_WITHOUT_STATE if lib.pn_delivery_settled(delivery) else None
+    if code == TRANSACTIONAL_CODE:
+        return _transactional(fields_of(raw_state(delivery)), delivery, trusted)
+    if code == DECLARED_CODE:
+        return Declared(txn_id_in(fields_of(raw_state(delivery))))
+    return OtherState(code, tuple(fields_of(raw_state(delivery))) if trusted else ())
 
 
-def write_state(delivery: Any, state: DeliveryState) -> int:
-    """Prepares the disposition that settles a delivery of the peer's; returns its descriptor code (0 = no state)."""
+def _transactional(fields: list[Any], delivery: Any, trusted: bool) -> Transactional:
+    value = fields[1] if len(fields) > 1 else None
+    outcome = None if value is None else outcome_of(value, trusted=trusted)
+    return Transactional(txn_id_in(fields), outcome, bool(lib.pn_delivery_settled(delivery)))
+
+
+def settle_one_by_one(deliveries: Iterable[Any], state: DeliveryState) -> None:
+    """Settles deliveries with a state that takes a disposition for each."""
+    if isinstance(state, Transactional | Declared | OtherState):
+        encoded, checked = encoded_fields(state), _known(state)
+        code = state.code if isinstance(state, OtherState) else _CODES[type(state)]
+        for delivery in deliveries:
+            write_fields(delivery, encoded, checked=checked)
+            _update(delivery, code)
+            _settle(delivery)
+        return
+    for delivery in deliveries:
+        if code := _write_state(delivery, state):
+            _update(delivery, code)
+        _settle(delivery)
+
+
+def _write_state(delivery: Any, state: DeliveryState) -> int:
+    """Prepares a state that proton knows; returns its descriptor code (0 = no state)."""
     local = lib.pn_delivery_local(delivery)
     if isinstance(state, Rejected):
         if state.error is not None:
@@ -126,14 +164,24 @@ def write_state(delivery: Any, state: DeliveryState) -> int:
         if state.annotations:
             write_data(lib.pn_disposition_annotations(local), encode_symbol_map(state.annotations))
         return MODIFIED_CODE
-    if isinstance(state, OtherState):
-        encoded = encode_value(list(state.fields))
-        if all(isinstance(field, _SCALARS) for field in state.fields):  # nothing there that proton could garble
-            data = lib.pn_disposition_data(local)
-            lib.pn_data_clear(data)
-            lib.pn_data_decode(data, encoded, len(encoded))
-            lib.pn_data_rewind(data)
-        else:
-            write_data(lib.pn_disposition_data(local), encoded)
-        return state.code
     return {ACCEPTED: ACCEPTED_CODE, RELEASED: RELEASED_CODE}.get(state, 0)
+
+
+_CODES: dict[type, int] = {Declared: DECLARED_CODE, Transactional: TRANSACTIONAL_CODE}
+
+
+def write_fields(delivery: Any, encoded: bytes, *, checked: bool) -> None:
+    """Sets the fields of our state of a delivery. checked: nothing is there that proton could garble."""
+    data = lib.pn_disposition_data(lib.pn_delivery_local(delivery))
+    if not checked:
+        write_data(data, encoded)
+        return
+    lib.pn_data_clear(data)
+    lib.pn_data_decode(data, encoded, len(encoded))
+    lib.pn_data_rewind(data)
+
+
+def _known(state: Transactional | Declared | OtherState) -> bool:
+    if isinstance(state, OtherState):
+        return all(isinstance(field, _SCALARS) for field in state.fields)
+    return isinstance(state, Declared) or state.outcome in (None, ACCEPTED, RELEASED)

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 
 from cproton import lib
 
-from holdfast.amqp.encoding.codec import encode_symbol_map, symbols_of
+from holdfast.amqp.encoding.codec import encode_symbol_map, encode_value, symbol_array, symbols_of, ulong
 from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
+from holdfast.amqp.framing.attach_fields import DESIRED_CAPABILITIES, MAX_MESSAGE_SIZE, PROPERTIES
 from holdfast.amqp.framing.frame_scanner import ScannedFrame
 from holdfast.amqp.links.dispositions import text, write_condition, write_data
 from holdfast.amqp.links.terminus import (
@@ -33,6 +34,9 @@ from holdfast.amqp.links.terminus import (
     terminus_of,
     write_terminus,
 )
+
+REJECTED_OUTCOME = "amqp:rejected:list"
+"""As a source lists it."""
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2
 """Sender settle modes."""
@@ -48,11 +52,12 @@ class LinkEngine(Protocol):
 
     max_message_size: int
     _held: int
+    kept_bytes: int
     _graveyard: list[Any]
     _ended_sessions: list[Any]
 
     def _expect_output(self) -> None: ...
-    def _attach_desiring(self, link: Any, desired: Sequence[str]) -> None: ...
+    def _attach_saying(self, link: Any, said: Mapping[int, bytes]) -> None: ...
     def _check_drained(self, link: Any) -> None: ...
     def _free_link(self, link: Any) -> None: ...
 
@@ -112,6 +117,7 @@ class Link:
         "_engine",
         "_handle",
         "_impl",
+        "_kept_bytes",
         "_reported",
         "_state",
         "context",
@@ -137,6 +143,7 @@ class Link:
         self._state = OPENING if ours else REQUESTED
         self._handle: int | None = None
         self._reported = False
+        self._kept_bytes = 0  # of the engine's, for as long as the link is there
         self._address_is_source = (self.role == "sender") != ours
         self.session = session
         self.name = text(lib.pn_link_name(impl)) or ""
@@ -176,8 +183,17 @@ class Link:
 
     @property
     def wants_coordinator(self) -> bool:
-        """The peer attached to the transaction coordinator (refuse with amqp:not-implemented if there is none)."""
+        """The peer attached to the transaction coordinator (refuse with amqp:not-implemented if there is none). Accept
+        it with target=Coordinator(the capabilities granted): an answer that echoes what was asked grants it all."""
         return isinstance(self.remote_target, Coordinator)
+
+    @property
+    def takes_rejected(self) -> bool:
+        """Whether the peer's source lets us answer its messages with a rejected outcome: it lists that one, or lists
+        none, as many do who understand it. Where False, the specification has a coordinator detach the link with the
+        error instead."""
+        outcomes = self.remote_source.outcomes if isinstance(self.remote_source, Source) else ()
+        return not outcomes or REJECTED_OUTCOME in outcomes
 
     def read_attach(self, attach: ScannedFrame) -> None:
         """Takes over what the peer's attach said. Raises MalformedMessage. For the engine."""
@@ -282,11 +298,16 @@ class Link:
         lib.pn_link_set_snd_settle_mode(impl, snd_settle_mode)
         lib.pn_link_set_rcv_settle_mode(impl, rcv_settle_mode)
         lib.pn_link_set_max_message_size(impl, self.max_message_size)
-        if properties:
+        said = {DESIRED_CAPABILITIES: symbol_array(desired_capabilities)} if desired_capabilities else {}
+        if isinstance(target, Coordinator):
+            said[MAX_MESSAGE_SIZE] = encode_value(ulong(self.max_message_size))
+            if properties:
+                said[PROPERTIES] = encode_symbol_map(properties)
+        elif properties:
             write_data(lib.pn_link_properties(impl), encode_symbol_map(properties))
         self._engine._expect_output()
-        if desired_capabilities:
-            self._engine._attach_desiring(self, desired_capabilities)
+        if said:
+            self._engine._attach_saying(self, said)
         else:
             lib.pn_link_open(impl)
 
@@ -296,6 +317,8 @@ class Link:
         if self._impl is not None:
             self._engine._graveyard.append(self._impl)
             self._impl = None
+        self._engine.kept_bytes -= self._kept_bytes
+        self._kept_bytes = 0
         self.session.links.discard(self)
         self._release_handle()
 

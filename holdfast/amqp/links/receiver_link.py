@@ -20,7 +20,7 @@ from holdfast.amqp.links.delivery_states import (
     RELEASED_CODE,
     DeliveryState,
 )
-from holdfast.amqp.links.dispositions import write_state
+from holdfast.amqp.links.dispositions import settle_one_by_one
 from holdfast.amqp.links.link import CLOSED, Link, Session
 
 _update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
@@ -29,7 +29,7 @@ _update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
 class ReceiverLink(Link):
     """We receive: the peer (or the node it stands for) is the sender."""
 
-    __slots__ = ("_draining", "_gone", "_parts", "_parts_bytes", "_pumped", "_unsettled")
+    __slots__ = ("_draining", "_gone", "_parts", "_parts_bytes", "_pumped", "_unsettled", "in_order")
 
     role = "receiver"
 
@@ -41,11 +41,15 @@ class ReceiverLink(Link):
         self._gone = False
         self._draining = False
         self._pumped = 0
+        self.in_order = False
+        """What the peer said before a message of this link, on whatever link, is told before it: a transaction is not
+        discharged ahead of its messages. So on control links; elsewhere it would cost."""
 
     @property
     def credit(self) -> int:
-        """Messages the peer may still send."""
-        return 0 if self._impl is None else int(lib.pn_link_credit(self._impl))
+        """Messages the peer may still send. Proton reckons with the count of deliveries that the peer states in its
+        flow frames: one that states any number it likes makes it far less than nothing."""
+        return 0 if self._impl is None else max(0, int(lib.pn_link_credit(self._impl)))
 
     @property
     def unsettled(self) -> int:
@@ -64,10 +68,15 @@ class ReceiverLink(Link):
             lib.pn_link_drain(self._impl, credit)
             self._engine._check_drained(self)  # without credit there is nothing to wait for
 
+    def sent_settled(self, delivery: Any) -> bool:
+        """Whether the peer has settled the delivery itself, so that our outcome tells it nothing."""
+        return bool(lib.pn_delivery_settled(delivery))
+
     def settle(self, deliveries: Sequence[Any], state: DeliveryState = ACCEPTED) -> None:
         """Settles deliveries (handles out of Transfers events), all with one outcome. Each handle once, in any
-        order; runs in order of arrival cost one frame. Works after a detach; does nothing once the session is
-        gone."""
+        order; runs in order of arrival cost one frame if they are accepted or released. Works after a detach; does
+        nothing once the session is gone. Transactional(txn_id, outcome) and Declared(txn_id) are states like others:
+        the engine keeps no book on transactions."""
         if self._impl is None or not deliveries:
             return
         if len(deliveries) > self._unsettled:
@@ -77,11 +86,7 @@ class ReceiverLink(Link):
             deque(map(_update, deliveries, repeat(code)), maxlen=0)
             deque(map(_settle, deliveries), maxlen=0)
         else:
-            for delivery in deliveries:
-                code = write_state(delivery, state)
-                if code:
-                    _update(delivery, code)
-                _settle(delivery)
+            settle_one_by_one(deliveries, state)
         self._unsettled -= len(deliveries)
         if self._gone and self._unsettled == 0:
             self._engine._free_link(self)

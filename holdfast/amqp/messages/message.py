@@ -21,6 +21,7 @@ from holdfast.amqp.encoding.codec import (
     ulong,
 )
 from holdfast.amqp.errors import MalformedMessage, Unencodable
+from holdfast.amqp.messages.delivery_prefix import DeliveryPrefix, PublisherPrefix
 from holdfast.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -32,7 +33,6 @@ from holdfast.amqp.messages.sections import (
     SEQUENCE,
     VALUE,
     AnnotationMap,
-    DeliveryPrefix,
     Ingested,
     Section,
     annotated,
@@ -51,6 +51,7 @@ __all__ = [
     "DeliveryPrefix",
     "Ingested",
     "Message",
+    "PublisherPrefix",
     "Section",
     "Sequence",
     "Value",

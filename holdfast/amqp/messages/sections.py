@@ -16,7 +16,6 @@ xx), the only one that some clients can read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -62,7 +61,7 @@ _CONSTRUCTORS: dict[int, tuple[int, ...]] = {
 }
 _ANNOTATIONS = (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS)
 _FIXED_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
-_U32, _I64 = Struct(">I"), Struct(">q")
+_U32 = Struct(">I")
 
 REMEMBERED_MAPS, REMEMBERED_BYTES = 4096, 256
 """Annotation maps repeat: one per key, partition or producer. Recent ones are not decoded again; a few MiB at most."""
@@ -359,63 +358,6 @@ def annotated(message: bytes, name: str, encoded: bytes) -> bytes:
 def offset_text(offset: int) -> str:
     """An offset as it travels: 16 lowercase hex digits, so that order of texts is order of numbers."""
     return f"{offset:016x}"
-
-
-class DeliveryPrefix:
-    """The 0x71 section of every delivery from one partition: offset, time of append, source partition.
-
-    One formatting operation per event: everything but the offset is formatted once per timestamp, and the events of one
-    batch share theirs."""
-
-    __slots__ = ("_format", "_head", "_joined", "_tail", "_timestamp_ms", "partition")
-
-    def __init__(self, partition: str) -> None:
-        self.partition = partition
-        where = encode_value(symbol(SOURCE_PARTITION)) + encode_value(symbol(partition))
-        what, when = encode_value(symbol(OFFSET)), encode_value(symbol(TIMESTAMP))
-        size = len(what) + 18 + len(when) + 9 + len(where)
-        head = b"\x00\x53\x71\xc1" + bytes((size + 1, 6)) if size < 255 else b""
-        head = head or b"\x00\x53\x71\xd1" + _U32.pack(size + 4) + _U32.pack(6)
-        self._head = _escaped(head + what + b"\xa3\x10") + b"%016x" + _escaped(when + b"\x83")
-        self._tail = _escaped(where)
-        self._timestamp_ms: int | None = None
-        self._format = self._joined = b""
-
-    def _stamp(self, timestamp_ms: int) -> None:
-        self._timestamp_ms = timestamp_ms
-        self._format = self._head + _escaped(_I64.pack(timestamp_ms)) + self._tail
-        self._joined = self._format + b"%b"
-
-    def build(self, offset: int, timestamp_ms: int) -> bytes:
-        """The section for one event."""
-        if timestamp_ms != self._timestamp_ms:
-            self._stamp(timestamp_ms)
-        return self._format % offset
-
-    def splice_batch(self, base_offset: int, timestamp_ms: int, records: Sequence[bytes]) -> list[bytes]:
-        """Messages to send for stored records with consecutive offsets and one time of append."""
-        if timestamp_ms != self._timestamp_ms:
-            self._stamp(timestamp_ms)
-        joined = self._joined
-        messages: list[bytes] = []
-        for offset, record in enumerate(records, base_offset):
-            if record[2:3] == b"p":  # begins with its header, which must stay first
-                messages.append(splice(record, self._format % offset))
-            else:
-                messages.append(joined % (offset, record))
-        return messages
-
-    def splice_chosen(
-        self, base_offset: int, timestamp_ms: int, records: Sequence[bytes], indexes: Sequence[int]
-    ) -> list[bytes]:
-        """The same for some of the records, by their places."""
-        if timestamp_ms != self._timestamp_ms:
-            self._stamp(timestamp_ms)
-        return [splice(records[index], self._format % (base_offset + index)) for index in indexes]
-
-
-def _escaped(raw: bytes) -> bytes:
-    return raw.replace(b"%", b"%%")
 
 
 def decode_section(payload: bytes, section: Section) -> Any:

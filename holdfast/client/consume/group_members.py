@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import protocol
-from holdfast.client.admin import request
+from holdfast.client.consume.handed_out import HandedOut, HandedOutEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceivingConsumer
 from holdfast.client.errors import (
     AdminError,
@@ -43,6 +43,7 @@ from holdfast.client.events import DeliveryReader, ReceivedEvent
 from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
 from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.management_requests import request
 from holdfast.client.transport.network import Backoff, Network
 
 Callback = Callable[[str], Awaitable[None] | None]
@@ -136,6 +137,7 @@ class GroupReceiver(PartitionReceiver):
                     attach_bound_s=timeout_s,
                     for_good=self.for_good,
                     where=self._consumer.where,
+                    uncommitted=self._consumer.uncommitted,
                     owned_bound_s=self.owned_bound_s,
                 )
             except TimeoutExpiredError:
@@ -158,6 +160,8 @@ class GroupReceiver(PartitionReceiver):
             self._begin = self._fallback if position is None else Start.after(str(position))
             self._read = DeliveryReader(self.partition)
         self.epoch = int(told.get(protocol.LINK_EPOCH) or 0)
+        if continued:
+            self._members.handed.goes_on(self.partition, self.claim, int(claim))
         self.claim, self._doubt, self._skip, self._buffered = int(claim), None, self.taken, 0
         self.owns = True
         if not continued:
@@ -174,6 +178,10 @@ class GroupReceiver(PartitionReceiver):
             return
         self._skip = None
         super().on_transfers(payloads[fresh:])
+
+    def take(self, events: list[ReceivedEvent]) -> None:
+        super().take(events)
+        self._members.handed.took(self.partition, self.claim, events[-1].offset)
 
     # ---------------------------------------------------------------- losing it
 
@@ -228,6 +236,7 @@ class GroupMembers:
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
         self._names = 0
+        self.handed = HandedOutEvents(consumer.log, self._arguments, self._committed)
 
     @property
     def in_doubt(self) -> bool:
@@ -319,9 +328,7 @@ class GroupMembers:
 
     async def _commit(self, reader: GroupReceiver, offset: str) -> None:
         claim, partition = reader.claim, reader.partition
-        given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
-        if (which := self.network.log(self.consumer.log).value) is not None:
-            given["log"] = which
+        given = self._arguments(partition, offset, claim)
         timeout_s = self.consumer.options.reconnect_timeout_s
         try:
             await request(self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s)
@@ -329,9 +336,30 @@ class GroupMembers:
             if error.code == "not-owner":
                 raise OwnershipLostError(f"partition {partition!r} of {self.consumer.log!r}: {error}") from error
             raise
-        if reader.claim == claim and reader.partition == partition:
-            reader.committed = offset
-            self.progressed()
+        self._committed(partition, offset, claim)
+
+    def _arguments(self, partition: str, offset: str, claim: int) -> dict[str, Any]:
+        given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
+        if (which := self.network.log(self.consumer.log).value) is not None:
+            given["log"] = which
+        return given
+
+    def _committed(self, partition: str, offset: str, claim: int) -> None:
+        self.handed.committed(partition, offset, claim)
+        for reader in self._own:
+            if reader.claim == claim and reader.partition == partition:
+                reader.committed = offset
+                self.progressed()
+
+    # ---------------------------------------------------------------- what is to be committed by a transaction
+
+    def handed_out(self) -> list[HandedOut]:
+        """See `HandedOutEvents.all`."""
+        return self.handed.all({(reader.partition, reader.claim) for reader in self._committable})
+
+    def came_for_more(self) -> None:
+        self.handed.came_for_more()
+        self.progressed()
 
 
 async def tell(callback: Callback | None, partition: str) -> None:

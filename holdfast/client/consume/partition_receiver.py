@@ -30,6 +30,7 @@ class ReceivingConsumer(Protocol):
 
     log: str
     where: str | None  # which events
+    uncommitted: bool  # also those of transactions that are open or were rolled back
     options: ConsumerOptions
     in_hands: PartitionReceiver | None  # whose events the program works on
 
@@ -53,19 +54,19 @@ class PartitionReceiver:
         self._options = consumer.options
         # "From now on" is pinned to where the log ends now, so that what comes before our link does is not missed.
         self._next = start
-        if start.is_latest and info.latest_offset is not None:
-            self._next = Start.after(info.latest_offset)
-        elif start.is_latest:
-            self._next = Start.earliest()
+        last = self._last_of(info)
+        if start.is_latest:
+            self._next = Start.earliest() if last is None else Start.after(last)
         self._begin = self._next
-        self._end = info.latest_offset if self._options.until_end else None
+        self._end = last if self._options.until_end else None
         self.finished = self._options.until_end and not self._is_due(info)
         self._receiver: Receiver | None = None
         self._buffered = 0
         self._window = min(FIRST_CREDIT, self._options.prefetch)
         self._largest = 1.0  # bytes per message, decaying slowly: what the next credit may stand for
         # Where events are left out, the last one may not come: the node is asked to say when it has no more.
-        self._asks_for_end = self._end is not None and consumer.where is not None
+        left_out = consumer.where is not None or (info.has_transactions and not consumer.uncommitted)
+        self._asks_for_end = self._end is not None and left_out
         self._asked = 0  # credit that it has not used yet
         self._read = DeliveryReader(info.partition)
         self._ended = asyncio.Event()
@@ -100,6 +101,7 @@ class PartitionReceiver:
                     deadline_s=loop.time() + self._options.reconnect_timeout_s,
                     hint=hint,
                     where=self._consumer.where,
+                    uncommitted=self._consumer.uncommitted,
                 )
             except HoldfastError as error:
                 self._consumer.fail(error)
@@ -187,24 +189,30 @@ class PartitionReceiver:
         """Events behind the last one handed out, by what is known of the partition now."""
         if not info.available:
             return None
-        if info.latest_offset is None:
+        last = self._last_of(info)
+        if last is None:
             return 0
-        stored = distance(info.earliest_offset, info.latest_offset)
+        stored = distance(info.earliest_offset, last)
         if self.taken is None and self._begin.offset == protocol.OFFSET_EARLIEST:
             return None if stored is None else stored + 1
-        behind = distance(self._begin.offset if self.taken is None else self.taken, info.latest_offset)
+        behind = distance(self._begin.offset if self.taken is None else self.taken, last)
         if behind is None or stored is None:
             return None
         return max(0, min(behind, stored + 1))  # retention may have taken what was next
 
     def _is_due(self, info: PartitionInfo) -> bool:
         """Whether an event between our start and the end is there."""
-        if info.latest_offset is None:
+        last = self._last_of(info)
+        if last is None:
             return False
         start, latest_ms = self._next, info.latest_timestamp_ms
         if start.timestamp_ms is not None and latest_ms is not None and latest_ms <= start.timestamp_ms:
             return False
-        return start.offset is None or start.offset == protocol.OFFSET_EARLIEST or start.offset < info.latest_offset
+        return start.offset is None or start.offset == protocol.OFFSET_EARLIEST or start.offset < last
+
+    def _last_of(self, info: PartitionInfo) -> str | None:
+        """The last offset that is there for this reader now."""
+        return info.latest_offset if self._consumer.uncommitted else info.last_stable_offset
 
 
 def distance(earlier: str | None, later: str | None) -> int | None:

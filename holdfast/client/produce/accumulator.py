@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.amqp.partition_key import partition_index
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import BufferFullError, ConfigurationError, NotFoundError
 from holdfast.client.events import check_key
 from holdfast.client.options import ProducerOptions
@@ -195,20 +196,23 @@ class Accumulator:
         known = ", ".join(self.partitions[:20])
         raise NotFoundError(f"log {self._log!r} has no partition {partition!r} (it has {known})")
 
-    def partition_sender_for(self, key: str | None, partition: str | None) -> PartitionSender | PartitionQueue:
-        """The partition sender to a partition, to that of a key, or to the one whose turn it is."""
+    def place_for(self, key: str | None, partition: str | None) -> str | None:
+        """The partition that is named, that of a key, or the one whose turn it is. None: the node chooses."""
         if partition is not None:
-            name: str | None = partition
-        elif self._options.route_by == "node":
-            name = None
-        elif not self.partitions:
+            return partition
+        if self._options.route_by == "node":
+            return None
+        if not self.partitions:
             raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
-        elif key is not None:
+        if key is not None:
             check_key(key)
-            name = self.partitions[partition_index(key, len(self.partitions))]
-        else:
-            name = self.partitions[(self._turn // ROUND_ROBIN_RUN) % len(self.partitions)]
-            self._turn += 1
+            return self.partitions[partition_index(key, len(self.partitions))]
+        self._turn += 1
+        return self.partitions[((self._turn - 1) // ROUND_ROBIN_RUN) % len(self.partitions)]
+
+    def partition_sender_for(self, key: str | None, partition: str | None) -> PartitionSender | PartitionQueue:
+        """The partition sender to where `place_for` says."""
+        name = self.place_for(key, partition)
         partition_sender = self._partition_senders.get(name)
         return partition_sender if partition_sender is not None else self._new_way(name)
 
@@ -233,6 +237,7 @@ class Accumulator:
                 partition,
                 options.partition_options.get(partition, PartitionPublishingOptions()),
                 window=options.window,
+                codec=Codec.named(options.compression),
                 delivery_timeout_s=options.delivery_timeout_s,
                 stats=self._stats,
             )
@@ -249,6 +254,7 @@ class Accumulator:
             self._log,
             partition,
             window=options.window,
+            codec=Codec.named(options.compression),
             delivery_timeout_s=options.delivery_timeout_s,
             stats=self._stats,
             settled=self._on_settled,

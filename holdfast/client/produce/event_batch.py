@@ -10,14 +10,49 @@ were filled in. So each event counts with the largest number there is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
-from holdfast.client.events import Event, encode_content, encode_event
+from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
 # Of an idempotent batch. A node remembers the last 4,096 events of a producer: so much may be in doubt when a batch has
 # failed and is sent once more.
 MAX_BATCH_EVENTS = 4096
+
+
+Events = Sequence["Event | bytes | str"]
+
+
+def place_of(
+    batch: EventBatch | Events, partition: str | None, key: str | None, *, numbered: bool
+) -> tuple[str | None, str | None]:
+    """(partition, key) where a batch, or a list of events, goes. Raises ConfigurationError, InvalidOperationError.
+    `numbered`: it is sent by an idempotent producer."""
+    if isinstance(batch, EventBatch):
+        if partition is not None or key is not None:
+            raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
+        if batch.numbered != numbered:
+            raise InvalidOperationError(
+                "the batch was made by a producer of the other kind (idempotent or not)",
+                advice="make it by create_batch of the producer that sends it",
+            )
+        return batch.partition, batch.key
+    if isinstance(batch, str | bytes | bytearray | Event) or not isinstance(batch, Iterable):
+        raise ConfigurationError(
+            f"send_batch takes a batch or a list of events, not a {type(batch).__name__}",
+            advice="send() publishes a single event",
+        )
+    return partition, key
+
+
+def contents_of(batch: EventBatch | Events, key: str | None) -> list[bytes]:
+    """The encoded events. Not of a producer that numbers them."""
+    if isinstance(batch, EventBatch):
+        return batch.contents
+    events = [as_event(event, key, None) for event in batch]
+    return [encode_event(event.body, event.key, event.properties) for event in events]
 
 
 class EventBatch:
@@ -31,6 +66,16 @@ class EventBatch:
         self.starting_published_sequence_number: int | None = None
         self.contents: list[bytes] = []
         self._publishing = self._published = False
+
+    @classmethod
+    def of_encoded(cls, partition: str, contents: list[bytes], *, numbered: bool) -> EventBatch:
+        """Of events that were encoded before, by somebody who keeps to the limits: nothing is added to it any more."""
+        batch = cls(partition, None, max_bytes=0, numbered=numbered)
+        batch.contents = contents
+        batch.size_bytes = sum(map(len, contents)) + (NUMBERING_BYTES * len(contents) if numbered else 0)
+        if numbered and len(contents) > MAX_BATCH_EVENTS:
+            raise BatchFullError(f"{len(contents)} events: an idempotent batch has at most {MAX_BATCH_EVENTS}")
+        return batch
 
     def __len__(self) -> int:
         return len(self.contents)

@@ -30,6 +30,7 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Released,
 )
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     ClosedError,
     EventTooLargeError,
@@ -78,6 +79,7 @@ class PartitionSender:
         partition: str | None,
         *,
         window: int,
+        codec: Codec,
         delivery_timeout_s: float,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
@@ -87,7 +89,7 @@ class PartitionSender:
         `unclaimed(delivery)` for each that failed with nobody to tell."""
         self.partition = partition
         self._network, self._address = network, address
-        self._window, self._delivery_timeout_s = window, delivery_timeout_s
+        self._window, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
         self._stats, self._settled, self._unclaimed = stats, settled, unclaimed
         self._waiting: deque[Delivery] = deque()
         self._in_flight: dict[int, Delivery] = {}  # by the engine's number, in the order sent
@@ -248,7 +250,7 @@ class PartitionSender:
         self._trouble.clear()
         self._closed_by = None
         sender = await self._network.attach_sender(
-            self._address, self.partition, self, deadline_s=self._deadline_s, hint=hint
+            self._address, self.partition, self, deadline_s=self._deadline_s, hint=hint, codec=self._codec
         )
         self._stats.attached += 1
         return sender

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from holdfast import protocol
@@ -25,6 +26,7 @@ from holdfast.amqp.encoding.codec import Described, symbol, ulong
 from holdfast.amqp.engine.engine import Engine
 from holdfast.amqp.errors import INVALID_FIELD
 from holdfast.amqp.events import (
+    AuthenticationWork,
     ConnectionClosed,
     ConnectionOpened,
     Credit,
@@ -36,8 +38,11 @@ from holdfast.amqp.events import (
 )
 from holdfast.amqp.links.link import SETTLED, Link
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.amqp.links.terminus import Source
+from holdfast.amqp.links.terminus import Coordinator, Source
+from holdfast.amqp.transactions import LOCAL_TRANSACTIONS
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
+    AuthenticationError,
     ConfigurationError,
     ConnectionLostError,
     HoldfastError,
@@ -57,7 +62,10 @@ from holdfast.client.transport.links import (
     SenderOwner,
 )
 from holdfast.client.transport.log_identity import LogIdentity
+from holdfast.client.transport.login import login_of
+from holdfast.client.transport.security import Security
 
+NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
 MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
@@ -68,6 +76,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
+        self.tls: ssl.SSLObject | None = None
+        self._working: asyncio.Task[None] | None = None
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -89,25 +99,45 @@ class Connection(asyncio.Protocol):
         desired_capabilities: Sequence[str] = (),
         idle_timeout_s: float = 10.0,
         bound_s: float = 5.0,
+        security: Security | None = None,
     ) -> Connection:
-        """Connect and open, or raise `UnreachableError` / `ProtocolError` within `bound_s`."""
+        """Connect and open, or raise `UnreachableError`, `ProtocolError` or `AuthenticationError` within `bound_s`."""
+        security = security or Security()
+        made: list[Connection] = []
+        context = security.context()
+        greeted = address.hostname or address.host
         engine = Engine(
             "client",
             container_id=container_id or f"holdfast-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            hostname=address.hostname or address.host,
+            hostname=greeted,
             max_frame_size=MAX_FRAME_BYTES,
             idle_timeout_s=idle_timeout_s,
             desired_capabilities=tuple(desired_capabilities),
+            sasl=login_of(security, lambda: made[0].tls, greeted, address.port),
         )
         connection = Connection(address, engine)
+        made.append(connection)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(bound_s):
-                await loop.create_connection(lambda: connection, address.host, address.port)
+                await loop.create_connection(
+                    lambda: connection,
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=greeted if context is not None else None,
+                )
                 await connection._opened
         except TimeoutError:
             connection._abort()
             raise UnreachableError(f"{address} did not answer within {bound_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationError(
+                f"{address} is not believed to be {greeted}: {error.verify_message}",
+                advice="give the file of the authority that signed its certificate (ca), or the name that it is for",
+            ) from error
+        except ssl.SSLError as error:
+            raise ProtocolError(f"TLS with {address} failed: {error.reason or error}", advice=NO_TLS_THERE) from error
         except OSError as error:
             raise UnreachableError(f"{address} cannot be reached: {error.strerror or error}") from error
         except BaseException:
@@ -149,11 +179,15 @@ class Connection(asyncio.Protocol):
         bound_s: float,
         identity: Mapping[str, Any] | None = None,
         which: LogIdentity | None = None,
+        codec: Codec | None = None,
     ) -> Sender:
         """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
-        idempotent producer says that it is, as link properties. `which`: the log that is meant."""
+        idempotent producer says that it is, as link properties. `which`: the log that is meant. `codec`: of packed
+        batches, if the node takes such for a partition; None: send single messages."""
         self._check_open()
         properties = _partition_property(partition) | ({} if which is None else which.properties())
+        if codec is not None and partition is not None:
+            properties[protocol.PACKED_BATCHES] = True
         desired: tuple[str, ...] = ()
         if identity is not None:
             properties, desired = (
@@ -166,6 +200,17 @@ class Connection(asyncio.Protocol):
         await self._attached(sender, bound_s)
         if which is not None:
             which.learn(sender.properties)
+        if codec is not None:
+            sender.agree(codec)
+        return sender
+
+    async def attach_coordinator(self, properties: Mapping[str, Any], owner: SenderOwner, *, bound_s: float) -> Sender:
+        """Attach the control link of transactions on this connection; raises the node's refusal as a typed error."""
+        self._check_open()
+        target = Coordinator((LOCAL_TRANSACTIONS,))
+        link = self._engine.open_sender(target, source=Source(outcomes=protocol.OUTCOMES), properties=properties)
+        sender = Sender(self, link, owner, "transaction coordinator")
+        await self._attached(sender, bound_s)
         return sender
 
     async def attach_receiver(
@@ -181,13 +226,17 @@ class Connection(asyncio.Protocol):
         properties: Mapping[str, Any] | None = None,
         for_good: bool = True,
         where: str | None = None,
+        uncommitted: bool = False,
         which: LogIdentity | None = None,
     ) -> Receiver:
         """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
         a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL.
-        `which`: the log that is meant."""
+        `uncommitted`: events of transactions that are open or were rolled back as well. `which`: the log that is
+        meant."""
         self._check_open()
         wanted = start.to_filter() if start is not None else {}
+        if uncommitted:
+            wanted[protocol.ISOLATION_FILTER] = Described(symbol(protocol.ISOLATION_FILTER), protocol.UNCOMMITTED)
         if where is not None:
             wanted[protocol.SQL_FILTER_NAME] = Described(ulong(protocol.SQL_FILTER_CODE), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
@@ -238,6 +287,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self.tls = transport.get_extra_info("ssl_object")
         self._engine.open()
         self._tick_now()
         self._flush()
@@ -266,7 +316,9 @@ class Connection(asyncio.Protocol):
         if self._tick is not None:
             self._tick.cancel()
         if not self._opened.done():
-            self._opened.set_exception(self._gone_before_open())
+            # With TLS 1.3 a node refuses a certificate only after the handshake has ended here.
+            told = f"{self.address} ended TLS: {error.reason or error}" if isinstance(error, ssl.SSLError) else ""
+            self._opened.set_exception(AuthenticationError(told) if told else self._gone_before_open())
         if not self._closed.done():
             self._closed.set_result(None)
         self._engine.free()
@@ -292,8 +344,8 @@ class Connection(asyncio.Protocol):
                     if event.deliveries:
                         event.link.settle(event.deliveries)
                 case Settlements():
-                    if (found := self._links.get(event.link)) is not None:
-                        found.owner.on_outcomes(event.outcomes)
+                    if isinstance(found := self._links.get(event.link), Sender):
+                        found.on_outcomes(event.outcomes)
                 case Credit():
                     self._on_credit(event.link)
                 case LinkOpened():
@@ -309,10 +361,21 @@ class Connection(asyncio.Protocol):
                         self._opened.set_result(None)
                 case ConnectionClosed():
                     self._on_closed(event)
+                case AuthenticationWork():
+                    self._working = self._loop.create_task(self._authenticate(event.work))
+
+    async def _authenticate(self, work: Callable[[], object]) -> None:
+        try:
+            result = await self._loop.run_in_executor(None, work)
+        except ValueError as problem:
+            result = problem
+        self._engine.authenticated(result)
+        self._handle_events()
+        self._flush()
 
     def _on_credit(self, link: SenderLink) -> None:
-        if (found := self._links.get(link)) is not None and found.opened.done():
-            found.owner.on_credit()
+        if isinstance(found := self._links.get(link), Sender) and found.opened.done():
+            found.on_credit()
         if link.drain:
             link.drained()
 
@@ -344,7 +407,10 @@ class Connection(asyncio.Protocol):
     def _closing_error(self, condition: str, text: str) -> HoldfastError:
         if condition in ("amqp:connection:framing-error", "amqp:decode-error") and not self._opened.done():
             return ProtocolError(f"{self.address} does not speak AMQP 1.0 to us: {text}")
-        if condition in ("amqp:unauthorized-access", "amqp:not-allowed"):
+        if condition == "amqp:unauthorized-access":
+            # Who was let in once may be again: a token has ended, and the next one is asked for.
+            return AuthenticationError(f"{self.address}: {text}", retriable=self._opened.done())
+        if condition == "amqp:not-allowed":
             return LinkRefusedError(f"{self.address} refuses the connection: {text}", condition=condition)
         return ConnectionLostError(f"{self.address} ended the connection: {text}")
 
@@ -354,6 +420,12 @@ class Connection(asyncio.Protocol):
             client_link.ended(error)
 
     # ---------------------------------------------------------------- output
+
+    def beat(self) -> None:
+        """Let the node hear that this process lives, though there is nothing to say."""
+        if not self.is_closed:
+            self._engine.beat()
+            self.flush_soon()
 
     @property
     def congested(self) -> bool:
@@ -382,7 +454,7 @@ class Connection(asyncio.Protocol):
     def _wake_senders(self) -> None:
         for client_link in list(self._links.values()):
             if isinstance(client_link, Sender) and client_link.opened.done():
-                client_link.owner.on_credit()
+                client_link.on_credit()
 
     def _tick_now(self) -> None:
         deadline_s = self._engine.tick(self._loop.time())

@@ -9,11 +9,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast import protocol
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import HoldfastError
+from holdfast.client.transport.packed_transfers import PackedTransfers
 
 
 class LinkHost(Protocol):
@@ -82,9 +85,16 @@ class ClientLink:
 
 
 class Sender(ClientLink):
-    """A link that sends."""
+    """A link that sends: single messages, or packed batches of them, which its owner need not know."""
 
     link: SenderLink
+    _packed: PackedTransfers | None = None
+
+    def agree(self, codec: Codec) -> None:
+        """Its transfers are packed batches, if the node has agreed to that in its answer to the attach."""
+        most_unsettled = self.properties.get(protocol.PACKED_BATCHES)
+        if isinstance(most_unsettled, int) and most_unsettled > 0:
+            self._packed = PackedTransfers(self.link, codec, int(most_unsettled))
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -93,19 +103,34 @@ class Sender(ClientLink):
 
     @property
     def credit(self) -> int:
-        """How many events may be sent now."""
-        return self.link.credit if self.link.is_open and not self._connection.congested else 0
+        """How many messages may be sent now."""
+        if not self.link.is_open or self._connection.congested:
+            return 0
+        return self.link.credit if self._packed is None else self._packed.credit
 
     @property
     def max_message_size(self) -> int:
         """Bytes that the node takes in one message; 0: it names no limit."""
-        return self.link.remote_max_message_size
+        return self.link.remote_max_message_size if self._packed is None else self._packed.max_message_size
 
-    def send_many(self, payloads: Sequence[bytes]) -> range:
-        """Queue messages, at most `credit`; their outcomes come by number."""
-        numbers = self.link.send_many(payloads)
+    def send_many(self, payloads: Sequence[bytes], *, txn_id: bytes | None = None) -> range:
+        """Queue messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a transaction."""
+        if self._packed is None:
+            numbers = self.link.send_many(payloads, txn_id=txn_id)
+        else:
+            numbers = self._packed.put(payloads, txn_id)
         self._connection.flush_soon()
         return numbers
+
+    # ---------------------------------------------------------------- from the connection
+
+    def on_credit(self) -> None:
+        if self._packed is not None:
+            self._packed.send()
+        self.owner.on_credit()
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        self.owner.on_outcomes(outcomes if self._packed is None else self._packed.outcomes(outcomes))
 
 
 class Receiver(ClientLink):

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.messages.message import Value, decode_message
+from holdfast.amqp.messages.message import Value, decode_message, offset_text
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
@@ -25,6 +25,22 @@ class PartitionInfo:
     latest_timestamp_ms: int | None  # None: nothing is stored, or the node does not say
     available: bool  # False: its leader could not be asked, so the offsets are unknown
     details: Mapping[str, Any]
+    stable_offset: str | None = None  # committed readers get what lies below; None: the node knows no transactions
+    open_transactions: int = 0
+    aborted_transactions: int = 0  # with events that are stored, and delivered to uncommitted readers only
+
+    @property
+    def has_transactions(self) -> bool:
+        """Committed readers may be left without the last ones of the events that they may have."""
+        return self.open_transactions > 0 or self.aborted_transactions > 0
+
+    @property
+    def last_stable_offset(self) -> str | None:
+        """The last offset that committed readers may have; None: there is none yet."""
+        stable, latest, earliest = self.stable_offset, self.latest_offset, self.earliest_offset
+        if stable is None or latest is None or earliest is None or stable > latest:
+            return latest
+        return None if stable <= earliest else offset_text(int(stable, 16) - 1)
 
 
 class OneMessage:
@@ -83,7 +99,7 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
     try:
         body = decode_message(payload).body
         return _parse(body.value if isinstance(body, Value) else None)
-    except (MalformedMessage, KeyError, TypeError, AttributeError) as error:
+    except (MalformedMessage, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(f"the node's information about log {log!r} cannot be read: {error!r}") from error
 
 
@@ -94,6 +110,9 @@ def _parse(body: Any) -> list[PartitionInfo]:
         protocol.INFO_LATEST_OFFSET,
         protocol.INFO_LATEST_TIMESTAMP,
         protocol.INFO_AVAILABLE,
+        protocol.INFO_STABLE_OFFSET,
+        protocol.INFO_OPEN_TRANSACTIONS,
+        protocol.INFO_ABORTED_TRANSACTIONS,
     }
     found = []
     for entry in body[protocol.INFO_PARTITIONS]:
@@ -108,7 +127,18 @@ def _parse(body: Any) -> list[PartitionInfo]:
                 if (at_ms := entry.get(protocol.INFO_LATEST_TIMESTAMP)) is None
                 else int(at_ms),
                 available=bool(entry.get(protocol.INFO_AVAILABLE, True)),
+                stable_offset=None
+                if (stable := entry.get(protocol.INFO_STABLE_OFFSET)) is None
+                else _counted(str(stable)),
+                open_transactions=int(entry.get(protocol.INFO_OPEN_TRANSACTIONS) or 0),
+                aborted_transactions=int(entry.get(protocol.INFO_ABORTED_TRANSACTIONS) or 0),
                 details={name: value for name, value in entry.items() if name not in known},
             )
         )
     return found
+
+
+def _counted(offset: str) -> str:
+    """Offsets are opaque, but whoever tells a stable one counts events in them, as Holdfast's nodes do."""
+    int(offset, 16)
+    return offset

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast import protocol
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -39,6 +40,7 @@ from holdfast.client.transport.links import (
     SenderOwner,
 )
 from holdfast.client.transport.log_identity import LogIdentity
+from holdfast.client.transport.security import Security
 
 T = TypeVar("T")
 
@@ -47,6 +49,7 @@ CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word i
 ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
 NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
 SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
+SILENT_S = 30.0  # the same for one at which a call's whole time passed: a node that is cut off holds what it is asked
 MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
 MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
@@ -79,6 +82,7 @@ class NetworkOptions:
     # Give up after so long when every server was tried and none was ever reached: probably the address is wrong, or
     # the cluster is not up. None: as patient as with a cluster that was there before.
     first_contact_s: float | None = None
+    security: Security = field(default_factory=Security)  # TLS, and who this client is
 
 
 class Network:
@@ -90,6 +94,7 @@ class Network:
         if not self._configured:
             raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
+        self.options.security.check()
         self._learned: list[Address] = []
         self._logs: dict[str, LogIdentity] = {}
         self._places: dict[str, Address] = {}
@@ -110,14 +115,16 @@ class Network:
         deadline_s: float,
         hint: HoldfastError | None = None,
         identity: Mapping[str, Any] | None = None,
+        codec: Codec | None = None,
     ) -> Sender:
-        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`:
-        see `Connection.attach_sender`."""
+        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`,
+        `codec`: see `Connection.attach_sender`."""
 
         async def attach(connection: Connection, bound_s: float) -> Sender:
             return await connection.attach_sender(
-                address, partition, owner, bound_s=bound_s, identity=identity, which=self.log(address)
-            )
+                address, partition, owner,
+                bound_s=bound_s, identity=identity, which=self.log(address), codec=codec,
+            )  # fmt: skip
 
         return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
 
@@ -135,17 +142,18 @@ class Network:
         attach_bound_s: float = ATTACH_BOUND_S,
         for_good: bool = True,
         where: str | None = None,
+        uncommitted: bool = False,
         owned_bound_s: float | None = None,
     ) -> Receiver:
         """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
-        `properties`, `for_good`: of a member of a group. `owned_bound_s`: give up when somebody else
-        had the partition for so long."""
+        `properties`, `for_good`: of a member of a group. `uncommitted`: see `Connection.attach_receiver`.
+        `owned_bound_s`: give up when somebody else had the partition for so long."""
 
         async def attach(connection: Connection, bound_s: float) -> Receiver:
             return await connection.attach_receiver(
                 address, partition, start, owner,
                 bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
-                which=self.log(address),
+                uncommitted=uncommitted,                which=self.log(address),
             )  # fmt: skip
 
         what = f"{address}/{partition or '*'}"
@@ -204,8 +212,9 @@ class Network:
                     self._suspect(address)
                 if self._hopeless(loop.time() - started_s):
                     break
-            except TimeoutError:
+            except TimeoutError:  # the caller's patience ended with this one: the next call begins with another
                 self._places.pop(what, None)
+                self._suspect(address, SILENT_S)
                 break
             await backoff.wait(max(0.0, deadline_s - loop.time()))
         raise owned or self._too_late(what, last)
@@ -234,8 +243,8 @@ class Network:
         self._places[what] = target
         return target
 
-    def _suspect(self, address: Address) -> None:
-        self._suspect_until[address] = asyncio.get_running_loop().time() + SUSPECT_S
+    def _suspect(self, address: Address, for_s: float = SUSPECT_S) -> None:
+        self._suspect_until[address] = asyncio.get_running_loop().time() + for_s
 
     def _entry(self) -> Address:
         """The first server that has not just failed: configured ones in their order, then those learned."""
@@ -271,6 +280,7 @@ class Network:
                 desired_capabilities=capabilities if self.options.follow_redirects else (),
                 idle_timeout_s=self.options.idle_timeout_s,
                 bound_s=CONNECT_BOUND_S,
+                security=self.options.security,
             )
         finally:
             self._untried.discard(address)

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.amqp import (
     ACCEPTED,
     RELEASED,
+    Declared,
     Described,
     Engine,
     Error,
@@ -23,6 +24,8 @@ from holdfast.amqp import (
     ReceiverLink,
     Rejected,
     SenderLink,
+    Settlements,
+    Transactional,
     Transfers,
     symbol,
     ubyte,
@@ -78,7 +81,8 @@ class Peer:
             return b""
         handles[handle] = link
         modes = [ubyte(self.rng.randrange(3)), ubyte(self.rng.randrange(2))]
-        ends = [Described(ulong(0x28), ["log"]), Described(ulong(0x29), ["log"])]
+        target = Described(ulong(0x30), []) if self.rng.random() < 0.2 else Described(ulong(0x29), ["log"])
+        ends = [Described(ulong(0x28), ["log"]), target]
         count = uint(self.rng.choice((0, 2**32 - 2)))
         return frame(channel, 0x12, [link[0], uint(handle), link[1], *modes, *ends, None, None, count])
 
@@ -96,7 +100,17 @@ class Peer:
         handle = self.rng.choice(handles)
         window, credit = self.rng.choice((0, 5, 2048, 2**31)), self.rng.choice((0, 3, 50, 1000))
         fields = [uint(0), uint(window), uint(0), uint(100), None if handle is None else uint(handle)]
-        return frame(channel, 0x13, [*fields, uint(0), uint(credit), uint(0), self.rng.random() < 0.2])
+        acquires = {symbol("txn-id"): b"txn"} if self.rng.random() < 0.02 else None
+        flags = [self.rng.random() < 0.2, False]
+        return frame(channel, 0x13, [*fields, uint(0), uint(credit), uint(0), *flags, acquires])
+
+    def transaction(self) -> Described:
+        """A transactional state, mostly a good one."""
+        rng = self.rng
+        descriptor = ulong(0x34) if rng.random() < 0.9 else symbol("amqp:transactional-state:list")
+        outcome = rng.choice((None, None, Described(ulong(rng.choice((0x23, 0x24, 0x25, 0x26, 0x27))), [])))
+        txn_id = rng.choice((b"txn", b"other")) if rng.random() < 0.95 else self.value()
+        return Described(descriptor, rng.choice(([txn_id], [txn_id, outcome])))
 
     def transfer(self, channel: int) -> bytes:
         senders = [handle for handle, (_, receiver) in self.channels[channel].items() if not receiver]
@@ -113,16 +127,16 @@ class Peer:
         more = rng.random() < 0.4 and not aborted
         if more:
             self.unfinished[channel, handle] = begun
-        fields = [uint(handle), uint(begun[0]), b"tag", uint(0), begun[1], more, None, None, False, aborted]
+        state = self.transaction() if rng.random() < 0.3 else None
+        fields = [uint(handle), uint(begun[0]), b"tag", uint(0), begun[1], more, None, state, False, aborted]
         return frame(channel, 0x14, fields, rng.randbytes(rng.choice((0, 10, 400, 3000))))
 
     def disposition(self, channel: int) -> bytes:
         rng = self.rng
-        first, code = rng.randrange(30), rng.choice((0x23, 0x24, 0x24, 0x25, 0x26, 0x27, 0x34))
+        first, code = rng.randrange(30), rng.choice((0x23, 0x24, 0x24, 0x25, 0x26, 0x27, 0x33, 0x34))
         last = uint(first + rng.choice((0, 1, 10)))
-        return frame(
-            channel, 0x15, [rng.random() < 0.8, uint(first), last, rng.random() < 0.8, Described(ulong(code), [])]
-        )
+        state = self.transaction() if rng.random() < 0.4 else Described(ulong(code), [])
+        return frame(channel, 0x15, [rng.random() < 0.8, uint(first), last, rng.random() < 0.6, state])
 
     def nonsense(self) -> bytes:
         """A frame with fields out of nowhere, sometimes with bytes flipped."""
@@ -164,6 +178,7 @@ class Owner:
         self.engine = engine
         self.links: list[Any] = []
         self.held: list[tuple[ReceiverLink, Any]] = []
+        self.awaiting: list[tuple[SenderLink, int]] = []
 
     def notice(self) -> None:
         for event in self.engine.events():
@@ -179,7 +194,10 @@ class Owner:
             elif isinstance(event, LinkOpened):
                 self.links.append(event.link)
             elif isinstance(event, Transfers):
+                assert event.transactions is None or len(event.transactions) == len(event.payloads)
                 self.held += [(event.link, delivery) for delivery in event.deliveries]
+            elif isinstance(event, Settlements):
+                self.awaiting += [(event.link, number) for number, _ in event.outcomes]
 
     def act(self) -> None:
         rng = self.rng
@@ -187,7 +205,8 @@ class Owner:
             if rng.random() < 0.3 and isinstance(link, SenderLink):
                 if link.is_open and self.engine.pending_output < 200_000:
                     size = rng.choice((0, 10, 3000, 70_000))
-                    link.send_many([bytes(size)] * min(link.credit, rng.randrange(20)), rng.choice((None, True, False)))
+                    count, txn_id = min(link.credit, rng.randrange(20)), rng.choice((None, None, b"txn"))
+                    link.send_many([bytes(size)] * count, rng.choice((None, True, False)), txn_id=txn_id)
                 if link.drain:
                     link.drained()
             elif rng.random() < 0.3 and isinstance(link, ReceiverLink):
@@ -204,10 +223,15 @@ class Owner:
 
     def settle(self, count: int) -> None:
         self.rng.shuffle(self.held)
-        states = (ACCEPTED, RELEASED, Modified(True), Rejected(Error("x:y", "z", {"q": 1})))
+        rejected = Rejected(Error("x:y", "z", {"q": 1}))
+        states = (ACCEPTED, RELEASED, Modified(True), rejected, Transactional(b"txn", rejected), Declared(b"txn"))
         for link, delivery in self.held[:count]:
             link.settle([delivery], self.rng.choice(states))
         del self.held[:count]
+        for sender, number in self.awaiting:  # most of them have been settled
+            sender.settle([number], self.rng.choice((None, ACCEPTED, Transactional(b"txn", ACCEPTED))))
+        if self.rng.random() < 0.5:
+            self.awaiting.clear()
 
 
 def run(seed: int) -> None:

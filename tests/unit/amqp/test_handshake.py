@@ -7,6 +7,7 @@ import random
 import pytest
 
 from holdfast.amqp import (
+    AuthenticationWork,
     ConnectionClosed,
     ConnectionOpened,
     Engine,
@@ -18,6 +19,8 @@ from holdfast.amqp import (
     uint,
 )
 from holdfast.amqp.engine.engine import HANDSHAKE_TIMEOUT_S
+from holdfast.amqp.framing.handshake import MAX_PRELUDE_BYTES, MAX_SASL_FRAME_BYTES
+from holdfast.amqp.framing.sasl import Accepted, Challenge, Denied, Later, OneStep
 from tests.unit.amqp.wire import AMQP_HEADER, SASL_HEADER, RawPeer, Wire, each, frame, only
 
 
@@ -58,18 +61,122 @@ def test_sasl_identity_comes_from_the_mechanism() -> None:
         return user.decode() if password == b"secret" else None
 
     good = Wire(
-        server={"mechanisms": {"PLAIN": plain}, "sasl_required": True},
+        server={"mechanisms": {"PLAIN": lambda: OneStep(plain)}},
         client={"sasl": "PLAIN", "sasl_response": b"\0ann\0secret"},
     )
     good.exchange()
     assert good.server.identity == "ann"
-    bad = Wire(server={"mechanisms": {"PLAIN": plain}}, client={"sasl": "PLAIN", "sasl_response": b"\0ann\0guess"})
+    guess = {"sasl": "PLAIN", "sasl_response": b"\0ann\0guess"}
+    bad = Wire(server={"mechanisms": {"PLAIN": lambda: OneStep(plain)}}, client=guess)
     heard, answered = bad.talk()
     for events in (heard, answered):
         error = only(events, ConnectionClosed).error
         assert error is not None
         assert error.condition == errors.UNAUTHORIZED_ACCESS
     assert bad.server.output_done
+
+
+class Slow:
+    """Asks for a number, and takes its time to look at it."""
+
+    name = "SLOW"
+
+    def respond(self, data: bytes) -> object:
+        if not data:
+            return Challenge(b"which number?")
+        return Later(lambda: Accepted("ann") if data == b"7" else Denied("wrong number"))
+
+    def __call__(self, offered: object) -> Slow:
+        assert offered == ("SLOW",)
+        return self
+
+    def first(self) -> bytes:
+        return b""
+
+    def succeeded(self, additional: bytes) -> None:
+        pass
+
+
+class SlowClient(Slow):
+    def __init__(self, number: bytes) -> None:
+        self._number = number
+
+    def respond(self, data: bytes) -> object:
+        assert data == b"which number?"
+        return Later(lambda: self._number)
+
+
+@pytest.mark.parametrize("number", [b"7", b"8"])
+def test_a_login_may_take_several_messages_and_its_time(number: bytes) -> None:
+    wire = Wire(server={"mechanisms": {"SLOW": Slow}}, client={"sasl": SlowClient(number)})
+    _, asked = wire.talk()
+    wire.client.authenticated(only(asked, AuthenticationWork).work())
+    heard, _ = wire.talk()
+    work = only(heard, AuthenticationWork).work
+    assert not wire.server.opened, "nothing of AMQP is looked at meanwhile"
+    wire.server.authenticated(work())
+    heard, answered = wire.talk()
+    if number == b"7":
+        only(heard, ConnectionOpened)
+        only(answered, ConnectionOpened)
+        assert wire.server.identity == "ann"
+    else:
+        for events in (heard, answered):
+            error = only(events, ConnectionClosed).error
+            assert error is not None
+            assert error.condition == errors.UNAUTHORIZED_ACCESS
+
+
+def test_what_is_pipelined_behind_a_slow_login_waits_for_it() -> None:
+    engine = Engine("server", container_id="n", mechanisms={"SLOW": Slow})
+    engine.receive(SASL_HEADER + frame(0, 0x41, [symbol("SLOW"), b"7"], kind=1))
+    work = only(engine.events(), AuthenticationWork).work
+    engine.receive(AMQP_HEADER + frame(0, 0x10, ["c"]))
+    assert engine.events() == []
+    engine.authenticated(work())
+    only(engine.events(), ConnectionOpened)
+
+
+def test_nobody_talks_for_ever_before_authentication() -> None:
+    engine = Engine("server", container_id="n", mechanisms={"SLOW": Slow})
+    engine.receive(SASL_HEADER + frame(0, 0x41, [symbol("SLOW"), b"7"], kind=1))
+    engine.receive(bytes(MAX_PRELUDE_BYTES))
+    assert only(engine.events()[1:], ConnectionClosed).error is not None
+
+    rounds = Engine("server", container_id="n", mechanisms={"SLOW": Slow})
+    rounds.receive(SASL_HEADER + frame(0, 0x41, [symbol("SLOW")], kind=1))
+    for _ in range(20):
+        rounds.receive(frame(0, 0x43, [b""], kind=1))
+    only(rounds.events(), ConnectionClosed)
+
+
+def test_a_sasl_frame_holds_a_token_and_no_more() -> None:
+    for size, fits in ((MAX_SASL_FRAME_BYTES - 100, True), (MAX_SASL_FRAME_BYTES, False)):
+        seen: list[bytes] = []
+        engine = Engine("server", container_id="n", mechanisms={"T": lambda seen=seen: OneStep(seen.append)})
+        engine.receive(SASL_HEADER + frame(0, 0x41, [symbol("T"), bytes(size)], kind=1))
+        assert bool(seen) is fits
+
+
+def test_where_anonymous_is_not_offered_there_is_no_way_round_sasl() -> None:
+    engine = Engine("server", container_id="n", mechanisms={"SLOW": Slow})
+    engine.receive(AMQP_HEADER + frame(0, 0x10, ["c"]))
+    error = only(engine.events(), ConnectionClosed).error
+    assert error is not None
+    assert "authenticate" in str(error)
+    assert engine.data_to_send() == SASL_HEADER
+    engine = Engine("server", container_id="n", mechanisms={"SLOW": Slow})
+    engine.receive(SASL_HEADER + frame(0, 0x41, [symbol("ANONYMOUS")], kind=1) + AMQP_HEADER)
+    only(engine.events(), ConnectionClosed)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "word"), [(b"\x16\x03\x01\x02\x00\x01", "TLS hello"), (b"GET / HTTP/1.1\r\n", "HTTP")]
+)
+def test_the_log_says_what_a_stranger_seems_to_be(greeting: bytes, word: str) -> None:
+    engine = Engine("server", container_id="n")
+    engine.receive(greeting)
+    assert word in str(only(engine.events(), ConnectionClosed).error)
 
 
 def test_a_client_whose_mechanism_is_not_offered_says_so() -> None:

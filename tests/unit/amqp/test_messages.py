@@ -17,6 +17,7 @@ from holdfast.amqp import (
     Described,
     MalformedMessage,
     Message,
+    PublisherPrefix,
     Unencodable,
     Value,
     decode_message,
@@ -275,6 +276,33 @@ def test_delivery_prefixes_are_right_for_any_partition_offset_and_time(
                 "event-streams-source-partition": partition,
             }
             assert isinstance(read.delivery_annotations[symbol("event-streams-timestamp")], timestamp)
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=300),
+    st.one_of(st.none(), st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 32767), st.integers(0, 2**31 - 1))),
+    st.booleans(),
+)
+def test_prefixes_tell_who_has_published_an_event_and_are_as_long_without(
+    partition: str, publisher: tuple[int, int, int] | None, with_header: bool
+) -> None:
+    prefix = PublisherPrefix(partition)
+    records = [encode_message(Message(b"%d" % number, durable=with_header or None)) for number in range(3)]
+    sent = prefix.splice_batch(7, 5, records, publisher)
+    assert sent[1:] == prefix.splice_chosen(7, 5, records, [1, 2], publisher)
+    assert len({len(message) for message in [*sent, *prefix.splice_batch(7, 5, records)]}) == 1
+    assert splice(records[0], prefix.build(7, 5)) == prefix.splice_batch(7, 5, records)[0]
+    for number, message in enumerate(sent):
+        read = decode_message(message)
+        assert read.body == b"%d" % number
+        found = read.delivery_annotations
+        assert (found["event-streams-offset"], found["event-streams-timestamp"]) == (offset_text(7 + number), 5)
+        assert found["event-streams-source-partition"] == partition
+        told = [found[f"com.microsoft:producer-{name}"] for name in ("id", "epoch", "sequence-number")]
+        if publisher is None:
+            assert told == [-1, -1, -1]
+        else:
+            assert told == [publisher[0], publisher[1], (publisher[2] + number) % 2**31]
 
 
 def test_offsets_sort_as_texts_like_numbers() -> None:

@@ -38,7 +38,7 @@ from tests.unit.amqp.wire import Wire, each, frame, message, only
         Modified(delivery_failed=True),
         Modified(True, True, {symbol("why"): "moved"}),
         SETTLED_WITHOUT_STATE,
-        OtherState(0x34, (b"txn-1", None)),
+        OtherState(0x1234, (b"more", None)),
     ],
 )
 def test_every_outcome_reaches_the_sender(state: DeliveryState) -> None:

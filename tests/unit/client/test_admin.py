@@ -32,9 +32,13 @@ async def test_a_request_and_its_answer(node: TinyNode) -> None:
     async with AdminClient(node.address) as admin:
         described = await admin.create_log("orders", partitions=1, replicas=2)
         await admin.alter_log("orders", retention_ms=None)
+        await admin.create_log("ticks", compression="zstd")
+        await admin.alter_log("ticks", compression="none")
     assert described == {"name": "orders", "partitions": [{"partition": "0", "leader": 1, "replicas": [1, 2]}]}
     assert seen[0] == ({"operation": "create", "type": "log", "name": "orders"}, {"partitions": 1, "replicas": 2})
     assert seen[1][1] == {"retention_ms": None}, "a bound that is lifted is said so"
+    assert seen[2][1] == {"partitions": 1, "compression": "zstd"}
+    assert seen[3][1] == {"compression": "none"}
 
 
 async def test_a_failure_is_typed(node: TinyNode) -> None:

@@ -76,6 +76,12 @@ async def test_members_of_a_group_share_the_work(nodes: Nodes) -> None:
     assert "ann has got partition" in said
 
 
+async def test_consume_transform_produce_exactly_once(nodes: Nodes) -> None:
+    said = await run(nodes, "transactions.py")
+    assert "the first worker stops" in said
+    assert "200 of 200 orders have their line, 0 have two" in said
+
+
 @pytest.mark.skipif(bool(missing()), reason=missing())
 async def test_members_share_the_work_through_zookeeper(nodes: Nodes, tmp_path: Path) -> None:
     zookeeper = ZooKeeper(tmp_path / "zookeeper")
@@ -94,9 +100,10 @@ async def test_the_reference_names_everything_that_publishing_needs() -> None:
     documented = (
         client.ProducerClient, client.EventBatch, client.DeliveryResult, client.ProducerOptions,
         client.PartitionPublishingOptions, client.PartitionPublishingProperties, client.NetworkOptions,
-        client.ZooKeeperOwnership,
+        client.ZooKeeperOwnership, client.Transaction, client.LastTransaction,
     )  # fmt: skip
     inside = {"check", "place", "lock", "unlock", "published", "contents", "try_add", "numbered"}  # our own
+    inside |= {"answered", "lost", "fail", "of_encoded"}
     for kind in documented:
         assert kind.__name__ in reference
         fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []

@@ -20,7 +20,6 @@ import time
 from typing import Any
 
 from holdfast import protocol
-from holdfast.client.admin import request
 from holdfast.client.consume.group_members import (
     Callback,
     GroupMembers,
@@ -31,6 +30,7 @@ from holdfast.client.consume.partition_receiver import ReceivingConsumer
 from holdfast.client.consume.zookeeper.ownership import Keeper, ZooKeeperOwnership
 from holdfast.client.errors import AdminError, HoldfastError, OwnershipLostError, PartitionOwnedError
 from holdfast.client.start_position import Start
+from holdfast.client.transport.management_requests import request
 from holdfast.client.transport.network import Network
 
 log = logging.getLogger("holdfast.client")

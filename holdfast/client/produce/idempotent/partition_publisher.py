@@ -29,6 +29,7 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Released,
 )
+from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     FATAL_TO_PRODUCERS,
     ClosedError,
@@ -69,6 +70,7 @@ class PartitionPublisher:
         options: PartitionPublishingOptions,
         *,
         window: int,
+        codec: Codec,
         delivery_timeout_s: float,
         stats: ProducerStats,
     ) -> None:
@@ -76,7 +78,8 @@ class PartitionPublisher:
         self.identity = ProducerIdentity(options)
         self.turn = asyncio.Lock()  # who holds it publishes
         self._network, self._log = network, log
-        self._window, self._delivery_timeout_s, self._stats = window, delivery_timeout_s, stats
+        self._window, self._codec = window, codec
+        self._delivery_timeout_s, self._stats = delivery_timeout_s, stats
         self._sender: Sender | None = None
         self._implied: int | None = None  # the number that the link's next event has if it does not say
         self._closed_by: HoldfastError | None = None  # why the last link ended
@@ -205,6 +208,7 @@ class PartitionPublisher:
                 deadline_s=self._deadline_s,
                 hint=hint,
                 identity=identity.link_properties(),
+                codec=self._codec,
             )
         except LinkRefusedError as error:
             raise self._of_refused_attach(error) from error

@@ -186,7 +186,7 @@ async def test_a_partition_that_stays_away_is_an_error(node: TinyNode) -> None:
 async def test_an_end_that_is_unknown_is_not_taken_for_an_empty_partition(node: TinyNode) -> None:
     fill(node.log, 5)
     node.unavailable = {"2"}
-    options = ConsumerOptions(until_end=True, reconnect_timeout_s=0.4)
+    options = ConsumerOptions(until_end=True, reconnect_timeout_s=3.0)
     with pytest.raises(TimeoutExpiredError, match="no leader answers for partition 2"):
         async with ConsumerClient(node.address, "trades", start=Start.earliest(), options=options):
             pass

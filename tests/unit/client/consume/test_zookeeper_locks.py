@@ -85,7 +85,7 @@ Make = Callable[..., PartitionLocks]
 @pytest.fixture
 def locks(zookeeper: ZooKeeper) -> Iterator[Make]:
     """Makes seats of one group that have settled on these partitions."""
-    base, made = f"/seats/{uuid.uuid4().hex}", []
+    base, made = f"/seats-{uuid.uuid4().hex}", []  # what one test makes with a login, no other one needs
 
     def make(member: str, *partitions: str, login: ZooKeeperLogin | None = None) -> PartitionLocks:
         changed = threading.Event()

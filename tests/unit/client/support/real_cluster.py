@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.client import ConsumerClient, ConsumerOptions, PartitionPublishingOptions, ProducerClient, Start
 from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.peer import eventually
 
 _numbers = itertools.count(1)
 
@@ -18,15 +20,21 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._made: dict[str, str] = {}  # log -> test
 
     @property
     def servers(self) -> list[str]:
         return [f"127.0.0.1:{self.cluster.ports[number]}" for number in self.cluster.nodes]
 
     async def log(self, partitions: int = 2) -> str:
-        """A new one, ready to be used."""
+        """A new one, ready to be used. Those of earlier tests go: each of their groups has heartbeats for ever."""
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        for name in [name for name, maker in self._made.items() if maker != test]:
+            del self._made[name]
+            await self.cluster.delete(name)
         name = f"log-{next(_numbers)}-{uuid.uuid4().hex[:6]}"
         await self.cluster.create(name, partitions)
+        self._made[name] = test
         return name
 
     def producer(
@@ -41,3 +49,6 @@ class Nodes:
         start = Start.earliest()
         async with ConsumerClient(self.servers, log, start=start, partitions=[partition], options=options) as consumer:
             return [event.body async for event in consumer]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        await eventually(condition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.amqp import decode_message
+from holdfast.batches.codec import Codec
 from holdfast.client.events import encode_content
 from holdfast.client.produce.delivery import Delivery
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
@@ -17,7 +18,7 @@ from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
 def publisher(*, counted: bool) -> PartitionPublisher:
     one = PartitionPublisher(
         Network("127.0.0.1:1"), "trades", "0", PartitionPublishingOptions(),
-        window=10, delivery_timeout_s=1.0, stats=ProducerStats(),
+        window=10, codec=Codec.NONE, delivery_timeout_s=1.0, stats=ProducerStats(),
     )  # fmt: skip
     one.identity.adopt({ID: 7, EPOCH: 0, SEQUENCE: 0}, "a test")
     one._counted = counted

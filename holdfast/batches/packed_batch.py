@@ -1,0 +1,116 @@
+"""Many messages in one transfer: what a producer of ours sends on a link that has agreed to it.
+
+Problem: a transfer costs its sender and its receiver microseconds, whatever is in it, and so does each outcome; and
+small messages that are alike cost bytes that a codec would save.
+Rules never broken:
+ - a packed batch is a message like any other (one data section), and is known by what was agreed for its link, never by
+   what it looks like;
+ - what a receiver makes room for is bounded by a number of its own, before it makes it;
+ - the messages come out as they went in, byte for byte and in order, or not at all: a CRC-32C covers everything.
+
+The content of the data section, big-endian:
+
+    version u8 = 1 | CRC-32C u32 of all that follows | codec u8 (`codec.py`) | count u32 | length u32 * count
+    | the messages, one after the other, compressed together if the codec says so
+
+The table of lengths makes splitting a matter of one call, and says what a decompressor may give.
+
+Rejected: a message-format of its own, stated in each transfer. The AMQP library below cannot state one; and what all
+transfers of a link have in common is the link's to say. Event Hubs' batches (data sections that hold messages): each
+message has to be found by reading the one before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from crc32c import crc32c
+
+from holdfast.amqp.errors import MalformedMessage
+from holdfast.batches.bounded import Undecodable
+from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
+
+VERSION = 1
+MAX_MESSAGES = 65_536
+"""In one batch, as in a record batch of a log."""
+
+_LEAD = struct.Struct(">BI")
+_HEAD = struct.Struct(">BI")
+_DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
+_U32 = struct.Struct(">I")
+
+HEAD_BYTES = len(_DATA32) + 4 + _LEAD.size + _HEAD.size
+ENTRY_BYTES = 4
+"""What each message adds to its own bytes, and HEAD_BYTES all of them together."""
+
+
+def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
+    """The message that holds these, which are encoded messages. `codec`: used if they get smaller by it."""
+    count = len(messages)
+    if not 0 < count <= MAX_MESSAGES:
+        raise ValueError(f"a batch holds 1 to {MAX_MESSAGES} messages, not {count}")
+    lengths = struct.pack(f">{count}I", *map(len, messages))
+    packed = compress(codec, list(messages)) if codec else None
+    content = messages if packed is None else (packed,)
+    body = b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *content])
+    size = _LEAD.size + len(body)
+    section = _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
+    return section + _LEAD.pack(VERSION, crc32c(body)) + body
+
+
+def unpack(message: bytes, most_bytes: int) -> list[bytes]:
+    """The messages in it, as they were given to `pack`; whether they can be decoded, their receiver finds out.
+
+    Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
+    """
+    start = _content_at(message)
+    if len(message) - start < _LEAD.size + _HEAD.size:
+        raise MalformedMessage("it is too short for a packed batch, and nothing else may come on this link")
+    version, checksum = _LEAD.unpack_from(message, start)
+    if version != VERSION:
+        raise MalformedMessage(f"version {version} of packed batches is not known here")
+    start += _LEAD.size
+    if crc32c(memoryview(message)[start:]) != checksum:
+        raise MalformedMessage("the checksum of a packed batch does not match: it was damaged on its way")
+    codec, count = _HEAD.unpack_from(message, start)
+    start += _HEAD.size
+    if not 0 < count <= MAX_MESSAGES or len(message) - start < ENTRY_BYTES * count:
+        raise MalformedMessage(f"a packed batch that claims {count} messages in {len(message)} bytes")
+    lengths = struct.unpack_from(f">{count}I", message, start)
+    start += ENTRY_BYTES * count
+    size = sum(lengths)
+    if size > most_bytes:
+        raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
+    if codec:
+        message, start = _decompressed(codec, memoryview(message)[start:], size), 0
+    elif start + size != len(message):
+        raise MalformedMessage(f"the messages of a packed batch should have {size} bytes, not {len(message) - start}")
+    return split(message, start, lengths)
+
+
+def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
+    """Pieces of these lengths, from `start` to the end of the data."""
+    count = len(lengths)
+    if lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
+        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(data, start))
+    return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
+
+
+def _content_at(message: bytes) -> int:
+    size = len(message)
+    for head, width in ((_DATA8, 1), (_DATA32, 4)):
+        start = len(head) + width
+        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
+            return start
+    raise MalformedMessage("it is not one data section, and nothing but packed batches may come on this link")
+
+
+def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:
+    if codec not in READABLE:
+        raise MalformedMessage(f"compression {name_of(codec)} (codec {codec}) of a packed batch is not supported here")
+    try:
+        return decompress(codec, packed, size)
+    except Undecodable as error:
+        raise MalformedMessage(f"a packed batch does not decompress: {error}") from error

@@ -1,0 +1,40 @@
+"""An event on its way, asked for by a thread that waits."""
+
+from __future__ import annotations
+
+from holdfast.client.errors import TimeoutExpiredError
+from holdfast.client.loop_thread import LoopThread
+from holdfast.client.produce import delivery
+from holdfast.client.produce.delivery import DeliveryResult
+
+
+class Delivery:
+    """One event on its way."""
+
+    def __init__(self, background: LoopThread, inner: delivery.Delivery) -> None:
+        self._background, self._inner = background, inner
+
+    @property
+    def is_done(self) -> bool:
+        return self._inner.is_done
+
+    @property
+    def partition(self) -> str | None:
+        return self._inner.partition
+
+    @property
+    def sequence_number(self) -> int | None:
+        return self._inner.sequence_number
+
+    def result(self, timeout_s: float | None = None) -> DeliveryResult:
+        """Wait for it; raises if the event was not stored, or may not be."""
+
+        async def wait() -> DeliveryResult:
+            return await self._inner
+
+        if self._inner.is_done:  # also when the client is closed by now
+            return self._inner.result()
+        try:
+            return self._background.run(wait, timeout_s)
+        except TimeoutError:
+            raise TimeoutExpiredError(f"the event was not confirmed within {timeout_s:g} s") from None

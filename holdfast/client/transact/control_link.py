@@ -1,0 +1,212 @@
+"""The link on which transactions are declared and discharged, as a client uses it.
+
+Problem: an answer to a commit that never comes is neither a commit nor a rollback.
+Rule never broken: whoever asks hears `NotSent` only when nothing was said to the node, the outcome when the node has
+said it, and `Unanswered` for everything else; the caller finds out, or says that it cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from holdfast import protocol
+from holdfast.amqp.encoding.codec import uint
+from holdfast.amqp.errors import (
+    LINK_STOLEN,
+    NOT_IMPLEMENTED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_UNKNOWN_ID,
+    Error,
+)
+from holdfast.amqp.links.delivery_states import Accepted, Declared, DeliveryState, Rejected
+from holdfast.amqp.transactions import encode_declare, encode_discharge
+from holdfast.client.errors import (
+    RETRIABLE_CONDITIONS,
+    HoldfastError,
+    LinkRefusedError,
+    OwnershipLostError,
+    ProducerFencedError,
+    ProtocolError,
+    TimeoutExpiredError,
+    TransactionRolledBackError,
+    UnsupportedError,
+)
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.links import Sender
+
+ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
+
+
+class NotSent(Exception):
+    """The node was not asked: `args[0]` is why."""
+
+
+class Unanswered(Exception):
+    """The node was asked, and its answer will not come: `args[0]` is why."""
+
+
+@dataclass(frozen=True)
+class LastTransaction:
+    """How the last transaction of a transactional id ended, as the node told it when the id was taken. `how`: its
+    `client` said so, a `timeout`, `fenced` by the next holder, or an `operator`."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+    how: str
+
+
+@dataclass(frozen=True)
+class CoordinatorWish:
+    """Whose transactions are to be declared on a link. `holder`: what the answer before told, of who comes back."""
+
+    transactional_id: str | None
+    timeout_s: float
+    holder: str | None = None
+    commit_answer: str = protocol.ANSWERED_WHEN_VISIBLE
+
+    fenced: ClassVar[type[HoldfastError]] = ProducerFencedError
+    """What is raised when somebody else has it now."""
+
+    @property
+    def what(self) -> str:
+        return f"transactional id {self.transactional_id!r}" if self.transactional_id else "transactions"
+
+    def properties(self) -> dict[str, Any]:
+        said: dict[str, Any] = {protocol.TRANSACTION_TIMEOUT: uint(max(1, round(self.timeout_s * 1000)))}
+        if self.commit_answer != protocol.ANSWERED_WHEN_VISIBLE:
+            said[protocol.DISCHARGE_ANSWER] = self.commit_answer
+        if self.transactional_id is not None:
+            said[protocol.TRANSACTIONAL_ID] = self.transactional_id
+            if self.holder is not None:
+                said[protocol.TRANSACTION_HOLDER] = self.holder
+        return said
+
+
+class ControlLink:
+    """Implements `SenderOwner`."""
+
+    def __init__(self, connection: Connection, wish: CoordinatorWish) -> None:
+        self.connection = connection
+        self.ended: HoldfastError | None = None  # why nothing can be asked any more
+        self.holder: str | None = None
+        self.last: LastTransaction | None = None
+        self.member: str | None = None  # of a transaction group
+        self._what, self._fenced = wish.what, wish.fenced
+        self._sender: Sender | None = None
+        self._answers: dict[int, asyncio.Future[DeliveryState]] = {}
+        self._credit = asyncio.Event()
+
+    @classmethod
+    async def attach(cls, connection: Connection, wish: CoordinatorWish, bound_s: float) -> ControlLink:
+        link = cls(connection, wish)
+        try:
+            link._sender = await connection.attach_coordinator(wish.properties(), link, bound_s=bound_s)
+        except HoldfastError as error:
+            raise link._typed(error) from error
+        link._learn(link._sender.properties)
+        return link
+
+    def _learn(self, told: Mapping[str, Any]) -> None:
+        holder, last = told.get(protocol.TRANSACTION_HOLDER), told.get(protocol.LAST_TRANSACTION)
+        self.holder = None if holder is None else str(holder)
+        member = told.get(protocol.GROUP_MEMBER)
+        self.member = None if member is None else str(member)
+        if isinstance(last, dict):
+            said = {str(name): value for name, value in last.items()}
+            try:
+                self.last = LastTransaction(
+                    int(said["producer-id"]), int(said["epoch"]), bool(said["committed"]), str(said.get("how", ""))
+                )
+            except (KeyError, TypeError, ValueError) as error:
+                raise ProtocolError(f"{self._what}: the node's word on the last one cannot be read: {last}") from error
+
+    async def close(self) -> None:
+        """What is open on it is rolled back."""
+        self.ended = self.ended or LinkRefusedError(f"{self._what}: closed here")
+        if self._sender is not None:
+            await self._sender.close()
+
+    # ---------------------------------------------------------------- asking
+
+    async def declare(self, bound_s: float) -> bytes:
+        """The transaction's id. Raises what stands in the way; `retriable`: nothing was begun that lasts."""
+        try:
+            outcome = await self._ask(encode_declare(), bound_s)
+        except (NotSent, Unanswered) as lost:
+            raise lost.args[0] from lost
+        if isinstance(outcome, Declared):
+            return outcome.txn_id
+        raise self._refused(outcome, "no transaction was begun")
+
+    async def discharge(self, txn_id: bytes, *, fail: bool, bound_s: float) -> None:
+        """Returns when it was done as asked. Raises NotSent, Unanswered, or the node's refusal: it was rolled back."""
+        outcome = await self._ask(encode_discharge(txn_id, fail), bound_s)
+        if not isinstance(outcome, Accepted):
+            raise self._refused(outcome, "the transaction was rolled back", rolled_back=True)
+
+    async def _ask(self, payload: bytes, bound_s: float) -> DeliveryState:
+        number: int | None = None
+        try:
+            async with asyncio.timeout(bound_s):
+                while self.ended is None and (self._sender is None or self._sender.credit < 1):
+                    self._credit.clear()
+                    await self._credit.wait()
+                if self.ended is not None or self._sender is None:
+                    raise NotSent(self.ended)
+                (number,) = self._sender.send_many([payload])
+                answer = self._answers[number] = asyncio.get_running_loop().create_future()
+                return await answer
+        except TimeoutError:
+            late = TimeoutExpiredError(f"{self._what}: the node did not answer within {bound_s:g} s")
+            raise (NotSent(late) if number is None else Unanswered(late)) from None
+        except HoldfastError as error:
+            raise Unanswered(error) from error
+        finally:
+            if number is not None:
+                self._answers.pop(number, None)
+
+    def _refused(self, outcome: DeliveryState, what: str, *, rolled_back: bool = False) -> HoldfastError:
+        if not isinstance(outcome, Rejected):
+            return ProtocolError(f"{self._what}: the node's answer is {type(outcome).__name__}")
+        return self._refusal(outcome.error, f"{self._what}: {what}", rolled_back=rolled_back)
+
+    def _refusal(self, error: Error | None, what: str, *, rolled_back: bool) -> HoldfastError:
+        """What the program is told of an answer of the coordinator. `rolled_back`: there was a transaction, and it
+        counts no more, whatever the reason was."""
+        condition = "" if error is None else error.condition
+        text = f"{what}: {(error.description if error is not None else '') or condition or 'no reason was given'}"
+        if condition == LINK_STOLEN:
+            return self._fenced(text)
+        if rolled_back or condition in ROLLED_BACK:
+            return TransactionRolledBackError(text, condition=condition)
+        return LinkRefusedError(text, condition=condition, retriable=condition in RETRIABLE_CONDITIONS)
+
+    def _typed(self, error: HoldfastError) -> HoldfastError:
+        if isinstance(error, OwnershipLostError):  # amqp:link:stolen
+            return self._fenced(str(error))
+        if isinstance(error, LinkRefusedError) and error.condition == NOT_IMPLEMENTED:
+            return UnsupportedError(str(error))
+        return error
+
+    # ---------------------------------------------------------------- from the link
+
+    def on_credit(self) -> None:
+        self._credit.set()
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        for number, state in outcomes:
+            answer = self._answers.get(number)
+            if answer is not None and not answer.done():
+                answer.set_result(state)
+
+    def on_closed(self, error: HoldfastError) -> None:
+        self.ended = self.ended or self._typed(error)
+        self._credit.set()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(self.ended)

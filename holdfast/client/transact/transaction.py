@@ -1,0 +1,418 @@
+"""A transaction as a program holds it: events sent under it, positions that move with it, and its one end.
+
+Problem: a program must know after each failure whether to do its work again, never needs to know where it failed, and
+must not be told "committed" of anything that is not.
+Rules never broken:
+ - a commit is asked for when every event sent under it was answered, and none was refused;
+ - what failed on the way makes it roll back, whatever its owner asks for;
+ - it ends once. `commit` returns only if it was committed; what it raises says what became of it.
+
+| state    | begin | send, commit_offsets | commit  | abort   | fails   |
+| -------- | ----- | -------------------- | ------- | ------- | ------- |
+| NEW      | OPEN  |                      |         |         |         |
+| OPEN     |       | OPEN                 | ENDING  | ENDING  | DOOMED  |
+| DOOMED   |       |                      | ENDING  | ENDING  | DOOMED  |
+| ENDING   |       |                      |         |         | ENDING  |
+
+and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves empty raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any
+
+from holdfast import protocol
+from holdfast.amqp.links.delivery_states import Accepted, DeliveryState, OtherState, Rejected, Transactional
+from holdfast.client.errors import (
+    RETRIABLE_CONDITIONS,
+    HoldfastError,
+    InvalidOperationError,
+    OwnershipLostError,
+    ProducerFencedError,
+    RejectedError,
+    TimeoutExpiredError,
+    TransactionOutcomeUnknownError,
+    TransactionRolledBackError,
+)
+from holdfast.client.events import Event, as_event, encode_event
+from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
+from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
+from holdfast.client.transact.control_link import ROLLED_BACK
+from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
+from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactor import Session, Transactor, pair_of
+
+ATTACH_BOUND_S = 15.0
+"""A node holds an attach up to 10 s while a partition has no leader."""
+
+YIELD_EVENTS = 1024
+"""`send` gives way to the event loop after so many events: else nothing would move until the buffer is full."""
+
+
+class State(Enum):
+    NEW = auto()
+    OPEN = auto()
+    DOOMED = auto()  # it can only be rolled back
+    ENDING = auto()
+    COMMITTED = auto()
+    ROLLED_BACK = auto()
+    UNKNOWN = auto()
+
+
+_NEXT: dict[State, frozenset[State]] = {
+    State.NEW: frozenset({State.OPEN}),
+    State.OPEN: frozenset({State.OPEN, State.ENDING, State.DOOMED}),
+    State.DOOMED: frozenset({State.ENDING, State.DOOMED}),
+    State.ENDING: frozenset({State.COMMITTED, State.ROLLED_BACK, State.UNKNOWN}),
+    State.COMMITTED: frozenset(),
+    State.ROLLED_BACK: frozenset(),
+    State.UNKNOWN: frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class ProducerSide:
+    """The producer, as its transactions see it."""
+
+    place: Callable[[str | None, str | None], str | None]  # of a key and a partition: where it goes
+    begins: Callable[[Transaction], None]  # raises InvalidOperationError while another one is open
+    over: Callable[[Transaction], None]
+
+
+class Transaction:
+    """Made by `ProducerClient.transaction`.
+
+    async with producer.transaction() as tx:
+        await tx.send(b"...", key="IBM")
+        await tx.commit_offsets(consumer)
+    """
+
+    def __init__(self, producer: ProducerSide, transactor: Transactor) -> None:
+        self.txn_id = b""
+        self._producer, self._transactor = producer, transactor
+        self._options: ProducerOptions = transactor.options
+        self._state = State.NEW
+        self._session: Session | None = None
+        self._why: HoldfastError | None = None  # it is doomed
+        self._touched = False  # something went out under it, or is about to
+        self._unanswered = self._unanswered_bytes = self._this_turn = 0
+        self._changed = asyncio.Event()
+        self._positions: list[HandedOut] = []
+        self._beginning = asyncio.Lock()
+
+    # ---------------------------------------------------------------- life
+
+    @property
+    def is_open(self) -> bool:
+        """Events can be sent under it."""
+        return self._state is State.OPEN
+
+    @property
+    def producer_id(self) -> int | None:
+        """With `epoch`, the name of the transaction in the cluster."""
+        pair = pair_of(self.txn_id)
+        return None if pair is None else pair[0]
+
+    @property
+    def epoch(self) -> int | None:
+        pair = pair_of(self.txn_id)
+        return None if pair is None else pair[1]
+
+    async def begin(self) -> None:
+        """`async with` does it."""
+        self._check_new()
+        self._producer.begins(self)
+        try:
+            self._session, self.txn_id = await self._transactor.declare()
+        except BaseException:
+            self._producer.over(self)
+            raise
+        self._go(State.OPEN)
+
+    async def __aenter__(self) -> Transaction:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._state in (State.OPEN, State.DOOMED):
+            if kind is None:
+                await self.commit()
+            else:
+                await self.abort()
+
+    def _check_new(self) -> None:
+        if self._state is not State.NEW:
+            raise InvalidOperationError("the transaction was begun before", advice="begin another one")
+
+    def _check(self, wanted: State, what: str) -> None:
+        if wanted not in _NEXT[self._state]:
+            raise InvalidOperationError(
+                f"the transaction is {self._state.name.lower().replace('_', ' ')}: it cannot be {what}",
+                advice="begin another one: producer.transaction()",
+            )
+
+    def _go(self, state: State) -> None:
+        assert state in _NEXT[self._state], f"{self._state} -> {state}"
+        self._state = state
+
+    # ---------------------------------------------------------------- sending
+
+    async def send(
+        self,
+        event: Event | bytes | str,
+        *,
+        key: str | None = None,
+        partition: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Delivery:
+        """Buffer one event, waiting for room if need be. Await the `Delivery` to hear that a partition has it: it
+        counts when the transaction is committed. `commit` waits for all of them."""
+        whole = as_event(event, key, properties)
+        place = self._producer.place(whole.key, partition)
+        content = encode_event(whole.body, whole.key, whole.properties)
+        sender = await self._way_to(place)
+        sender.check_size(len(content))
+        delivery = self._put(sender, content, place)
+        self._this_turn += 1
+        if self._this_turn >= YIELD_EVENTS:
+            self._this_turn = 0
+            await asyncio.sleep(0)
+        return delivery
+
+    async def send_batch(
+        self,
+        batch: EventBatch | Sequence[Event | bytes | str],
+        *,
+        partition: str | None = None,
+        key: str | None = None,
+    ) -> DeliveryResult:
+        """Send a batch, or a list of events, to one partition, and return when it has all of them: they count when the
+        transaction is committed. Raises what `send` raises, before anything was sent if an event is too large."""
+        partition, key = place_of(batch, partition, key, numbered=False)
+        place = self._producer.place(key, partition)
+        if isinstance(batch, EventBatch):
+            batch.lock()
+        try:
+            return await self._send_all(contents_of(batch, key), place)
+        finally:
+            if isinstance(batch, EventBatch):
+                batch.unlock()
+
+    async def _send_all(self, contents: list[bytes], place: str | None) -> DeliveryResult:
+        if not contents:
+            return DeliveryResult(place, None, None, 0)
+        largest = max(map(len, contents))
+        deliveries: list[Delivery] = []
+        for start in range(0, len(contents), YIELD_EVENTS):
+            sender = await self._way_to(place)
+            sender.check_size(largest)
+            deliveries += [self._put(sender, content, place) for content in contents[start : start + YIELD_EVENTS]]
+        for delivery in deliveries:
+            await delivery
+        return DeliveryResult(place, deliveries[0].offset_text, None, len(contents))
+
+    async def _way_to(self, place: str | None) -> TransactionalSender:
+        """When there is room for more."""
+        self._check_usable("sent under")
+        await self._room()
+        session = self._session
+        sender = session.sender(place) if session is not None and session.ended is None else None
+        if sender is None:
+            sender = await self._sender(place)
+        self._check_usable("sent under")
+        return sender
+
+    def _put(self, sender: TransactionalSender, content: bytes, place: str | None) -> Delivery:
+        delivery = Delivery(content, place)
+        self._touched = True
+        self._unanswered += 1
+        self._unanswered_bytes += len(content) + EVENT_OVERHEAD_BYTES
+        sender.put(delivery, self)
+        return delivery
+
+    def _check_usable(self, what: str) -> None:
+        if self._state is State.DOOMED:
+            assert self._why is not None
+            raise self._why
+        if self._state is State.NEW:
+            raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
+        self._check(State.OPEN, what)
+
+    async def _room(self) -> None:
+        options = self._options
+        while self._state is State.OPEN and (
+            self._unanswered >= options.max_buffered_events or self._unanswered_bytes >= options.max_buffered_bytes
+        ):
+            await self._progress()
+
+    async def _ready(self) -> Session:
+        """The connection of the transaction. If that broke before anything was said under it, it is begun anew."""
+        async with self._beginning:
+            self._check_usable("used")
+            assert self._session is not None
+            if self._session.ended is not None:
+                if self._touched:
+                    self.fail(self._session.ended)
+                    self._check_usable("used")
+                self._session, self.txn_id = await self._transactor.declare()
+            return self._session
+
+    async def _sender(self, place: str | None) -> TransactionalSender:
+        """A link to the partition. Again while nothing was sent under the transaction: then nothing can be lost."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._options.delivery_timeout_s
+        while True:
+            session = await self._ready()
+            try:
+                return await session.attached(place, min(ATTACH_BOUND_S, max(0.1, deadline_s - loop.time())))
+            except HoldfastError as error:
+                if not error.retriable or loop.time() >= deadline_s:
+                    raise
+                if session.ended is not None:
+                    continue  # `_ready` knows what that means
+                await asyncio.sleep(0)  # the node has held the attach for as long as it may: ask again
+
+    # ---------------------------------------------------------------- positions of a consumer
+
+    async def commit_offsets(self, consumer: OffsetsConsumer) -> None:
+        """When this commits, the consumer's group goes on behind all that the consumer has handed out. Raises
+        OwnershipLostError, and the transaction can only be rolled back, if some of that was of a partition that another
+        member has by now: it works on the same events."""
+        try:
+            positions = consumer.handed_out()
+        except OwnershipLostError as error:
+            self.fail(error)
+            raise
+        if not positions:
+            return
+        session = await self._ready()
+        self._touched = True
+        bound_s = self._options.delivery_timeout_s
+        for failure in await note_all(session.connection, self.txn_id, positions, bound_s):
+            if isinstance(failure, HoldfastError):
+                self.fail(failure)
+            raise failure
+        self._positions += positions
+
+    # ---------------------------------------------------------------- from the links
+
+    def answered(self, delivery: Delivery, state: DeliveryState) -> None:
+        outcome = state.outcome if isinstance(state, Transactional) else state
+        if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
+            self._settle(delivery, None)
+            return
+        error = outcome.error if isinstance(outcome, Rejected) else None
+        condition = "" if error is None else error.condition
+        text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
+        self._settle(delivery, RejectedError(text, condition=condition))
+        again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
+        advice = None if again else "correct the event; the same one would be refused again"
+        self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
+
+    def lost(self, deliveries: list[Delivery], why: HoldfastError) -> None:
+        for delivery in deliveries:
+            self._settle(delivery, why)
+        self.fail(why)
+
+    def _settle(self, delivery: Delivery, error: HoldfastError | None) -> None:
+        self._unanswered -= 1
+        self._unanswered_bytes -= len(delivery.content) + EVENT_OVERHEAD_BYTES
+        delivery.settle(error)
+        self._changed.set()
+
+    def fail(self, why: HoldfastError) -> None:
+        """It can only be rolled back. The first reason is the one that is told."""
+        if self._why is None:
+            known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
+            self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
+        if self._state is State.OPEN:
+            self._go(State.DOOMED)
+        self._changed.set()
+
+    async def _progress(self) -> None:
+        """Until an answer came. Without any for the delivery timeout, the transaction is given up."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(self._options.delivery_timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            self.fail(TimeoutExpiredError(f"no event was taken for {self._options.delivery_timeout_s:g} s"))
+
+    # ---------------------------------------------------------------- the end
+
+    async def commit(self) -> None:
+        """All of it counts when this returns. Raises TransactionRolledBackError (do the work again),
+        ProducerFencedError (stop), TransactionOutcomeUnknownError. Cancelling it leaves the outcome open."""
+        self._check(State.ENDING, "committed")
+        self._go(State.ENDING)
+        await self._to_its_end(self._commit())
+
+    async def abort(self) -> None:
+        """Nothing of it counts when this returns."""
+        self._check(State.ENDING, "aborted")
+        self._go(State.ENDING)
+        await self._to_its_end(self._abort())
+
+    async def _to_its_end(self, work: Awaitable[None]) -> None:
+        """Even when the caller is cancelled: nobody else can end it."""
+
+        async def whole() -> None:
+            try:
+                await work
+            finally:
+                for sender in self._senders():
+                    sender.forget(self)
+                self._producer.over(self)
+
+        ending = asyncio.ensure_future(whole())
+        ending.add_done_callback(_heard)
+        await asyncio.shield(ending)
+
+    def _senders(self) -> list[TransactionalSender]:
+        return [] if self._session is None else self._session.senders
+
+    async def _commit(self) -> None:
+        assert self._session is not None
+        while self._unanswered and self._why is None:
+            if self._session.ended is not None:
+                self.fail(self._session.ended)
+            else:
+                await self._progress()
+        if self._why is not None:
+            await self._abort()
+            raise self._transactor.fenced or self._why
+        try:
+            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
+        except TransactionOutcomeUnknownError:
+            self._go(State.UNKNOWN)
+            raise
+        except BaseException:
+            self._go(State.ROLLED_BACK)
+            raise
+        self._go(State.COMMITTED)
+        for one in self._positions:
+            one.committed()
+
+    async def _abort(self) -> None:
+        assert self._session is not None
+        for sender in self._senders():
+            sender.forget(self)
+        try:
+            await self._transactor.abort(self._session, self.txn_id)
+        finally:
+            self._go(State.ROLLED_BACK)
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """A failure is known, even if who asked was cancelled."""
+    if not task.cancelled():
+        task.exception()

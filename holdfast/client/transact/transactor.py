@@ -1,0 +1,249 @@
+"""Who begins and ends the transactions of one producer: the connection that they belong to, and the id that they have.
+
+Problem: a transaction belongs to one connection, connections break, and the node that was asked to commit may not live
+to answer.
+Rules never broken:
+ - a program's work is never done again by us: what was sent is lost with its connection, and the program is told;
+ - after a lost answer the outcome is the cluster's word on that very transaction, by its producer id and epoch, or it
+   is unknown;
+ - who was succeeded stays so: with the second attach on, this producer says which holder it was, and is refused if
+   anybody else has taken the id since. Without that, a zombie whose connection broke would take it back.
+
+The connection announces no redirects: the node it leads to serves all partitions, as a gateway where it must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast import protocol
+from holdfast.batches.codec import Codec
+from holdfast.client.errors import (
+    HoldfastError,
+    ProducerFencedError,
+    TransactionOutcomeUnknownError,
+    TransactionRolledBackError,
+)
+from holdfast.client.options import ProducerOptions
+from holdfast.client.transact.control_link import (
+    ControlLink,
+    CoordinatorWish,
+    LastTransaction,
+    NotSent,
+    Unanswered,
+)
+from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.network import Backoff, Network
+
+log = logging.getLogger("holdfast.client")
+
+
+class Session:
+    """One connection, with its control link and its senders."""
+
+    def __init__(self, control: ControlLink, which: Network, address: str, options: ProducerOptions) -> None:
+        self.control = control
+        self.connection = control.connection
+        self._network, self._address, self._options = which, address, options
+        self._senders: dict[str | None, TransactionalSender] = {}
+        self._attaching = asyncio.Lock()
+
+    @property
+    def ended(self) -> HoldfastError | None:
+        """Why no transaction can be gone on with here."""
+        return self.control.ended
+
+    def sender(self, partition: str | None) -> TransactionalSender | None:
+        """One that is open."""
+        found = self._senders.get(partition)
+        return found if found is not None and found.ended is None else None
+
+    async def attached(self, partition: str | None, bound_s: float) -> TransactionalSender:
+        """Raises what stands in the way."""
+        async with self._attaching:
+            found = self.sender(partition)
+            if found is None:
+                found = TransactionalSender(self._options.window)
+                found.link = await self.connection.attach_sender(
+                    self._address, partition, found, bound_s=bound_s,
+                    which=self._network.log(self._address), codec=Codec.named(self._options.compression),
+                )  # fmt: skip
+                self._senders[partition] = found
+            return found
+
+    @property
+    def senders(self) -> list[TransactionalSender]:
+        return list(self._senders.values())
+
+    async def close(self) -> None:
+        """What is open is rolled back by the node."""
+        await self.control.close()
+        await self.connection.close()
+
+
+class Transactor:
+    def __init__(self, servers: str | Sequence[str], log_name: str, options: ProducerOptions) -> None:
+        self.options = options
+        self.fenced: ProducerFencedError | None = None
+        self.last: LastTransaction | None = None
+        self.member: str | None = None  # of a transaction group: the id of what the present connection writes
+        self._log = log_name
+        self._network = Network(servers, replace(options.network, follow_redirects=False))
+        self._session: Session | None = None
+        self._holder: str | None = None
+        self._attaching = asyncio.Lock()
+
+    @property
+    def name(self) -> str | None:
+        return self.options.transactional_id
+
+    async def hold(self) -> None:
+        """Nobody else has the transactional id from now on, and what its last holder left open is rolled back."""
+        await self.session(self._deadline_s())
+
+    def _deadline_s(self) -> float:
+        return asyncio.get_running_loop().time() + self.options.delivery_timeout_s
+
+    async def session(self, deadline_s: float) -> Session:
+        """The one that is open, or a new one. Raises ProducerFencedError for good."""
+        async with self._attaching:
+            if self._session is not None and self._session.ended is None:
+                return self._session
+            await self.drop()
+            if self.fenced is not None:
+                raise self.fenced
+            wish = self.wish()
+
+            async def attach(connection: Connection, bound_s: float) -> ControlLink:
+                return await ControlLink.attach(connection, wish, bound_s)
+
+            timeout_s = deadline_s - asyncio.get_running_loop().time()
+            try:
+                control = await self._network.ask(attach, "the transaction coordinator", timeout_s=timeout_s)
+            except ProducerFencedError as error:
+                self.fenced = error
+                raise
+            self._session = Session(control, self._network, self._log, self.options)
+            self.opened(self._session)
+            return self._session
+
+    def wish(self) -> CoordinatorWish:
+        """Of the next attach."""
+        options = self.options
+        return CoordinatorWish(self.name, options.transaction_timeout_s, self._holder, options.commit_answer)
+
+    def opened(self, session: Session) -> None:
+        control = session.control
+        self._holder, self.last, self.member = control.holder, control.last, control.member
+
+    async def drop(self) -> None:
+        """No answer is expected from there any more; what is open there is rolled back."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._hear(session.ended)
+            await session.close()
+
+    async def close(self) -> None:
+        await self.drop()
+        await self._network.close()
+
+    def _hear(self, error: HoldfastError | None) -> None:
+        if isinstance(error, ProducerFencedError):
+            self.fenced = self.fenced or error
+
+    # ---------------------------------------------------------------- transactions
+
+    async def declare(self) -> tuple[Session, bytes]:
+        """Again while nobody can begin one; raises what is final."""
+        deadline_s, backoff = self._deadline_s(), Backoff()
+        loop = asyncio.get_running_loop()
+        while True:
+            session = await self.session(deadline_s)
+            try:
+                return session, await session.control.declare(max(0.1, deadline_s - loop.time()))
+            except HoldfastError as error:
+                self._hear(error)
+                if isinstance(error, ProducerFencedError):
+                    raise
+                await self.drop()
+                if not error.retriable or loop.time() >= deadline_s:
+                    raise
+            await backoff.wait(max(0.0, deadline_s - loop.time()))
+
+    async def commit(self, session: Session, txn_id: bytes, *, empty: bool) -> None:
+        """Returns when it was committed. Raises TransactionRolledBackError, ProducerFencedError (rolled back as well),
+        TransactionOutcomeUnknownError. `empty`: nothing was sent under it, so nothing can be lost."""
+        try:
+            await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)
+        except NotSent as lost:
+            await self.drop()
+            if not empty:
+                raise self._rolled_back(lost.args[0]) from lost
+        except Unanswered as lost:
+            await self.drop()
+            if not empty:
+                await self._find_out(txn_id, lost.args[0])
+        except HoldfastError as error:
+            self._hear(error)
+            raise
+
+    def _rolled_back(self, why: HoldfastError) -> HoldfastError:
+        if isinstance(why, ProducerFencedError):
+            return why
+        return TransactionRolledBackError(f"the transaction was rolled back before its commit was asked for: {why}")
+
+    async def _find_out(self, txn_id: bytes, why: HoldfastError) -> None:
+        """The answer to its commit got lost. Returns if it was committed."""
+        pair = pair_of(txn_id)
+        if self.name is None or pair is None:
+            advice = None if self.name is None else "find out by what was to be written before you do the work again"
+            raise unknown(f"the answer to the commit got lost ({why})", pair, advice) from why
+        try:
+            session = await self.session(self._deadline_s())
+        except HoldfastError as error:
+            self._hear(error)
+            raise unknown(
+                f"the answer to the commit got lost ({why}), and nobody could be asked: {error}", pair
+            ) from error
+        last = session.control.last
+        if last is None or (last.producer_id, last.epoch) != pair:
+            raise unknown(f"the answer to the commit got lost ({why}); {self.name!r} is not remembered with it", pair)
+        log.info(
+            "the answer to a commit of %r got lost; it was %s", self.name, "done" if last.committed else "not done"
+        )
+        if not last.committed:
+            raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
+
+    async def abort(self, session: Session, txn_id: bytes) -> None:
+        """It is rolled back when this returns, or will be, since nobody asks for anything else."""
+        try:
+            await session.control.discharge(txn_id, fail=True, bound_s=self.options.delivery_timeout_s)
+        except (NotSent, Unanswered):
+            await self.drop()
+        except TransactionRolledBackError:
+            pass  # it was before
+        except HoldfastError as error:
+            self._hear(error)
+            await self.drop()
+
+
+def pair_of(txn_id: bytes) -> tuple[int, int] | None:
+    """(producer id, epoch) of a transaction's id; None: it is not of the kind that Holdfast's nodes give."""
+    form = protocol.TRANSACTION_NAME
+    if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
+        return None
+    _, producer_id, epoch, _ = form.unpack(txn_id)
+    return producer_id, epoch
+
+
+def unknown(text: str, pair: tuple[int, int] | None, advice: str | None = None) -> TransactionOutcomeUnknownError:
+    producer_id, epoch = pair if pair is not None else (None, None)
+    whose = "" if pair is None else f" (producer {producer_id}, epoch {epoch})"
+    return TransactionOutcomeUnknownError(
+        f"it is not known what became of the transaction{whose}: {text}",
+        producer_id=producer_id, epoch=epoch, advice=advice,
+    )  # fmt: skip

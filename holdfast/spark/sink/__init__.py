@@ -1,0 +1,1 @@
+"""Writing: `df.write.format("holdfast")`, and `writeStream`. Read `writers`, then `part_task`, then `columns`."""

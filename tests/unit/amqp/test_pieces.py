@@ -1,0 +1,150 @@
+"""Input by pieces: the same events as at once, each piece a bounded piece of work."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.amqp import ConnectionClosed, Engine, LinkRequested, Transfers, symbol
+from holdfast.amqp.encoding.codec import encode_value
+from holdfast.amqp.encoding.counting import count_values
+from holdfast.amqp.engine.engine import FIRST_BYTES
+from holdfast.amqp.framing.frame_scanner import MAX_CONTROL_VALUES, PIECE_RARE_FRAMES
+from holdfast.amqp.links.receiver_link import ReceiverLink
+from tests.attacks import wire
+
+
+def server() -> Engine:
+    engine = Engine("server", container_id="s", max_links=100_000)
+    engine.receive(wire.opening())
+    engine.events()
+    engine.data_to_send()
+    return engine
+
+
+def digest(engine: Engine, told: list[str], payloads: list[bytes], pieces: list[int]) -> None:
+    requested = 0
+    for event in engine.events():
+        if isinstance(event, Transfers):
+            payloads += event.payloads
+            continue
+        told.append(type(event).__name__)
+        if isinstance(event, LinkRequested):
+            requested += 1
+            event.link.accept()
+            if isinstance(event.link, ReceiverLink):
+                event.link.grant(2000)
+    pieces.append(requested)
+    while engine.data_to_send():
+        pass
+
+
+def stream(rng: random.Random) -> bytes:
+    """Attaches, transfers of all sizes, flows and detaches of a peer that keeps the rules."""
+    said, number = b"", 0
+    for link in range(rng.randrange(1, 60)):
+        said += wire.attach(f"l{link}", link, "trades", properties={symbol("n"): "x" * rng.randrange(400)})
+        for _ in range(rng.choice((0, 3, 40))):
+            said += wire.transfer(link, number, bytes(rng.choice((5, 200, 9000, 40_000))))
+            number += 1
+        said += wire.detach(link) * rng.randrange(2)
+    return said
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pieces_bring_what_the_whole_brings(seed: int) -> None:
+    rng = random.Random(seed)
+    said = stream(rng)
+    whole, by_pieces = server(), server()
+    expected: tuple[list[str], list[bytes], list[int]] = ([], [], [])
+    found: tuple[list[str], list[bytes], list[int]] = ([], [], [])
+    at = 0
+    while at < len(said):  # the same reads of the socket
+        size = rng.choice((1, 700, 5000, 262_144))
+        data, at = said[at : at + size], at + size
+        whole.receive(data)
+        digest(whole, *expected)
+        while data:
+            data = data[by_pieces.receive_some(data) :]
+            digest(by_pieces, *found)
+    assert sorted(found[0]) == sorted(expected[0])
+    assert sum(map(len, found[1])) == sum(map(len, expected[1]))
+    assert len(found[1]) == len(expected[1])
+    assert not by_pieces.closed
+
+
+@pytest.mark.parametrize("long_form", [False, True], ids=["short-descriptors", "long-descriptors"])
+def test_a_write_of_four_thousand_attaches_is_many_pieces(long_form: bool) -> None:
+    said = b"".join(wire.attach(f"l{n}", 0, "trades") + wire.detach(0) for n in range(4000))
+    if long_form:
+        said = b"".join(wire.with_long_descriptor(frame) for frame in wire.frames(said))
+    engine, pieces = server(), []
+    while said:
+        said = said[engine.receive_some(said) :]
+        digest(engine, [], [], pieces)
+    assert not engine.closed
+    assert sum(pieces) == 4000
+    assert max(pieces) <= PIECE_RARE_FRAMES
+
+
+def test_a_peer_that_says_all_in_its_first_write_gets_no_more_of_a_turn() -> None:
+    engine, pieces = Engine("server", container_id="s", max_links=10_000), []
+    said = wire.opening() + b"".join(wire.attach(f"l{n}", n, "trades") for n in range(2000))
+    while said:
+        said = said[engine.receive_some(said) :]
+        digest(engine, [], [], pieces)
+    assert sum(pieces) == 2000
+    assert max(pieces) <= FIRST_BYTES // 30  # of the first kilobyte, which is not looked into
+
+
+def test_an_attach_of_too_many_values_is_refused_before_any_of_them_is_made() -> None:
+    engine = server()
+    engine.receive(wire.attach("l", 0, "trades", properties={symbol("x"): [[] for _ in range(15_000)]}))
+    (closed,) = engine.events()
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.error is not None
+    assert f"{MAX_CONTROL_VALUES} values" in (closed.error.description or "")
+    assert engine.kept_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        (None, 1),
+        (7, 1),
+        ("text" * 100, 1),
+        ([], 1),
+        ([1, 2.5, b"x", True, None], 6),
+        ({"a": [1, [2, {}]], "b": symbol("s")}, 9),
+        (wire.Described(wire.ulong(5), [1, 2]), 4),
+        ([[] for _ in range(700)], 701),
+    ],
+)
+def test_values_are_counted_without_being_made(value: object, count: int) -> None:
+    assert count_values(encode_value(value), 10_000) == count
+    assert count_values(encode_value(value), 3) == min(count, 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counting_ends_whatever_the_bytes_are(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(300):
+        assert 0 <= count_values(rng.randbytes(rng.randrange(200)), 50) <= 51
+
+
+def test_an_engine_with_many_links_is_freed_a_few_at_a_time() -> None:
+    engine = server()
+    engine.receive(b"".join(wire.attach(f"l{link}", link, "trades") for link in range(250)))
+    assert [engine.free_some(100) for _ in range(4)] == [False, False, True, True]
+    assert engine.closed
+    assert not engine._scanner._data
+
+
+def test_a_piece_says_whether_attaches_have_ended_it() -> None:
+    engine = server()
+    attaches = b"".join(wire.attach(f"l{link}", link, "trades") for link in range(2 * PIECE_RARE_FRAMES))
+    taken = engine.receive_some(attaches)
+    assert engine.crowded
+    engine.receive_some(attaches[taken:])
+    assert not engine.crowded

@@ -1,0 +1,290 @@
+"""Ranges of a partition as a batch program reads them: every event once, whatever the range ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from importlib.util import find_spec
+
+import pytest
+
+from holdfast.client import (
+    ConfigurationError,
+    Event,
+    EventBlock,
+    NetworkOptions,
+    NotFoundError,
+    PartitionExtent,
+    ProducerClient,
+    RangeClient,
+    RangeOptions,
+)
+from holdfast.client.sync import RangeClient as SyncRangeClient
+from tests.unit.client.support.real_cluster import Nodes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def extent(client: RangeClient, log: str) -> PartitionExtent:
+    [found] = await client.extents(log)
+    return found
+
+
+async def rows(client: RangeClient, log: str, first: int, end: int, **more: str) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    async with asyncio.timeout(60):
+        async for block in client.read(log, "0", first, end, **more):
+            columns = block.columns()
+            found += zip(columns.offsets, columns.bodies, strict=True)
+    return found
+
+
+async def fill(producer: ProducerClient, count: int, prefix: str = "e") -> None:
+    for delivery in [await producer.send(f"{prefix}{number}", partition="0") for number in range(count)]:
+        await delivery
+
+
+async def roll_back(producer: ProducerClient, count: int) -> None:
+    tx = producer.transaction()
+    await tx.begin()
+    for delivery in [await tx.send(b"never", partition="0") for _ in range(count)]:
+        await delivery
+    await tx.abort()
+
+
+@pytest.mark.parametrize("follow", ["redirected", "gateway"])
+async def test_a_range_is_every_event_from_its_first_offset_to_its_end(nodes: Nodes, follow: str) -> None:
+    log = await nodes.log(1)
+    leads = nodes.cluster.leader(log)
+    servers = f"127.0.0.1:{nodes.cluster.ports[nodes.cluster.other_than(leads)]}"
+    network = NetworkOptions(follow_redirects=follow == "redirected")
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(servers, network=network) as client:
+        assert await extent(client, log) == PartitionExtent("0", 0, 0, 0, 0)
+        await fill(producer, 500)
+        assert ((await extent(client, log)).start, (await extent(client, log)).end) == (0, 500)
+        assert await rows(client, log, 0, 500) == [(number, b"e%d" % number) for number in range(500)]
+        assert await rows(client, log, 120, 131) == [(number, b"e%d" % number) for number in range(120, 131)]
+        assert await rows(client, log, 7, 7) == []
+        wanted = "d.event-streams-offset > '00000000000000c8'"
+        assert [offset for offset, _ in await rows(client, log, 0, 203, filter=wanted)] == [201, 202]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: bool) -> None:
+    log = await nodes.log(1)
+    network = NetworkOptions(follow_redirects=follow)
+    async with (
+        ProducerClient(nodes.servers, log) as plain,
+        nodes.producer(log) as numbered,
+        RangeClient(nodes.servers, network=network) as client,
+    ):
+        await fill(plain, 3, "plain-")
+        events = [Event(b"numbered-%d" % number) for number in range(5)]
+        await numbered.send_batch(events, partition="0")
+        identity = (await numbered.get_partition_publishing_properties("0")).producer_group_id
+        async with plain.transaction() as tx:
+            for number in range(2):
+                await tx.send(b"transacted-%d" % number, partition="0", key="k")
+        events.append(Event(b"m", properties={"more": 1}))
+        await numbered.send_batch(events[5:], partition="0")
+        own = [(identity, event.published_sequence_number) for event in events]
+        assert [number for _, number in own] == list(range(own[0][1] or 0, (own[0][1] or 0) + 6))
+
+        found: list[tuple[int, int]] = []
+        async for block in client.read(log, "0", 2, 11, publishers=True):
+            columns = block.columns()
+            assert columns.publishers is not None
+            found += columns.publishers
+            check_publishers(block)
+        assert found[0] == (-1, -1)
+        assert found[1:6] == own[:5]
+        (one, first), (other, second) = found[6:8]
+        assert one == other != identity
+        assert second == first + 1
+        assert found[8:] == own[5:]
+        async for block in client.read(log, "0", 0, 11, publishers=True, filter="more = 1"):
+            assert block.columns().publishers == own[5:]
+        async for block in client.read(log, "0", 0, 11):
+            assert block.columns().publishers is None
+
+
+def check_publishers(block: EventBlock) -> None:
+    """Where there are arrays, they say what the columns say."""
+    if find_spec("numpy") is None:
+        return
+    from holdfast.client.event_arrays import arrays_of
+
+    for run in ([payload] for payload in block.payloads):
+        one = EventBlock(block.partition, run, block._reader)
+        arrays, columns = arrays_of(one), one.columns()
+        if one.events()[0].properties:
+            assert arrays is None
+            continue
+        assert arrays is not None
+        assert list(zip(arrays.producer_ids.tolist(), arrays.sequences.tolist(), strict=True)) == columns.publishers
+        assert arrays.offsets.tolist() == columns.offsets
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_a_range_ends_behind_events_that_nobody_is_given(nodes: Nodes, follow: bool) -> None:
+    log = await nodes.log(1)
+    network = NetworkOptions(follow_redirects=follow)
+    async with (
+        ProducerClient(nodes.servers, log) as producer,
+        RangeClient(nodes.servers, network=network) as client,
+        RangeClient(nodes.servers, isolation="uncommitted", network=network) as sees_all,
+    ):
+        await fill(producer, 3)
+        await roll_back(producer, 5)
+        assert (await extent(client, log)).end == 8
+        seen = [(0, b"e0"), (1, b"e1"), (2, b"e2")]
+        assert await rows(client, log, 0, 8) == seen
+        assert await rows(client, log, 4, 8) == []
+        assert len(await rows(sees_all, log, 0, 8)) == 8
+        await fill(producer, 1, "f")
+        assert await rows(client, log, 0, 8) == seen
+        assert await rows(client, log, 5, 9) == [(8, b"f0")]
+        tx = producer.transaction()
+        await tx.begin()
+        await (await tx.send(b"open", partition="0"))
+        assert (await extent(client, log)).end == 9
+        assert (await extent(sees_all, log)).end == 10
+        await tx.abort()
+
+
+async def test_a_range_beyond_what_is_decided_waits_for_it(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
+        await fill(producer, 2)
+        reading = asyncio.ensure_future(rows(client, log, 0, 4))
+        await fill(producer, 2, "f")
+        assert [body for _, body in await reading] == [b"e0", b"e1", b"f0", b"f1"]
+
+
+async def test_a_time_is_found_as_an_offset(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
+        assert await client.offset_at(log, "0", 0, 0) == 0
+        await fill(producer, 3)
+        await asyncio.sleep(0.01)
+        await roll_back(producer, 2)
+        [block] = [block async for block in client.read(log, "0", 0, 3)]
+        last_ms = block.columns().timestamps_ms[-1]
+        await asyncio.sleep(0.01)  # the next event's time is another one
+        await fill(producer, 3, "f")
+        assert await client.offset_at(log, "0", 0, 8) == 0
+        assert await client.offset_at(log, "0", last_ms + 1, 8) == 5
+        assert await client.offset_at(log, "0", last_ms + 1, 5) == 5
+        assert await client.offset_at(log, "0", 1 << 41, 8) == 8
+
+
+async def test_columns_say_what_single_events_say(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    given = [
+        Event(b"plain"),
+        Event(b"keyed", key="IBM"),
+        Event(b"also keyed", key="k" * 300),
+        Event(b"x" * 300),
+        Event(b"y" * 300, key="AIG"),
+        Event(b"with properties", properties={"price": 1.5}),
+        Event(b"", key="SPY", properties={"a": "b"}),
+        Event(b""),
+    ]
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
+        for event in given:
+            await producer.send_and_confirm(event, partition="0")
+        payloads = [payload async for block in client.read(log, "0", 0, len(given)) for payload in block.payloads]
+        for parts in ([payloads], [[payload] for payload in payloads], [payloads[:2], payloads[2:]], [payloads[3:5]]):
+            for part in parts:
+                block = EventBlock("0", part)
+                columns, events = block.columns(), block.events()
+                assert columns.offsets == [int(event.offset, 16) for event in events]
+                assert columns.timestamps_ms == [event.timestamp_ms for event in events]
+                assert columns.keys == [event.key for event in events]
+                assert columns.bodies == [event.body for event in events]
+                check_arrays(block)
+                for place, event in enumerate(events):
+                    if event.properties:
+                        assert columns.decoded[place].properties == event.properties
+        assert [event.body for event in EventBlock("0", payloads).events()] == [event.body for event in given]
+
+
+def check_arrays(block: EventBlock) -> bool:
+    """They say what the columns say, or there are none."""
+    if find_spec("numpy") is None:
+        return False
+    from holdfast.client.event_arrays import arrays_of
+
+    arrays = arrays_of(block)
+    if arrays is None:
+        return False
+    columns, ends, bodies = block.columns(), arrays.body_ends.tolist(), bytes(arrays.bodies)
+    assert arrays.offsets.tolist() == columns.offsets
+    assert arrays.timestamps_ms.tolist() == columns.timestamps_ms
+    assert (arrays.keys or [None] * len(block)) == columns.keys
+    assert [bodies[start:end] for start, end in itertools.pairwise(ends)] == columns.bodies
+    assert not columns.decoded
+    return True
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="there is no numpy here: `make test` installs it")
+async def test_the_usual_blocks_are_arrays_and_no_other_is(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    plain = [Event(b"x" * 100) for _ in range(5)]
+    of_all_sizes = [Event(bytes(size)) for size in (3, 255, 256, 300, 4)]
+    keyed = [Event(b"y" * size, key=key) for size, key in ((3, "IBM"), (3, "AIG"), (255, "a long key"), (256, ""))]
+    others = [Event(b"xyz", properties={"a": 1})]
+    given = plain + of_all_sizes + keyed + others
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
+        for event in given:
+            await producer.send_and_confirm(event, partition="0")
+        payloads = [payload async for block in client.read(log, "0", 0, len(given)) for payload in block.payloads]
+    assert check_arrays(EventBlock("0", payloads[:5]))
+    assert check_arrays(EventBlock("0", payloads[5:10]))
+    assert check_arrays(EventBlock("0", payloads[:10]))
+    assert check_arrays(EventBlock("0", payloads[10:14]))
+    for some in (payloads[10:15], payloads[14:], payloads[9:11]):
+        assert not check_arrays(EventBlock("0", some)), "other than the usual ones, or of both kinds"
+    spoiled = [payload[:-1] for payload in payloads[:5]]
+    assert not check_arrays(EventBlock("0", spoiled)), "a body that is cut off"
+    assert not check_arrays(EventBlock("0", payloads[1:3] + payloads[:1])), "offsets that fall"
+
+
+async def test_memory_is_bounded_by_the_options(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    options = RangeOptions(prefetch=64, prefetch_bytes=20_000)
+    async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers, options=options) as client:
+        await fill(producer, 1000, "x" * 1000)
+        sizes = [len(block) async for block in client.read(log, "0", 0, 1000)]
+        assert sum(sizes) == 1000
+        assert max(sizes[3:]) <= 64
+
+
+async def test_what_is_wrong_is_said(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with RangeClient(nodes.servers) as client:
+        with pytest.raises(NotFoundError):
+            await client.extents("nowhere")
+        with pytest.raises(ConfigurationError, match="filter"):
+            await client.check(log, "0", "TRUE OR")
+        await client.check(log, "0", "colour = 'blue'")
+        with pytest.raises(ConfigurationError, match="not smaller"):
+            await rows(client, log, 3, 2)
+    with pytest.raises(ConfigurationError, match="isolation"):
+        RangeClient(nodes.servers, isolation="serializable")  # type: ignore[arg-type]
+
+
+async def test_the_synchronous_twin_reads_the_same(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with ProducerClient(nodes.servers, log) as producer:
+        await fill(producer, 300)
+
+    def read() -> tuple[int, list[int], int]:
+        with SyncRangeClient(nodes.servers, options=RangeOptions(prefetch=50)) as client:
+            [found] = client.extents(log)
+            offsets = [offset for block in client.read(log, "0", 0, 300) for offset in block.columns().offsets]
+            for _ in client.read(log, "0", 0, 300):
+                break  # and it is let go of
+            return found.end, offsets, client.offset_at(log, "0", 0, 300)
+
+    assert await asyncio.to_thread(read) == (300, list(range(300)), 0)

@@ -1,0 +1,272 @@
+"""Transactions as programs have them, over partitions of three nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.client import (
+    ConfigurationError,
+    EventTooLargeError,
+    InvalidOperationError,
+    NotFoundError,
+    ProducerClient,
+    ProducerFencedError,
+    ProducerOptions,
+    TransactionOutcomeUnknownError,
+    TransactionRolledBackError,
+)
+from node.coordinator import replica
+from node.coordinator.markers import MarkerSender
+from tests.unit.client.support.real_cluster import Nodes
+from tests.unit.client.support.transacting import bodies, cut, cut_before_the_answer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PARTITIONS = 4
+
+
+def producer(nodes: Nodes, log: str, name: str | None = None, **more: Any) -> ProducerClient:
+    return ProducerClient(nodes.servers, log, ProducerOptions(transactional_id=name, **more))
+
+
+@pytest.mark.parametrize("name", [None, "committing"])
+async def test_leaving_the_block_commits_and_an_exception_rolls_back(nodes: Nodes, name: str | None) -> None:
+    log = await nodes.log(PARTITIONS)
+    async with producer(nodes, log, name) as one:
+        async with one.transaction() as tx:
+            for number in range(PARTITIONS):
+                await tx.send(b"%d" % number, partition=str(number))
+            delivery = await tx.send(b"by key", key="IBM")
+            assert (await delivery).partition == delivery.partition
+            assert await bodies(nodes, log) == []
+        assert sorted(await bodies(nodes, log)) == [b"0", b"1", b"2", b"3", b"by key"]
+
+        async def fail() -> None:
+            async with one.transaction() as tx:
+                await tx.send(b"never", partition="1")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        async with one.transaction() as tx:
+            await tx.send(b"never either", partition="2")
+            await tx.abort()
+        async with one.transaction() as tx:
+            await tx.send(b"last", partition="3")
+            await tx.commit()
+        async with one.transaction():
+            pass
+        assert len(await bodies(nodes, log)) == 6
+
+
+async def test_a_transaction_ends_once_and_one_is_open_at_a_time(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log) as one:
+        tx = one.transaction()
+        with pytest.raises(InvalidOperationError, match="not begun"):
+            await tx.send(b"early", partition="0")
+        async with tx:
+            other = one.transaction()
+            with pytest.raises(InvalidOperationError, match="another transaction"):
+                await other.begin()
+            await tx.send(b"one", partition="0")
+        assert not tx.is_open
+        for call in (tx.commit(), tx.abort(), tx.begin(), tx.send(b"late", partition="0")):
+            with pytest.raises(InvalidOperationError):
+                await call
+        async with other:
+            await other.send(b"two", partition="0")
+        assert await bodies(nodes, log) == [b"one", b"two"]
+
+
+async def test_what_is_wrong_is_said_and_the_transaction_goes_on(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    with pytest.raises(ConfigurationError):
+        ProducerClient(nodes.servers, log, transactional_id="$mine")
+    async with nodes.producer(log) as idempotent:
+        with pytest.raises(ConfigurationError):
+            idempotent.transaction()
+    async with producer(nodes, log) as one, one.transaction() as tx:
+        with pytest.raises(NotFoundError):
+            await tx.send(b"x", partition="7")
+        await tx.send(b"fits", partition="0")
+        with pytest.raises(EventTooLargeError):
+            await tx.send(b"x" * (8 << 20), partition="0")
+    assert await bodies(nodes, log) == [b"fits"]
+
+
+async def test_more_than_the_buffer_holds_goes_through_in_order(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    events = [b"%d" % number for number in range(5000)]
+    async with producer(nodes, log, window=100, max_buffered_events=300) as one, one.transaction() as tx:
+        for event in events:
+            await tx.send(event, partition="0")
+    assert await bodies(nodes, log) == events
+
+
+# ---------------------------------------------------------------- fencing
+
+
+async def test_the_next_holder_of_an_id_fences_the_one_before(nodes: Nodes) -> None:
+    log = await nodes.log(2)
+    async with producer(nodes, log, "worker") as zombie:
+        tx = zombie.transaction()
+        await tx.begin()
+        await (await tx.send(b"of a zombie", partition="0"))
+        async with producer(nodes, log, "worker") as successor:
+            assert successor.last_transaction is not None
+            assert (successor.last_transaction.producer_id, successor.last_transaction.epoch) == (
+                tx.producer_id,
+                tx.epoch,
+            )
+            assert not successor.last_transaction.committed
+            with pytest.raises(ProducerFencedError) as fenced:
+                await tx.commit()
+            assert not fenced.value.retriable
+            async with successor.transaction() as mine:
+                await mine.send(b"of its successor", partition="1")
+            with pytest.raises(ProducerFencedError):
+                await zombie.transaction().begin()
+        assert await bodies(nodes, log) == [b"of its successor"]
+
+
+async def test_a_zombie_whose_connection_broke_does_not_take_the_id_back(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log, "cut off") as zombie:
+        async with zombie.transaction() as tx:
+            await tx.send(b"one", partition="0")
+        cut(zombie)
+        async with producer(nodes, log, "cut off") as successor:
+            with pytest.raises(ProducerFencedError):
+                await zombie.transaction().begin()
+            async with successor.transaction() as tx:
+                await tx.send(b"two", partition="0")
+        assert await bodies(nodes, log) == [b"one", b"two"]
+
+
+# ---------------------------------------------------------------- lost connections
+
+
+async def test_with_nothing_sent_a_broken_connection_costs_nothing(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    for name in (None, "patient"):
+        async with producer(nodes, log, name) as one:
+            async with one.transaction() as tx:
+                first = tx.txn_id
+                cut(one)
+                await tx.send(b"sent once", partition="0")
+                assert tx.txn_id != first
+            async with one.transaction() as tx:
+                cut(one)  # there is nothing to lose by its commit, either
+            async with one.transaction() as tx:
+                await tx.send(b"and again", partition="0")
+            cut(one)
+            async with one.transaction():
+                pass
+    assert await bodies(nodes, log) == [b"sent once", b"and again"] * 2
+
+
+async def unlucky(one: ProducerClient, more: list[bytes]) -> None:
+    async with one.transaction() as tx:
+        await (await tx.send(b"lost", partition="0"))
+        cut(one)
+        for event in more:
+            await tx.send(event, partition="1")
+
+
+async def test_what_was_sent_before_the_connection_broke_is_rolled_back(nodes: Nodes) -> None:
+    log = await nodes.log(2)
+    async with producer(nodes, log, "unlucky") as one:
+        for more in ([], [b"not taken"]):
+            with pytest.raises(TransactionRolledBackError) as rolled_back:
+                await unlucky(one, more)
+            assert rolled_back.value.retriable
+        async with one.transaction() as tx:
+            await tx.send(b"again", partition="1")
+        assert await bodies(nodes, log) == [b"again"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_the_outcome_is_found_out_when_the_answer_got_lost(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """The decision is made, and the connection ends before it is told."""
+    log = await nodes.log(2)
+    async with producer(nodes, log, f"resolved {committed}") as one:
+        async with one.transaction() as tx:
+            await tx.send(b"first", partition="0")
+        tx = one.transaction()
+        await tx.begin()
+        await (await tx.send(b"second", partition="1"))
+        async with cut_before_the_answer(nodes, one, monkeypatch, decided=committed):
+            if committed:
+                await tx.commit()
+            else:
+                with pytest.raises(TransactionRolledBackError):
+                    await tx.commit()
+        assert one.last_transaction is not None
+        assert one.last_transaction.committed is committed
+        async with one.transaction() as tx:
+            await tx.send(b"third", partition="0")
+    assert sorted(await bodies(nodes, log)) == sorted([b"first", b"third", *([b"second"] if committed else [])])
+
+
+async def test_without_an_id_the_outcome_cannot_be_learnt(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log) as one:
+        tx = one.transaction()
+        await tx.begin()
+        await (await tx.send(b"perhaps", partition="0"))
+        async with cut_before_the_answer(nodes, one, monkeypatch, decided=True):
+            with pytest.raises(TransactionOutcomeUnknownError, match="not known") as unknown:
+                await tx.commit()
+        assert (unknown.value.producer_id, unknown.value.epoch) == (tx.producer_id, tx.epoch)
+        assert not unknown.value.retriable
+        async with one.transaction() as tx:
+            await tx.send(b"next", partition="0")
+    assert await bodies(nodes, log) == [b"perhaps", b"next"]
+
+
+async def test_a_transaction_that_was_open_for_too_long_is_rolled_back(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log, "slow", transaction_timeout_s=0.2) as one:
+        tx = one.transaction()
+        await tx.begin()
+        await (await tx.send(b"late", partition="0"))
+        leader = await nodes.cluster.settled_leader(log)
+        handle = nodes.cluster.broker(leader).handle(log, "0")
+        await nodes.until(lambda: not handle.info_now().open_transactions)
+        with pytest.raises(TransactionRolledBackError) as late:
+            await tx.commit()
+        assert late.value.condition in ("amqp:transaction:timeout", "amqp:transaction:rollback")
+        async with one.transaction() as tx:
+            await tx.send(b"in time", partition="0")
+    assert await bodies(nodes, log) == [b"in time"]
+
+
+async def test_a_commit_returns_at_the_decision_if_it_is_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    markers, send_one = asyncio.Event(), MarkerSender._send_one
+
+    async def held(sender: MarkerSender, group: int, question: Any) -> None:
+        await markers.wait()
+        await send_one(sender, group, question)
+
+    log = await nodes.log(PARTITIONS)
+    async with producer(nodes, log, "hasty", commit_answer="decided") as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(MarkerSender, "_send_one", held)
+            patch.setattr(replica, "COMPLETE_WAIT_S", 1000.0)
+            async with one.transaction() as tx:
+                await tx.send(b"first", partition="0")
+        assert await bodies(nodes, log) == []
+        markers.set()
+        async with one.transaction():  # begins behind the last one
+            assert await bodies(nodes, log) == [b"first"]
+
+
+async def test_a_commit_returns_at_one_of_two_moments(nodes: Nodes) -> None:
+    with pytest.raises(ConfigurationError, match="commit_answer is one of visible, decided"):
+        ProducerOptions(commit_answer="soon").check()  # type: ignore[arg-type]
