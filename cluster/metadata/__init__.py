@@ -4,32 +4,48 @@ The public names are below. `MetadataMachine` is the state machine of group 0, `
 `CommandProposer` gets commands into it from any node.
 """
 
+from cluster.metadata.access import OPERATIONS_ON, grant_fault
 from cluster.metadata.commands import (
     InvalidRequest,
     alter_log,
+    create_coordinators,
     create_log,
     delete_log,
     from_request,
+    grant_command,
+    put_user,
     readmit_node,
     register_node,
+    remove_user,
 )
 from cluster.metadata.machine import KEPT_ENTRIES, MetadataMachine, encode_command
 from cluster.metadata.proposer import CommandProposer, NotConfirmed
 from cluster.metadata.types import (
+    ADMIN_ROLE,
+    COORDINATORS,
+    INTERNAL_PREFIX,
     CommandResult,
+    GrantRecord,
     ListenerAddress,
     LogRecord,
     NodeRecord,
     Ok,
     PartitionRecord,
     Refusal,
+    ScramKeys,
+    UserRecord,
 )
 from cluster.metadata.view import MetadataView, describe
 
 __all__ = [
+    "ADMIN_ROLE",
+    "COORDINATORS",
+    "INTERNAL_PREFIX",
     "KEPT_ENTRIES",
+    "OPERATIONS_ON",
     "CommandProposer",
     "CommandResult",
+    "GrantRecord",
     "InvalidRequest",
     "ListenerAddress",
     "LogRecord",
@@ -40,12 +56,19 @@ __all__ = [
     "Ok",
     "PartitionRecord",
     "Refusal",
+    "ScramKeys",
+    "UserRecord",
     "alter_log",
+    "create_coordinators",
     "create_log",
     "delete_log",
     "describe",
     "encode_command",
     "from_request",
+    "grant_command",
+    "grant_fault",
+    "put_user",
     "readmit_node",
     "register_node",
+    "remove_user",
 ]

@@ -10,9 +10,11 @@ from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.ranges import METADATA
+from cluster.metadata.access import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
+from cluster.metadata.ranges import METADATA, compression_fault
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
+    UNCOMPRESSED,
     Code,
     CommandResult,
     ListenerAddress,
@@ -23,7 +25,10 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
+VERSION_WITHOUT_ACCESS = 3
+"""Written while there are neither users nor grants, so that a program from before there were any reads it; one that has
+them must not be read by a program that would forget them."""
 
 
 class CheckpointUnreadable(ValueError):
@@ -39,6 +44,7 @@ def log_to_pb(log: LogRecord) -> pb.Log:
         retention_bytes=log.retention_bytes or 0,
         created_ms=log.created_ms,
         partitions=[pb.Partition(group=p.group, replicas=p.replicas) for p in log.partitions],
+        compression="" if log.compression == UNCOMPRESSED else log.compression,
     )
 
 
@@ -53,6 +59,7 @@ def log_from_pb(log: pb.Log) -> LogRecord:
         partitions=tuple(
             PartitionRecord(str(number), p.group, tuple(p.replicas)) for number, p in enumerate(log.partitions)
         ),
+        compression=log.compression or UNCOMPRESSED,
     )
 
 
@@ -65,7 +72,7 @@ def encode_result(result: CommandResult) -> bytes:
 def decode_result(data: bytes) -> CommandResult:
     """Raises DecodeError: it is none, or says what cannot be."""
     result = pb.Result.FromString(data)
-    fault = METADATA.fault(result)
+    fault = METADATA.fault(result) or compression_fault([result.log])
     if fault is not None:
         raise DecodeError(fault)
     if result.code:
@@ -75,7 +82,7 @@ def decode_result(data: bytes) -> CommandResult:
 
 def encode_checkpoint(state: MetadataState) -> bytes:
     checkpoint = pb.Checkpoint(
-        version=CHECKPOINT_VERSION,
+        version=VERSION_WITHOUT_ACCESS if state.access.is_empty else CHECKPOINT_VERSION,
         next_group=state.next_group,
         next_log_id=state.next_log_id,
         nodes=[
@@ -102,18 +109,21 @@ def encode_checkpoint(state: MetadataState) -> bytes:
             )
             for request_id, (rejected, log) in state.remembered.items()
         ],
+        users=[user_to_pb(user) for _, user in sorted(state.access.users.items())],
+        grants=[grant_to_pb(grant) for grant in sorted(state.access.grants)],
+        access_secret=state.access.secret,
     )
     return checkpoint.SerializeToString(deterministic=True)
 
 
 def decode_checkpoint(data: bytes) -> MetadataState:
     checkpoint = pb.Checkpoint.FromString(data)
-    if checkpoint.version != CHECKPOINT_VERSION:
+    if checkpoint.version not in (VERSION_WITHOUT_ACCESS, CHECKPOINT_VERSION):
         raise CheckpointUnreadable(
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
             "start the version that wrote it"
         )
-    fault = METADATA.fault(checkpoint)
+    fault = METADATA.fault(checkpoint) or compression_fault(checkpoint.logs)
     if fault is not None:
         raise CheckpointUnreadable(f"the metadata checkpoint says what cannot be: {fault}")
     return MetadataState(
@@ -136,5 +146,10 @@ def decode_checkpoint(data: bytes) -> MetadataState:
         remembered=OrderedDict(
             (item.request_id, (Refusal(cast(Code, item.code), item.message) if item.code else None, item.log))
             for item in checkpoint.remembered
+        ),
+        access=AccessState(
+            users={user.name: user_from_pb(user) for user in checkpoint.users},
+            grants={grant_from_pb(grant): None for grant in checkpoint.grants},
+            secret=checkpoint.access_secret,
         ),
     )

@@ -2,17 +2,20 @@
 
 `from_request` takes the words of the management protocol ("log.create" and a map of arguments) and refuses what has
 the wrong type; what a value means (ranges, names, whether a log exists) is decided by the state machine alone, so that
-it is decided once. Absent `retention_*` of an alteration stays as it is; null lifts the bound.
+it is decided once. What is absent from an alteration stays as it is; null lifts a bound of retention, and ends
+compression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.boot_counters import Start
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.access import grant_to_pb, keys_to_pb
 from cluster.metadata.ranges import WISHED
+from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, ScramKeys
 from cluster.raft.replication.wire_ranges import ANY, NODE
 
 DEFAULT_PARTITIONS = 1
@@ -53,6 +56,7 @@ def create_log(
     replicas: int = DEFAULT_REPLICAS,
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
+    compression: str = "",
 ) -> pb.Command:
     return pb.Command(
         create_log=pb.CreateLog(
@@ -62,8 +66,15 @@ def create_log(
             retention_ms=retention_ms or 0,
             retention_bytes=retention_bytes or 0,
             now_ms=now_ms,
+            compression=compression,
         )
     )
+
+
+def create_coordinators(*, now_ms: int, nodes: int) -> pb.Command:
+    """`nodes`: registered ones."""
+    replicas = max(1, min(DEFAULT_REPLICAS, nodes))
+    return create_log(COORDINATORS, now_ms=now_ms, partitions=COORDINATOR_COUNT, replicas=replicas)
 
 
 def alter_log(
@@ -72,11 +83,16 @@ def alter_log(
     partitions: int | None = None,
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
+    compression: str | None = None,
 ) -> pb.Command:
-    """None: as it is. 0 lifts a bound."""
+    """None: as it is. 0 lifts a bound, "" ends compression."""
     return pb.Command(
         alter_log=pb.AlterLog(
-            name=name, partitions=partitions, retention_ms=retention_ms, retention_bytes=retention_bytes
+            name=name,
+            partitions=partitions,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            compression=compression,
         )
     )
 
@@ -85,11 +101,39 @@ def delete_log(name: str) -> pb.Command:
     return pb.Command(delete_log=pb.DeleteLog(name=name))
 
 
+def put_user(
+    name: str,
+    keys: tuple[ScramKeys, ScramKeys] | None,
+    *,
+    is_new: bool,
+    roles: Sequence[str] | None = None,
+    secret: bytes = b"",
+) -> pb.Command:
+    """`keys`: of SHA-256 and SHA-512; None, as `roles`: as they are. `secret`: for a cluster that has none yet."""
+    command = pb.PutUser(name=name, roles=roles or (), set_roles=roles is not None, is_new=is_new, secret=secret)
+    if keys is not None:
+        command.sha256.CopyFrom(keys_to_pb(keys[0]))
+        command.sha512.CopyFrom(keys_to_pb(keys[1]))
+    return pb.Command(put_user=command)
+
+
+def remove_user(name: str) -> pb.Command:
+    return pb.Command(remove_user=pb.RemoveUser(name=name))
+
+
+def grant_command(grant: GrantRecord, *, remove: bool = False) -> pb.Command:
+    if remove:
+        return pb.Command(remove_grant=pb.RemoveGrant(grant=grant_to_pb(grant)))
+    return pb.Command(put_grant=pb.PutGrant(grant=grant_to_pb(grant)))
+
+
 def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes: int) -> pb.Command:
     """`nodes`: registered ones; a log is created with three replicas unless told otherwise, or as many as there are."""
     name = args.get("name")
     if not isinstance(name, str):
         raise InvalidRequest("name: must be a string")
+    if name == COORDINATORS and operation == "log.create":
+        raise InvalidRequest(f"name: {name} is made by the nodes themselves, when it is needed")
     try:
         if operation == "log.create":
             return create_log(
@@ -99,6 +143,7 @@ def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes:
                 replicas=_integer(args, "replicas", max(1, min(DEFAULT_REPLICAS, nodes))),
                 retention_ms=_integer(args, "retention_ms", 0, null=0),
                 retention_bytes=_integer(args, "retention_bytes", 0, null=0),
+                compression=_text(args, "compression", ""),
             )
         if operation == "log.alter":
             return alter_log(
@@ -106,6 +151,7 @@ def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes:
                 partitions=_integer(args, "partitions", None),
                 retention_ms=_integer(args, "retention_ms", None, null=0),
                 retention_bytes=_integer(args, "retention_bytes", None, null=0),
+                compression=_text(args, "compression", None),
             )
         if operation == "log.delete":
             return delete_log(name)
@@ -125,6 +171,16 @@ def _integer(args: Mapping[str, Any], key: str, absent: Any, *, null: int | None
     if not low <= value <= high:
         raise InvalidRequest(f"{key}: out of range, it must fit into 64 bits")
     return int(value)
+
+
+def _text(args: Mapping[str, Any], key: str, absent: Any) -> Any:
+    """null is the empty text."""
+    value = args.get(key, absent)
+    if key in args and value is None:
+        return ""
+    if value is not absent and not isinstance(value, str):
+        raise InvalidRequest(f"{key}: must be a string or null, not {value!r}")
+    return value
 
 
 def _whole(name: str, value: Any) -> None:

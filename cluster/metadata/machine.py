@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import CheckpointUnreadable, decode_checkpoint, encode_checkpoint
 from cluster.metadata.ranges import command_fault
-from cluster.metadata.state import MetadataState
+from cluster.metadata.state import ON_ACCESS, MetadataState
 from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, DiskBatch
 
@@ -33,6 +33,7 @@ class MetadataMachine:
     def __init__(self) -> None:
         self.state = MetadataState()
         self.revision = 0  # of this process: changes whenever the state may have changed
+        self.access_revision = 0  # the same of users and grants
         self.on_change: list[Callable[[], None]] = []  # called inside a turn: they note it and return
 
     def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> CommandResult:
@@ -45,6 +46,7 @@ class MetadataMachine:
             return Refusal("invalid-argument", f"entry {index} of the metadata group cannot be: {fault}")
         result = self.state.execute(command)
         if isinstance(result, Ok):
+            self.access_revision += command.WhichOneof("command") in ON_ACCESS
             self._changed()
         return result
 
@@ -56,6 +58,7 @@ class MetadataMachine:
             self.state = MetadataState() if data is None else decode_checkpoint(data)
         except DecodeError as error:
             raise CheckpointUnreadable(f"metadata checkpoint at index {index} is damaged: {error}") from error
+        self.access_revision += 1
         self._changed()
 
     def _changed(self) -> None:

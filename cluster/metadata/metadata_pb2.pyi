@@ -39,32 +39,36 @@ class ReadmitNode(_message.Message):
     def __init__(self, node: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class CreateLog(_message.Message):
-    __slots__ = ("name", "partitions", "replicas", "retention_ms", "retention_bytes", "now_ms")
+    __slots__ = ("name", "partitions", "replicas", "retention_ms", "retention_bytes", "now_ms", "compression")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     replicas: int
     retention_ms: int
     retention_bytes: int
     now_ms: int
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., now_ms: _Optional[int] = ...) -> None: ...
+    compression: str
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., now_ms: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class AlterLog(_message.Message):
-    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes")
+    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes", "compression")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     retention_ms: int
     retention_bytes: int
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ...) -> None: ...
+    compression: str
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class DeleteLog(_message.Message):
     __slots__ = ("name",)
@@ -72,21 +76,93 @@ class DeleteLog(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
+class ScramKeys(_message.Message):
+    __slots__ = ("iterations", "salt", "stored_key", "server_key")
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    def __init__(self, iterations: _Optional[int] = ..., salt: _Optional[bytes] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ...) -> None: ...
+
+class PutUser(_message.Message):
+    __slots__ = ("name", "sha256", "sha512", "roles", "set_roles", "is_new", "secret")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SHA512_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    SET_ROLES_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sha256: ScramKeys
+    sha512: ScramKeys
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    set_roles: bool
+    is_new: bool
+    secret: bytes
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ..., set_roles: _Optional[bool] = ..., is_new: _Optional[bool] = ..., secret: _Optional[bytes] = ...) -> None: ...
+
+class RemoveUser(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("principal", "deny", "operation", "kind", "name", "prefix")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    deny: bool
+    operation: str
+    kind: str
+    name: str
+    prefix: bool
+    def __init__(self, principal: _Optional[str] = ..., deny: _Optional[bool] = ..., operation: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., prefix: _Optional[bool] = ...) -> None: ...
+
+class PutGrant(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: Grant
+    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
+
+class RemoveGrant(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: Grant
+    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
     ALTER_LOG_FIELD_NUMBER: _ClassVar[int]
     DELETE_LOG_FIELD_NUMBER: _ClassVar[int]
     READMIT_NODE_FIELD_NUMBER: _ClassVar[int]
+    PUT_USER_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_USER_FIELD_NUMBER: _ClassVar[int]
+    PUT_GRANT_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_GRANT_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
     alter_log: AlterLog
     delete_log: DeleteLog
     readmit_node: ReadmitNode
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ...) -> None: ...
+    put_user: PutUser
+    remove_user: RemoveUser
+    put_grant: PutGrant
+    remove_grant: RemoveGrant
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas")
@@ -97,7 +173,7 @@ class Partition(_message.Message):
     def __init__(self, group: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Log(_message.Message):
-    __slots__ = ("name", "id", "replicas", "retention_ms", "retention_bytes", "created_ms", "partitions")
+    __slots__ = ("name", "id", "replicas", "retention_ms", "retention_bytes", "created_ms", "partitions", "compression")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +181,7 @@ class Log(_message.Message):
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     replicas: int
@@ -112,7 +189,8 @@ class Log(_message.Message):
     retention_bytes: int
     created_ms: int
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    compression: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark")
@@ -158,18 +236,36 @@ class Remembered(_message.Message):
     log: str
     def __init__(self, request_id: _Optional[bytes] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
 
+class User(_message.Message):
+    __slots__ = ("name", "sha256", "sha512", "roles")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SHA512_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sha256: ScramKeys
+    sha512: ScramKeys
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     logs: _containers.RepeatedCompositeFieldContainer[Log]
     remembered: _containers.RepeatedCompositeFieldContainer[Remembered]
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ...) -> None: ...
+    users: _containers.RepeatedCompositeFieldContainer[User]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    access_secret: bytes
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ...) -> None: ...

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.types import COMPRESSIONS
 from cluster.raft.replication.wire_ranges import ANY, COUNT, GROUP, NODE, SEQUENCE, Range, RangeTable
 
 TIME_MS: Range = (0, 1 << 53)
@@ -40,6 +41,7 @@ METADATA_RANGES: dict[str, Range] = {
     "AlterLog.partitions": WISHED,
     "AlterLog.retention_ms": WISHED,
     "AlterLog.retention_bytes": WISHED,
+    "ScramKeys.iterations": COUNT,
     "Partition.group": GROUP,
     "Partition.replicas": NODE,
     "Log.id": SEQUENCE,
@@ -75,6 +77,12 @@ MAX_MARKS = 1024
 def command_fault(command: pb.Command) -> str | None:
     """What cannot be in it, for people; None: nothing."""
     return METADATA.fault(command) or _first(_too_long(command))
+
+
+def compression_fault(logs: Iterable[pb.Log]) -> str | None:
+    """A log whose batches this program cannot compress as it should, and perhaps not read."""
+    unknown = (log for log in logs if log.compression and log.compression not in COMPRESSIONS)
+    return _first(f"Log.compression of {log.name!r} is {log.compression[:40]!r}" for log in unknown)
 
 
 def _too_long(command: pb.Command) -> Iterable[str]:

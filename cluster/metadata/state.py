@@ -15,10 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster.boot_counters import NEVER_STARTED, Start, copy_fault
+from cluster.metadata import access
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.access import AccessState
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
-    Code,
+    COMPRESSIONS,
+    COORDINATORS,
+    UNCOMPRESSED,
+    CommandRefused,
     CommandResult,
     ListenerAddress,
     LogRecord,
@@ -48,14 +53,6 @@ NAME_RULE = "a name has 1 to 200 characters of A-Z a-z 0-9 . _ - and does not be
 FIRST_GROUP = 1  # 0 is the metadata group itself
 
 
-class CommandRefused(Exception):
-    """Inside this module: leaves a command; becomes `Refusal`."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.rejected = Refusal(code, message)
-
-
 @dataclass
 class MetadataState:
     next_group: int = FIRST_GROUP
@@ -63,6 +60,7 @@ class MetadataState:
     nodes: dict[int, NodeRecord] = field(default_factory=dict)
     logs: dict[str, LogRecord] = field(default_factory=dict)
     remembered: OrderedDict[bytes, tuple[Refusal | None, str]] = field(default_factory=OrderedDict)
+    access: AccessState = field(default_factory=AccessState)
 
     def execute(self, command: pb.Command) -> CommandResult:
         if command.request_id in self.remembered:
@@ -178,7 +176,7 @@ def _readmit_node(state: MetadataState, command: pb.ReadmitNode) -> CommandResul
 
 
 def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
-    if not NAME.fullmatch(command.name):
+    if not NAME.fullmatch(command.name) and command.name != COORDINATORS:
         raise CommandRefused("invalid-argument", f"log name {command.name[:220]!r}: {NAME_RULE}")
     if command.name in state.logs:
         old = state.logs[command.name]
@@ -194,6 +192,7 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
         raise CommandRefused("invalid-argument", f"replicas {command.replicas}: must be 1 to {MAX_NODES}")
     retention_ms = _retention("retention_ms", command.retention_ms)
     retention_bytes = _retention("retention_bytes", command.retention_bytes)
+    compression = _compression(command.compression)
     partitions = state.new_partitions(0, command.partitions, command.replicas)
     log = LogRecord(
         name=command.name,
@@ -203,6 +202,7 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
         retention_bytes=retention_bytes,
         created_ms=command.now_ms,
         partitions=partitions,
+        compression=compression,
     )
     state.next_log_id += 1
     state.logs[log.name] = log
@@ -210,12 +210,15 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
 
 
 def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
+    _check_ours(command.name)
     log = state.existing(command.name)
     changes: dict[str, Any] = {}
     if command.HasField("retention_ms"):
         changes["retention_ms"] = _retention("retention_ms", command.retention_ms)
     if command.HasField("retention_bytes"):
         changes["retention_bytes"] = _retention("retention_bytes", command.retention_bytes)
+    if command.HasField("compression"):
+        changes["compression"] = _compression(command.compression)
     if command.HasField("partitions"):
         _check_partitions(command.partitions)
         have = len(log.partitions)
@@ -233,8 +236,14 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
 
 
 def _delete_log(state: MetadataState, command: pb.DeleteLog) -> CommandResult:
+    _check_ours(command.name)
     del state.logs[state.existing(command.name).name]
     return Ok()
+
+
+def _check_ours(name: str) -> None:
+    if name == COORDINATORS:
+        raise CommandRefused("not-allowed", f"{name} holds the transaction coordinators: it stays as it was made")
 
 
 def _check_partitions(partitions: int) -> None:
@@ -248,10 +257,25 @@ def _retention(name: str, value: int) -> int | None:
     return value or None
 
 
+def _compression(name: str) -> str:
+    if name and name not in COMPRESSIONS:
+        raise CommandRefused(
+            "invalid-argument", f"compression {name[:40]!r}: is not supported; it can be {', '.join(COMPRESSIONS)}"
+        )
+    return name or UNCOMPRESSED
+
+
 COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "register_node": _register_node,
     "create_log": _create_log,
     "alter_log": _alter_log,
     "delete_log": _delete_log,
     "readmit_node": _readmit_node,
+    "put_user": lambda state, command: access.put_user(state.access, command),
+    "remove_user": lambda state, command: access.remove_user(state.access, command),
+    "put_grant": lambda state, command: access.put_grant(state.access, command),
+    "remove_grant": lambda state, command: access.remove_grant(state.access, command),
 }
+
+ON_ACCESS = frozenset({"put_user", "remove_user", "put_grant", "remove_grant"})
+"""Commands after which somebody may do more, or less, than before."""

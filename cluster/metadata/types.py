@@ -7,6 +7,19 @@ from typing import Literal
 
 from cluster.boot_counters import NEVER_STARTED, KnownStart
 
+COORDINATORS = "$transactions"
+"""The log whose partitions are no partitions but transaction coordinators. It is made when the first transactional id
+is used, and can be neither altered nor deleted: which of them keeps an id follows from how many there are."""
+
+COORDINATOR_COUNT = 8
+"""Enough to share them among the nodes of a cluster; each costs a node what a quiet partition does."""
+
+INTERNAL_PREFIX = "$"
+
+UNCOMPRESSED = "none"
+COMPRESSIONS = (UNCOMPRESSED, "gzip", "zstd")
+"""How a log's record batches may be compressed."""
+
 Code = Literal[
     "invalid-argument",
     "already-exists",
@@ -59,6 +72,41 @@ class LogRecord:
     retention_bytes: int | None  # per partition; None: without limit
     created_ms: int
     partitions: tuple[PartitionRecord, ...]
+    compression: str = UNCOMPRESSED  # one of COMPRESSIONS; of batches that are yet to come
+
+
+ADMIN_ROLE = "admin"
+"""Who has it may do everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramKeys:
+    """What is kept of a password, for one hash function (RFC 5802)."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    name: str
+    sha256: ScramKeys
+    sha512: ScramKeys
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GrantRecord:
+    """`principal`: a name, `role:` and a name, or `*`. `prefix`: all resources whose names begin so."""
+
+    principal: str
+    allow: bool
+    operation: str
+    kind: str
+    name: str
+    prefix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +126,14 @@ class Refusal:
     @property
     def retriable(self) -> bool:
         return self.code in RETRIABLE
+
+
+class CommandRefused(Exception):
+    """Inside the state machine: leaves a command; becomes `Refusal`."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.rejected = Refusal(code, message)
 
 
 CommandResult = Ok | Refusal

@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster.boot_counters import NEVER_STARTED, KnownStart
 from cluster.metadata.machine import MetadataMachine
-from cluster.metadata.types import LogRecord, NodeRecord, PartitionRecord
+from cluster.metadata.types import INTERNAL_PREFIX, GrantRecord, LogRecord, NodeRecord, PartitionRecord, UserRecord
 
 
 class MetadataView:
@@ -79,6 +79,27 @@ class MetadataView:
         by_name = {item.name: item.address for item in record.listeners}
         return by_name.get(listener, record.listeners[0].address)
 
+    # -- access
+
+    @property
+    def users(self) -> Mapping[str, UserRecord]:
+        return self._machine.state.access.users
+
+    @property
+    def grants(self) -> Mapping[GrantRecord, None]:
+        """As a set that keeps its order."""
+        return self._machine.state.access.grants
+
+    @property
+    def access_secret(self) -> bytes:
+        """Of the cluster; empty before its first user."""
+        return self._machine.state.access.secret
+
+    @property
+    def access_revision(self) -> int:
+        """Changes whenever users or grants may have changed, in this process."""
+        return self._machine.access_revision
+
     # -- change
 
     @property
@@ -106,8 +127,10 @@ class MetadataView:
                 "replicas": log.replicas,
                 "retention_ms": log.retention_ms,
                 "retention_bytes": log.retention_bytes,
+                "compression": log.compression,
             }
-            for _, log in sorted(self._machine.state.logs.items())
+            for name, log in sorted(self._machine.state.logs.items())
+            if not name.startswith(INTERNAL_PREFIX)
         ]
 
     def list_nodes(self) -> Sequence[dict[str, Any]]:
@@ -139,6 +162,7 @@ def describe(log: LogRecord, leader_of: Callable[[int], int | None]) -> dict[str
         "replicas": log.replicas,
         "retention_ms": log.retention_ms,
         "retention_bytes": log.retention_bytes,
+        "compression": log.compression,
         "created_ms": log.created_ms,
         "partitions": [
             {

@@ -16,6 +16,7 @@ from cluster.rpc.api import (
     Unavailable,
 )
 from cluster.rpc.handshake import Who
+from cluster.rpc.peer_tls import CertificateFault, PeerTls
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
 from cluster.rpc.start_memory import StartMemory
 from cluster.rpc.streams.network import PeerNetwork
@@ -23,6 +24,7 @@ from cluster.rpc.streams.network import PeerNetwork
 __all__ = [
     "AddressInUse",
     "AdminHost",
+    "CertificateFault",
     "GroupUnknown",
     "Hello",
     "NotLeaderHere",
@@ -31,6 +33,7 @@ __all__ = [
     "PartitionTypes",
     "PeerClient",
     "PeerNetwork",
+    "PeerTls",
     "RemoteReader",
     "ReplicaState",
     "StartMemory",

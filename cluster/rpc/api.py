@@ -36,6 +36,8 @@ class StoredEvents(Protocol):
     def timestamp_ms(self) -> int: ...
     @property
     def records(self) -> list[bytes]: ...
+    @property
+    def publisher(self) -> tuple[int, int, int] | None: ...  # producer id, epoch, number of the first; None: no numbers
 
 
 class Reader(Protocol):
@@ -57,12 +59,22 @@ class Partition(Protocol):
     async def info(self) -> Any: ...
     async def open_producer(self, wish: Any) -> Any: ...
     async def producers(self, after: int, limit: int) -> Sequence[Any]: ...
-    async def ask_group(self, question: Any) -> Any: ...
+    async def ask(self, question: Any) -> Any: ...
+
+
+class Answering(Protocol):
+    """A replica on this node, of a partition or of a transaction coordinator."""
+
+    async def ask(self, question: Any) -> Any: ...
 
 
 class PartitionHost(Protocol):
     def partition(self, group: int) -> Partition | None:
-        """The local replica of the group, or None when this node has none."""
+        """The local replica of the partition, or None when this node has none."""
+        ...
+
+    def replica(self, group: int) -> Answering | None:
+        """The local replica of the group, whatever it replicates, or None when this node has none."""
         ...
 
 
@@ -92,7 +104,7 @@ class PartitionTypes(Protocol):
     @property
     def AfterTime(self) -> type: ...  # (timestamp_ms, offset)
     @property
-    def StoredBatch(self) -> type: ...  # (base_offset, timestamp_ms, records)
+    def StoredBatch(self) -> type: ...  # (base_offset, timestamp_ms, records, publisher=)
     @property
     def ReadError(self) -> type: ...  # (kind, detail, retriable, leader)
     @property
@@ -100,7 +112,7 @@ class PartitionTypes(Protocol):
     @property
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
-    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests, transactional)
+    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests, transactional, begins)
     @property
     def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
@@ -109,10 +121,14 @@ class PartitionTypes(Protocol):
     def ProducerInfo(self) -> type: ...  # see node.partition.api
     @property
     def Owner(self) -> type: ...  # (key, claim)
-    def encode_question(self, question: Any) -> bytes: ...
-    def decode_question(self, data: bytes) -> Any: ...  # raises ValueError
-    def encode_answer(self, answer: Any) -> bytes: ...
-    def decode_answer(self, data: bytes) -> Any: ...  # raises ValueError
+    @property
+    def encode_question(self) -> Callable[[Any], bytes]: ...
+    @property
+    def decode_question(self) -> Callable[[bytes], Any]: ...  # raises ValueError
+    @property
+    def encode_answer(self) -> Callable[[Any], bytes]: ...
+    @property
+    def decode_answer(self) -> Callable[[bytes], Any]: ...  # raises ValueError
     @property
     def PartitionInfo(self) -> type: ...  # see node.partition.api
 
@@ -184,7 +200,7 @@ class PeerClient(Protocol):
         """The node's ProducerInfo of each; raises GroupUnknown, Unavailable."""
         ...
 
-    async def ask_group(self, group: int, question: Any) -> Any:
+    async def ask(self, group: int, question: Any) -> Any:
         """The node's answer or Failed: `not_leader` when certainly nothing was done, `unknown` when it may have
         been."""
         ...

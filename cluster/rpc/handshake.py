@@ -2,7 +2,8 @@
 
 The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
 a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
-change, and where. It is a check of configurations and directories, not of credentials.
+change, and where: in this node's log, and to callers with a node's certificate (`refusals`). It is a check of
+configurations and directories, not of credentials.
 
 A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
 would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
@@ -19,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart, Start
 from cluster.rpc.options import PROTOCOL_VERSION
+from cluster.rpc.peer_tls import NOT_A_NODE, PeerTls
+from cluster.rpc.refusals import Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing_registered, start_of
 from cluster.rpc.wire_ranges import parsed
@@ -73,14 +76,33 @@ class Who:
     registered_start: Callable[[int], KnownStart] = nothing_registered
     memory: StartMemory = field(default_factory=ProcessMemory)
     strangers: dict[int, int] = field(default_factory=dict)
-    """By node: the incarnation that was refused last."""
+    """By node: the incarnation that was refused last, and is not let in yet: see `stranger`."""
     admitted: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation to go by while it is being decided on."""
     copies: set[int] = field(default_factory=set)
     """Nodes that came with a copy of their data, and were not let in since."""
+    tls: PeerTls | None = None
+    """How callers prove that they are the node that they say they are; None: they do not."""
+    refusals: Refusals = field(default_factory=Refusals)
 
     def __post_init__(self) -> None:
         self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
+
+    def is_node(self, context: Any, hello: Hello | None) -> bool:
+        """The call comes from the node that it says; asked before anything that the caller says is looked at."""
+        return self.tls is None or (hello is not None and self.tls.is_node(context, hello.node))
+
+    def told(self, context: Any, hello: Hello | None, reason: str) -> str:
+        """What the caller hears of the reason for which it is not let in, once that is in the log."""
+        proven = self.tls is not None and self.is_node(context, hello)
+        return self.refusals.told(reason, str(context.peer()), proven=proven)
+
+    def not_a_node(self, context: Any, hello: Hello | None) -> str:
+        """The same, for whom `is_node` refuses."""
+        said = "nothing" if hello is None else f"that it is node {hello.node}"
+        shown = self.tls.shown(context) if self.tls is not None else "none"
+        reason = f"the caller says {said}, and its certificate names {shown}: it is not that node's of this cluster"
+        return f"{NOT_A_NODE}: {self.refusals.told(reason, str(context.peer()))}"
 
     def expected(self, node: int) -> int:
         return self.admitted.get(node) or self.registered(node)
@@ -118,12 +140,25 @@ class Who:
     def copy_fault(self, hello: Hello) -> str | None:
         return self.starts.fault(hello.node, hello.incarnation, start_of(hello))
 
+    def refused_copy(self, hello: Hello, reason: str) -> str | None:
+        """In what the caller's data are a copy, if that is why it was refused: then all else that it says is right, the
+        64 drawn bits of its incarnation as well. None: it was not, and is not told."""
+        fault = self.copy_fault(hello)
+        return fault if fault is not None and reason == _copied(hello.node, fault) else None
+
     def has_to_wait(self, hello: Hello) -> str | None:
         """Why the caller has to wait, although it may belong here; None: it has not."""
         return STILL_HEARD.format(node=hello.node) if self.starts.is_beside(hello.node, start_of(hello)) else None
 
+    def stranger(self, node: int) -> int | None:
+        """The incarnation that an operator may let in: refused here, and other than what the cluster knows. What was
+        let in meanwhile, by whomever, is no answer to who asks for the next one."""
+        incarnation = self.strangers.get(node, 0)
+        return incarnation if self.is_stranger(node, incarnation) else None
+
     async def welcome(self, hello: Hello) -> None:
         """Remember, on disk, that this start was here."""
+        self.strangers.pop(hello.node, None)  # an older disk than that of now
         await self.starts.welcome(hello.node, hello.incarnation, start_of(hello))
 
     def is_stranger(self, node: int, incarnation: int) -> bool:

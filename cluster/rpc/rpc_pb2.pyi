@@ -82,18 +82,22 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ..., entry_index: _Optional[int] = ..., entry_term: _Optional[int] = ...) -> None: ...
 
 class Numbers(_message.Message):
-    __slots__ = ("producer_id", "epoch", "first", "digests", "transactional")
+    __slots__ = ("producer_id", "epoch", "first", "digests", "transactional", "begins_for", "timeout_ms")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONAL_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FOR_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     epoch: int
     first: int
     digests: bytes
     transactional: bool
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ..., transactional: _Optional[bool] = ...) -> None: ...
+    begins_for: int
+    timeout_ms: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ..., transactional: _Optional[bool] = ..., begins_for: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("id", "records", "numbers")
@@ -176,14 +180,26 @@ class ReadRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ReadOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class StoredBatch(_message.Message):
-    __slots__ = ("base_offset", "timestamp_ms", "records")
+    __slots__ = ("base_offset", "timestamp_ms", "records", "publisher")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     timestamp_ms: int
     records: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    publisher: Publisher
+    def __init__(self, base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., publisher: _Optional[_Union[Publisher, _Mapping]] = ...) -> None: ...
+
+class Publisher(_message.Message):
+    __slots__ = ("producer_id", "epoch", "first_number")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    first_number: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("batches", "failure", "next_offset")
@@ -202,7 +218,7 @@ class InfoRequest(_message.Message):
     def __init__(self, group: _Optional[int] = ...) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("partition", "earliest_offset", "latest_offset", "next_offset", "events", "bytes", "leader", "replicas", "last_timestamp_ms", "failure", "stable_offset", "open_transactions")
+    __slots__ = ("partition", "earliest_offset", "latest_offset", "next_offset", "events", "bytes", "leader", "replicas", "last_timestamp_ms", "failure", "stable_offset", "open_transactions", "aborted_transactions")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LATEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +231,7 @@ class InfoReply(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     partition: str
     earliest_offset: int
     latest_offset: int
@@ -227,7 +244,8 @@ class InfoReply(_message.Message):
     failure: Failure
     stable_offset: int
     open_transactions: int
-    def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stable_offset: _Optional[int] = ..., open_transactions: _Optional[int] = ...) -> None: ...
+    aborted_transactions: int
+    def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stable_offset: _Optional[int] = ..., open_transactions: _Optional[int] = ..., aborted_transactions: _Optional[int] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
     __slots__ = ("group", "producer_id", "epoch", "last_sequence")

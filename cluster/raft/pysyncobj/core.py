@@ -234,6 +234,11 @@ class Core(SyncObj):
 
     # ---- overrides
 
+    def __dir__(self) -> list[str]:
+        """The library looks through all names, twice for each group that is opened, for methods that it is to
+        replicate. There are none, and none may become one (A12)."""
+        return []
+
     def _SyncObj__generateRaftTimeout(self) -> float:
         return self._owner.random_timeout()
 

@@ -39,22 +39,38 @@ from cluster.rpc.handshake import METADATA_KEY
 
 log = logging.getLogger("holdfast.rpc")
 
-NOT_SENT_CODES = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED})
+NOT_SENT_CODES = frozenset(
+    {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED}
+)
 """Refused before anything was handled."""
+
+
+def _plainly(address: str) -> Any:
+    return grpc.aio.insecure_channel(address, options=options.channel_options())
 
 
 class GrpcPeerClient:
     def __init__(
-        self, node: int, hello: Callable[[], pb.Hello], address: Callable[[], str], types: PartitionTypes
+        self,
+        node: int,
+        hello: Callable[[], pb.Hello],
+        address: Callable[[], str],
+        types: PartitionTypes,
+        *,
+        open_channel: Callable[[str], Any] | None = None,
+        version: Callable[[], object] = lambda: None,
     ) -> None:
+        """`version`: of the credentials that `open_channel` uses; another one is a reason to connect anew."""
         self.node = node
+        self._open = open_channel or _plainly
+        self._version = version
         self._hello = hello
         self._address = address
         self._types = types
         self._channel: Any = None
         self._fetch_channel: Any = None
-        self._fetch_address = ""
-        self._channel_address = ""
+        self._fetch_place: tuple[str, object] = ("", None)
+        self._channel_place: tuple[str, object] = ("", None)
         self._closing: list[asyncio.Future[None]] = []  # channels to addresses that are not used any more
         self._appends: dict[int, AppendStream] = {}
         self._closed = False
@@ -108,8 +124,10 @@ class GrpcPeerClient:
             leader=reply.leader or None,
             replicas=tuple(reply.replicas),
             last_timestamp_ms=reply.last_timestamp_ms if reply.HasField("last_timestamp_ms") else None,
-            stable_offset=reply.stable_offset,
+            # A leader that knows no transactions does not tell: then everything is decided.
+            stable_offset=reply.stable_offset if reply.HasField("stable_offset") else reply.next_offset,
             open_transactions=reply.open_transactions,
+            aborted_transactions=reply.aborted_transactions,
         )
 
     async def open_producer(self, group: int, wish: Any) -> Any:
@@ -131,7 +149,7 @@ class GrpcPeerClient:
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
         return [info_of(field, self._types) for field in reply.producers]
 
-    async def ask_group(self, group: int, question: Any) -> Any:
+    async def ask(self, group: int, question: Any) -> Any:
         request = pb.GroupRequest(group=group, question=self._types.encode_question(question))
         try:
             reply = await self._ask(group_call, request, options.GROUP_TIMEOUT_S)
@@ -140,7 +158,10 @@ class GrpcPeerClient:
             return self._types.Failed(kind, True, str(error), None)
         if reply.HasField("failure"):
             return failed(reply.failure, self._types)
-        return self._types.decode_answer(reply.answer)
+        try:
+            return self._types.decode_answer(reply.answer)
+        except ValueError as error:  # of a node of another version: it may have been done
+            return self._types.Failed("unknown", True, f"node {self.node} answered what cannot be read: {error}", None)
 
     async def execute(self, command: bytes, timeout_s: float = 10.0) -> bytes:
         reply = await self._ask(execute_call, pb.AdminRequest(command=command), timeout_s)
@@ -166,12 +187,13 @@ class GrpcPeerClient:
         """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
         if self._closed:
             raise Unavailable("this node is stopping", sent=False)
-        if self._fetch_channel is not None and self._fetch_address != self._address():
+        place = self._place()
+        if self._fetch_channel is not None and self._fetch_place != place:
             self._closing.append(asyncio.ensure_future(self._fetch_channel.close(None)))
             self._fetch_channel = None
         if self._fetch_channel is None:
-            self._fetch_address = self._address()
-            self._fetch_channel = grpc.aio.insecure_channel(self._address(), options=options.channel_options())
+            self._fetch_place = place
+            self._fetch_channel = self._open(place[0])
         call = fetch_call(self._fetch_channel)
         try:
             reply: FetchReply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
@@ -190,15 +212,18 @@ class GrpcPeerClient:
             self._channel = None
         await asyncio.gather(*self._closing)
 
+    def _place(self) -> tuple[str, object]:
+        return self._address(), self._version()
+
     def _open_channel(self) -> Any:
         if self._closed:
             raise Unavailable("this node is stopping", sent=False)
-        address = self._address()
-        if self._channel is None or address != self._channel_address:
+        place = self._place()
+        if self._channel is None or place != self._channel_place:
             if self._channel is not None:  # what is under way on it ends like any lost connection
                 self._closing.append(asyncio.ensure_future(self._channel.close(None)))
-            self._channel = grpc.aio.insecure_channel(address, options=options.channel_options())
-            self._channel_address = address
+            self._channel = self._open(place[0])
+            self._channel_place = place
         return self._channel
 
     async def _ask(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:

@@ -20,6 +20,8 @@ def numbers_field(numbers: Any) -> pb.Numbers | None:
         first=numbers.first,
         digests=numbers.digests,
         transactional=numbers.transactional,
+        begins_for=numbers.begins[0] if numbers.begins else 0,
+        timeout_ms=numbers.begins[1] if numbers.begins else 0,
     )
 
 
@@ -27,8 +29,9 @@ def numbers_of(request: pb.AppendRequest, types: PartitionTypes) -> Any:
     if not request.HasField("numbers"):
         return None
     numbers = request.numbers
+    begins = (numbers.begins_for, numbers.timeout_ms) if numbers.begins_for else None
     return types.Numbers(
-        numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional
+        numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional, begins
     )
 
 

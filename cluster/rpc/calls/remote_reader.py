@@ -91,7 +91,7 @@ class GrpcReader:
         self._wake = wake
         self._types = types
         self._window_bytes = window_bytes
-        self._buffer: deque[tuple[int, int, list[bytes]]] = deque()  # base offset, timestamp, records
+        self._buffer: deque[Any] = deque()  # of `StoredBatch`
         self._consumed_bytes = 0
         self._starved = False  # the last poll returned nothing: wake when that changes
         self._closed = False
@@ -106,22 +106,22 @@ class GrpcReader:
 
     @property
     def buffered_bytes(self) -> int:
-        return sum(charge(records) for _, _, records in self._buffer)
+        return sum(charge(batch.records) for batch in self._buffer)
 
     def poll(self, max_events: int, max_bytes: int) -> list[Any]:
         out: list[Any] = []
         while self._buffer and max_events > 0 and (max_bytes > 0 or not out):
-            base, timestamp_ms, records = self._buffer[0]
-            count, size = _fitting(records, max_events, max_bytes, at_least_one=not out)
+            batch = self._buffer[0]
+            whole = len(batch.records)
+            count, size = _fitting(batch.records, max_events, max_bytes, at_least_one=not out)
             if count == 0:
                 break
-            taken = records if count == len(records) else records[:count]
-            if count == len(records):
+            if count == whole:
                 self._buffer.popleft()
             else:
-                self._buffer[0] = (base + count, timestamp_ms, records[count:])
-            out.append(self._types.StoredBatch(base, timestamp_ms, taken))
-            self._position = base + count
+                self._buffer[0] = batch.cut(count, whole)
+            out.append(batch if count == whole else batch.cut(0, count))
+            self._position = out[-1].next_offset
             self._consume(size + options.EVENT_OVERHEAD_BYTES * count)
             max_events -= count
             max_bytes -= size
@@ -178,7 +178,13 @@ class GrpcReader:
                 self._position = reply.next_offset
             self._passed_to = reply.next_offset
         for batch in reply.batches:
-            self._buffer.append((batch.base_offset, batch.timestamp_ms, list(batch.records)))
+            one = batch.publisher if batch.HasField("publisher") else None
+            publisher = None if one is None else (one.producer_id, one.epoch, one.first_number)
+            self._buffer.append(
+                self._types.StoredBatch(
+                    batch.base_offset, batch.timestamp_ms, list(batch.records), publisher=publisher
+                )
+            )
         if reply.HasField("failure"):
             failure = reply.failure
             self._fail(failure.kind, failure.detail, failure.retriable, failure.leader or None)

@@ -99,6 +99,7 @@ class Services:
             last_timestamp_ms=info.last_timestamp_ms,
             stable_offset=info.stable_offset,
             open_transactions=info.open_transactions,
+            aborted_transactions=info.aborted_transactions,
         )
 
     async def open_producer(self, data: bytes, context: Any) -> pb.OpenProducerReply:
@@ -130,7 +131,7 @@ class Services:
     async def group(self, data: bytes, context: Any) -> pb.GroupReply:
         await self._admit(context)
         request = await _parse(context, pb.GroupRequest, data)
-        replica = self._partitions.partition(request.group)
+        replica = self._partitions.replica(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
             return pb.GroupReply(failure=_failure("not_leader", True, detail, None))
@@ -139,7 +140,7 @@ class Services:
         except ValueError as error:
             reason = f"not a question that this version knows: {error}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
-        answer = await replica.ask_group(question)
+        answer = await replica.ask(question)
         if isinstance(answer, self._types.Failed):
             return pb.GroupReply(failure=_failure_of(answer))
         return pb.GroupReply(answer=self._types.encode_answer(answer))
@@ -171,12 +172,15 @@ class Services:
     async def _admit(self, context: Any) -> int:
         """The node that calls."""
         hello = hello_in(context.invocation_metadata())
+        if not self._who.is_node(context, hello):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._who.not_a_node(context, hello))
         reason = self._who.refusal(hello)
         if reason is not None or hello is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+            told = self._who.told(context, hello, reason or "")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
             raise AssertionError("abort raises")
         if (wait := self._who.has_to_wait(hello)) is not None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, wait)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._who.told(context, hello, wait))
         return int(hello.node)
 
 
@@ -308,8 +312,11 @@ class ReadSession:
                 reply = pb.ReadReply()
                 for batch in batches:
                     reply.batches.add(
-                        base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records
-                    )
+                        base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records,
+                        publisher=None if batch.publisher is None else pb.Publisher(
+                            producer_id=batch.publisher[0], epoch=batch.publisher[1], first_number=batch.publisher[2]
+                        ),
+                    )  # fmt: skip
                     self._window_bytes -= charge(batch.records)
                 self._told = batches[-1].base_offset + len(batches[-1].records)
                 self._tell_position(reader, reply)

@@ -71,7 +71,6 @@ class InboundLinks:
         self._on_hints = on_hints
         self._on_clock = on_clock
         self._streams: dict[int, InboundStream] = {}
-        self._refused: set[str] = set()
         self._beside: dict[tuple[int, KnownStart], Newcomer] = {}  # who came while another process of its node spoke
 
     def end_silent(self, now_s: float) -> None:
@@ -131,17 +130,19 @@ class InboundLinks:
 
     async def _judge(self, hello: Hello | None, context: Any) -> Hello:
         """Returns only when the caller is welcome."""
+        if not self._who.is_node(context, hello):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._who.not_a_node(context, hello))
         reason = self._who.refusal(hello)
         if hello is None or reason is not None:
-            self._note_refusal(reason or "")
-            if hello is not None and (fault := self._who.copy_fault(hello)) is not None:
+            told = self._who.told(context, hello, reason or "")
+            if hello is not None and (fault := self._who.refused_copy(hello, reason or "")) is not None:
                 context.set_trailing_metadata(((COPY_KEY, fault),))
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
         elif (wait := self._who.has_to_wait(hello)) is not None:
             speaks = self._streams[hello.node].start.known
             newcomer = Newcomer(speaks, asyncio.get_running_loop().time())
             self._beside.setdefault((hello.node, start_of(hello).known), newcomer)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, wait)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._who.told(context, hello, wait))
         else:
             return hello
         raise AssertionError("abort raises")
@@ -191,10 +192,3 @@ class InboundLinks:
             del self._streams[stream.node]
             self._who.starts.silent(stream.node)
             self._on_change(stream.node, False)
-
-    def _note_refusal(self, reason: str) -> None:
-        if reason not in self._refused:
-            if len(self._refused) > 100:
-                self._refused.clear()
-            self._refused.add(reason)  # a misconfigured node tries twice a second for ever
-            log.error("refused: %s", reason)

@@ -26,11 +26,12 @@ from cluster.rpc.calls.methods import handlers
 from cluster.rpc.calls.peer_client import GrpcPeerClient
 from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
+from cluster.rpc.peer_tls import PeerTls
 from cluster.rpc.rpc_pb2 import Clock, Hello
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
 from cluster.rpc.streams.leader_hints import LeaderHintTable
-from cluster.rpc.streams.outbound import OutboundLink
+from cluster.rpc.streams.outbound import OutboundLink, dialled
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -94,10 +95,12 @@ class PeerNetwork:
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
         on_copy: Callable[[str], None] = _ignore,
+        open_channel: Callable[[str], Any] = dialled,
+        tls: PeerTls | None = None,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
         peer was let in. `on_copy(why)`: a peer knows a later start of this node's data. `serve_fetch(node, request)`: a
-        piece of a snapshot for a peer."""
+        piece of a snapshot for a peer. `tls`: how nodes prove that they are nodes; None: they do not."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
@@ -106,6 +109,9 @@ class PeerNetwork:
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
         self._wall_ms = wall_ms
         self._on_copy = on_copy
+        self._open_channel = open_channel
+        self._tls = tls
+        self._who.tls = tls
         self._links = {node: self._link(node) for node in self._addresses}
         self._inbound = InboundLinks(
             who=self._who,
@@ -119,7 +125,14 @@ class PeerNetwork:
             who=self._who, types=types, partitions=partitions, admin=admin, serve_fetch=serve_fetch
         )
         self._clients = {
-            node: GrpcPeerClient(node, partial(self._who.hello_to, node), self._dial(node), types)
+            node: GrpcPeerClient(
+                node,
+                partial(self._who.hello_to, node),
+                self._dial(node),
+                types,
+                open_channel=self._opener(node),
+                version=lambda: None if tls is None else tls.version,
+            )
             for node in self._addresses
         }
         self._server: Any = None
@@ -148,7 +161,10 @@ class PeerNetwork:
             )
         )
         try:
-            self.port = server.add_insecure_port(self._bind)
+            if self._tls is None:
+                self.port = server.add_insecure_port(self._bind)
+            else:
+                self.port = server.add_secure_port(self._bind, self._tls.server_credentials())
         except RuntimeError as error:
             raise AddressInUse(
                 f"cannot listen on {self._bind} for other nodes: {error}. Another process has the port, or the host "
@@ -156,6 +172,10 @@ class PeerNetwork:
             ) from error
         await server.start()
         self._server = server
+        self.open_streams()
+
+    def open_streams(self) -> None:
+        """Begin to dial the peers, and to watch who is silent."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
         self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
@@ -191,7 +211,7 @@ class PeerNetwork:
     def stranger(self, node: NodeId) -> int | None:
         """The incarnation of a process that calls itself `node` and was refused, because the cluster knows it by other
         data."""
-        return self._who.strangers.get(node)
+        return self._who.stranger(node)
 
     def is_refused_as_copy(self, node: NodeId) -> bool:
         """A process that calls itself `node` came with a copy of its data, and nobody else did since."""
@@ -256,6 +276,9 @@ class PeerNetwork:
     def _dial(self, node: int) -> Callable[[], str]:
         return lambda: self._addresses[node]
 
+    def _opener(self, node: int) -> Callable[[str], Any]:
+        return self._open_channel if self._tls is None else partial(self._tls.channel, node)
+
     def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
             if is_open:
@@ -265,7 +288,8 @@ class PeerNetwork:
             self._peers[node].change(outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
-        return OutboundLink(node, hello, self._dial(node), on_change, on_copy=self._on_copy)
+        opened = self._opener(node)
+        return OutboundLink(node, hello, self._dial(node), on_change, on_copy=self._on_copy, open_channel=opened)
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:

@@ -39,6 +39,11 @@ def _no_data(_: str) -> None:
     """A node without a directory."""
 
 
+def dialled(address: str) -> Any:
+    """A channel, which connects when it is used."""
+    return grpc.aio.insecure_channel(address, options=options.channel_options())
+
+
 class OutboundLink:
     """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended.
     `on_copy(why)` when the peer refuses this node because its data are a copy."""
@@ -51,6 +56,7 @@ class OutboundLink:
         on_change: Callable[[bool], None],
         *,
         on_copy: Callable[[str], None] = _no_data,
+        open_channel: Callable[[str], Any] = dialled,
         backlog_bytes: int = options.BACKLOG_BYTES,
         jitter: random.Random | None = None,
     ) -> None:
@@ -59,6 +65,7 @@ class OutboundLink:
         self._address = address
         self._on_change = on_change
         self._on_copy = on_copy
+        self._open_channel = open_channel
         self._backlog_bytes = backlog_bytes
         self._jitter = jitter or random.Random()
         self._queue = PartQueue()
@@ -117,7 +124,7 @@ class OutboundLink:
 
     async def _session(self) -> tuple[bool, str]:
         """One connection from dialling to its end: whether the peer accepted it, and why it ended."""
-        channel = grpc.aio.insecure_channel(self._address(), options=options.channel_options())
+        channel = self._open_channel(self._address())
         call = link_call(channel)()
         accepted = False
         try:

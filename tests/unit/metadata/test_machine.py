@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,6 +173,72 @@ def test_retention_is_changed_alone_and_lifted_by_zero() -> None:
     assert (log.retention_ms, log.retention_bytes) == (None, 9)
 
 
+def test_compression_is_changed_alone_and_ended_by_none() -> None:
+    cluster = Cluster(nodes=3)
+    assert cluster.create("trades", retention_ms=5).compression == "none"
+    assert cluster.create("ticks", compression="gzip").compression == "gzip"
+    log = cluster.do(alter_log("trades", compression="zstd")).log
+    assert (log.compression, log.retention_ms) == ("zstd", 5)
+    log = cluster.do(alter_log("trades", retention_ms=6)).log
+    assert (log.compression, log.retention_ms) == ("zstd", 6)
+    for ended in ("", "none"):
+        cluster.do(alter_log("trades", compression="gzip"))
+        assert cluster.do(alter_log("trades", compression=ended)).log.compression == "none"
+
+
+@pytest.mark.parametrize("name", ["snappy", "lz4", "ZSTD", "zstd ", "x" * 1000])
+def test_compression_that_there_is_not_is_refused_by_name(name: str) -> None:
+    cluster = Cluster(nodes=3)
+    cluster.create("trades")
+    before = cluster.machine.checkpoint()
+    for command in (create_log("other", now_ms=0, compression=name), alter_log("trades", compression=name)):
+        refused = cluster.do(command)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "invalid-argument"
+        assert name[:40] in refused.message
+        assert "none, gzip, zstd" in refused.message
+        assert len(refused.message) < 200
+    assert cluster.machine.checkpoint() == before
+
+
+OLD_COMMANDS = (
+    "00121708011203683a311a0e0a0764656661756c741203683a32",  # register node 1
+    "001a0b0a01611001180120053007",  # create log a: one partition, one replica, retention_ms 5, now_ms 7
+    "0022050a01611805",  # alter log a: retention_ms 5
+)
+OLD_CHECKPOINT = (
+    "080310021802221708011203683a311a0e0a0764656661756c741203683a32"  # node 1
+    "2a120a016110011801200530073a050801120101"  # log a
+)
+"""Written by a program from before logs had a compression, byte by byte."""
+
+
+def test_logs_from_before_there_was_compression_read_as_uncompressed_and_are_written_as_they_were() -> None:
+    cluster = Cluster()
+    for command in OLD_COMMANDS:
+        assert isinstance(cluster.apply(bytes.fromhex(command)), Ok)
+    assert cluster.view.logs["a"].compression == "none"
+    assert cluster.machine.checkpoint().hex() == OLD_CHECKPOINT
+    restored = Cluster()
+    restored.machine.restore(3, bytes.fromhex(OLD_CHECKPOINT))
+    assert restored.view.logs == cluster.view.logs
+    cluster.do(alter_log("a", compression="zstd"))
+    restored.machine.restore(4, cluster.machine.checkpoint())
+    assert restored.view.logs["a"].compression == "zstd"
+    assert restored.apply(bytes.fromhex(OLD_COMMANDS[2])).log.compression == "zstd", "what it does not say stays"
+    restored.do(alter_log("a", compression="none"))
+    assert restored.machine.checkpoint().hex() == OLD_CHECKPOINT
+
+
+@pytest.mark.parametrize("name", ["brotli", "none of these", "x" * 100])
+def test_a_compression_of_the_future_is_not_taken_for_none(name: str) -> None:
+    log = pb.Log(name="a", id=1, replicas=1, compression=name)
+    with pytest.raises(CheckpointUnreadable, match=rf"Log\.compression of 'a' is '{name[:40]}'"):
+        MetadataMachine().restore(1, pb.Checkpoint(version=3, logs=[log]).SerializeToString())
+    with pytest.raises(DecodeError, match=r"Log\.compression"):
+        decode_result(pb.Result(log=log).SerializeToString())
+
+
 def test_a_deleted_log_is_gone_and_its_groups_are_never_used_again() -> None:
     cluster = Cluster(nodes=3)
     first = cluster.create("trades", partitions=2)
@@ -211,9 +278,12 @@ def test_no_bytes_whatever_raise(data: bytes) -> None:
 
 names = st.sampled_from(["a", "b", "c", "$bad"])
 small = st.integers(-1, 6)
+compressions = st.sampled_from(["", "none", "gzip", "zstd", "lz4"])
 commands = st.one_of(
     st.builds(lambda node: register_node(node, f"h:{node}", {"default": f"h:{node + 1}"}), st.integers(0, 9)),
     st.builds(lambda name, p, r: create_log(name, partitions=p, replicas=r, now_ms=p), names, small, small),
+    st.builds(lambda name, how: create_log(name, replicas=1, now_ms=1, compression=how), names, compressions),
+    st.builds(lambda name, how: alter_log(name, compression=how), names, compressions),
     st.builds(lambda name, p, r: alter_log(name, partitions=p, retention_ms=r), names, small, small),
     st.builds(delete_log, names),
 )

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-import node.partition.api as partition_types
 from cluster.metadata import (
     CommandProposer,
     MetadataMachine,
@@ -26,6 +25,7 @@ from cluster.metadata import (
 )
 from cluster.raft import METADATA_GROUP, MultiRaft, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
+from node import peer_types
 from node.raft_loop import RaftLoop
 from tests.ports import free_port
 from tests.simulation.world.disk import SimDisk
@@ -63,7 +63,7 @@ class Member:
             on_messages=self.multiraft.deliver,
             on_up=self._up,
             on_down=self._down,
-            types=partition_types,
+            types=peer_types,
             partitions=self,
             admin=self,
         )

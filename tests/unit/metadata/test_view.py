@@ -51,6 +51,7 @@ def test_describe_has_the_form_that_the_command_line_prints() -> None:
     described = cluster.view.describe("trades", {1: 3}.get)
     assert described is not None
     assert described["name"] == "trades"
+    assert described["compression"] == "none"
     first, second = described["partitions"]
     assert (first["partition"], first["leader"], first["replicas"]) == ("0", 3, [1, 2, 3])
     assert (second["partition"], second["leader"]) == ("1", None)
@@ -65,6 +66,12 @@ def test_requests_become_commands() -> None:
     alter = from_request("log.alter", {"name": "a", "retention_bytes": None}, now_ms=5, nodes=2).alter_log
     assert (alter.HasField("partitions"), alter.HasField("retention_ms")) == (False, False)
     assert (alter.HasField("retention_bytes"), alter.retention_bytes) == (True, 0)
+    assert (create.create_log.compression, alter.HasField("compression")) == ("", False)
+    packed = {"name": "a", "compression": "zstd"}
+    assert from_request("log.create", packed, now_ms=5, nodes=2).create_log.compression == "zstd"
+    assert from_request("log.alter", packed, now_ms=5, nodes=2).alter_log.compression == "zstd"
+    ended = from_request("log.alter", {"name": "a", "compression": None}, now_ms=5, nodes=2).alter_log
+    assert (ended.HasField("compression"), ended.compression) == (True, "")
     assert from_request("log.delete", {"name": "a"}, now_ms=5, nodes=2).delete_log.name == "a"
 
 
@@ -77,6 +84,9 @@ def test_requests_become_commands() -> None:
         ("log.create", {"name": "a", "partitions": True}, "partitions"),
         ("log.create", {"name": "a", "partitions": None}, "partitions"),
         ("log.create", {"name": "a", "partitions": 2**70}, "range"),
+        ("log.create", {"name": "a", "compression": 4}, "compression"),
+        ("log.alter", {"name": "a", "compression": ["zstd"]}, "compression"),
+        ("log.alter", {"name": "a", "compression": "\ud800"}, "surrogates|UTF"),
         ("log.create", {"name": "\ud800"}, "surrogates|UTF"),
         ("log.explode", {"name": "a"}, "log.explode"),
     ],

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.raft import Committed, Discarded, InvariantBroken, NotLeader, RaftMessage, RaftOptions
+from cluster.raft.pysyncobj.core import Core
 from cluster.raft.replication.messages import Stamp
 from tests.unit.raft.cluster import GROUP, Stage, kinds
 
@@ -297,3 +298,8 @@ def test_late_rejections_are_void() -> None:
     stage.inject(2, 1, rejection)
     stage.run(0.03)
     assert not [m for s, r, m in stage.sent if (s, r) == (1, 2) and m.append.entries]
+
+
+def test_the_library_finds_no_method_to_replicate_and_looks_through_none() -> None:
+    """A12; and each group that is opened would look through some two hundred names, twice."""
+    assert dir(object.__new__(Core)) == []

@@ -7,8 +7,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cluster.raft import NotLeader, RaftMessage
-from cluster.rpc import PeerNetwork
+import grpc
+
+from cluster.raft import FetchRequest, NotLeader, RaftMessage
+from cluster.rpc import PeerNetwork, PeerTls
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.calls import methods
+from cluster.rpc.handshake import METADATA_KEY
+from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from node import peer_types
 from node.partition import api
 from node.partition.consumer_groups.group_state import Owned
 from tests.ports import free_port
@@ -41,11 +49,12 @@ class MemoryPartition:
         self.readers: list[MemoryReader] = []
         self.requests = 0
         self.numbers: list[api.Numbers | None] = []
+        self.publisher: tuple[int, int, int] | None = None  # of what is appended
         self.duplicates = 0
         self.places: tuple[tuple[int, int], ...] = ()
         self.wishes: list[api.ProducerRequest] = []
         self.owners: list[api.Owner | None] = []
-        self.questions: list[api.GroupQuestion] = []
+        self.questions: list[api.Question] = []
 
     @property
     def next_offset(self) -> int:
@@ -57,7 +66,7 @@ class MemoryPartition:
         if self.failure is not None:
             done(self.failure)
             return
-        batch = api.StoredBatch(self.next_offset, 1000 + self.requests, records)
+        batch = api.StoredBatch(self.next_offset, 1000 + self.requests, records, publisher=self.publisher)
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
@@ -80,7 +89,7 @@ class MemoryPartition:
         self.owners.append(owner)
         return reader
 
-    async def ask_group(self, question: api.GroupQuestion) -> api.GroupAnswer | api.Failed:
+    async def ask(self, question: api.Question) -> api.Answer | api.Failed:
         self.questions.append(question)
         return self.failure or Owned(17, 4, -1)
 
@@ -145,7 +154,8 @@ class MemoryReader:
                 self.polled_bytes += len(record)
             if not taken:
                 break
-            out.append(api.StoredBatch(self.position, batch.timestamp_ms, taken))
+            first = self.position - batch.base_offset
+            out.append(batch.cut(first, first + len(taken)))
             self.position += len(taken)
             if self.position < batch.next_offset:
                 break
@@ -166,7 +176,13 @@ class TestNode:
     __test__ = False
 
     def __init__(
-        self, node: int, peers: Mapping[int, str], *, cluster: str = "dev", dial: Mapping[int, str] | None = None
+        self,
+        node: int,
+        peers: Mapping[int, str],
+        *,
+        cluster: str = "dev",
+        dial: Mapping[int, str] | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         self.node = node
         self.events: list[tuple[str, int]] = []
@@ -183,14 +199,18 @@ class TestNode:
             on_messages=self._on_messages,
             on_up=lambda peer: self.events.append(("up", peer)),
             on_down=lambda peer: self.events.append(("down", peer)),
-            types=api,
+            types=peer_types,
             partitions=self,
             admin=self,
+            tls=tls,
         )
 
     def _on_messages(self, peer: int, messages: list[RaftMessage]) -> None:
         self.frames += 1
         self.heard += [(peer, message) for message in messages]
+
+    def replica(self, group: int) -> MemoryPartition | None:
+        return self.partition(group)
 
     def partition(self, group: int) -> MemoryPartition | None:
         return self.groups.get(group)
@@ -285,3 +305,37 @@ class Wire:
             pass
         finally:
             sink.close()
+
+
+def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]:
+    """Each call that there is, with that Hello."""
+    metadata = () if hello is None else ((METADATA_KEY, hello.SerializeToString()),)
+    how: dict[str, Any] = {"timeout": 30, "metadata": metadata}
+
+    async def raft() -> None:
+        call = methods.link_call(channel)(timeout=30)
+        await call.write(b"" if hello is None else submessage(FRAME_HELLO, hello))
+        await call
+
+    async def stream(method: Callable[[Any], Any]) -> None:
+        call = method(channel)(**how)
+        await call.write(b"")
+        if await call.read() is grpc.aio.EOF:  # type: ignore[attr-defined]
+            raise AssertionError(f"it was let in: {await call.code()}")
+
+    def ask(method: Callable[[Any], Any], request: Any) -> Callable[[], Any]:
+        return lambda: method(channel)(request, **how)
+
+    return {
+        "Raft messages": raft,
+        "append": lambda: stream(methods.append_call),
+        "read": lambda: stream(methods.read_call),
+        "info": ask(methods.info_call, pb.InfoRequest(group=5)),
+        "open_producer": ask(methods.open_producer_call, pb.OpenProducerRequest(group=5)),
+        "producers": ask(methods.producers_call, pb.ProducersRequest(group=5)),
+        "group": ask(methods.group_call, pb.GroupRequest(group=5)),
+        "execute": ask(methods.execute_call, pb.AdminRequest(command=b"depose")),
+        "confirm": ask(methods.confirm_call, pb.ConfirmRequest()),
+        "replicas": ask(methods.replicas_call, pb.ReplicasRequest()),
+        "fetch": ask(methods.fetch_call, FetchRequest(group=5)),
+    }

@@ -13,6 +13,7 @@ from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fau
 from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import Who
+from cluster.rpc.refusals import WHY
 from cluster.rpc.rpc_pb2 import Frame, Hello
 from cluster.rpc.streams.inbound import InboundLinks, InboundStream, Newcomer
 from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
@@ -104,14 +105,15 @@ def beside(nodes: dict[int, TestNode], start: Start) -> TestNode:
 
 
 async def test_a_clone_beside_the_original_waits_and_is_a_copy_when_that_speaks_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(options, "BESIDE_S", 1.0)
     async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
         clone = beside(nodes, after(IMAGE, 99))
         told = told_copies(clone)
         await clone.network.start()
-        await until(lambda: "still heard" in clone.network._links[1].last_error, "the first word")
+        await until(lambda: WHY in clone.network._links[1].last_error, "the first word")
+        assert "still heard" in caplog.text
         await until(lambda: told, "the verdict")
         assert "beside it" in told[0]
         assert nodes[1].events == [("up", 2)], "the original noticed nothing"
@@ -123,12 +125,15 @@ async def test_a_clone_beside_the_original_waits_and_is_a_copy_when_that_speaks_
         await clone.network.stop()
 
 
-async def test_a_process_that_follows_another_is_let_in_when_the_old_stream_ends() -> None:
+async def test_a_process_that_follows_another_is_let_in_when_the_old_stream_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with cluster_of(1, 2, prepare=identified(IMAGE)) as nodes:
         following = beside(nodes, after(IMAGE, 44))
         told = told_copies(following)
         await following.network.start()
-        await until(lambda: "still heard" in following.network._links[1].last_error, "the first word")
+        await until(lambda: WHY in following.network._links[1].last_error, "the first word")
+        assert "still heard" in caplog.text
         await nodes[2].network.stop()
         await until(lambda: following.network.status()[1]["outbound"], "the welcome")
         await until(lambda: not nodes[1].network._inbound._beside, "an end of the comparison")
@@ -202,6 +207,9 @@ class Call:
         await self.leaves.wait()
 
     def set_trailing_metadata(self, _: object) -> None: ...
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
     async def abort(self, _: object, reason: str) -> None:
         self.aborted = reason

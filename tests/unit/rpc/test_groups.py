@@ -15,16 +15,16 @@ async def test_a_question_is_answered_by_the_other_node() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         client = nodes[1].network.client(2)
-        assert await client.ask_group(GROUP, Claim("g", "a", "a/x", 3)) == Owned(17, 4, -1)
+        assert await client.ask(GROUP, Claim("g", "a", "a/x", 3)) == Owned(17, 4, -1)
         partition.failure = Failed("overloaded", True, "slow down")
-        assert await client.ask_group(GROUP, Commit("g", 17, 5)) == partition.failure
+        assert await client.ask(GROUP, Commit("g", 17, 5)) == partition.failure
         assert partition.questions == [Claim("g", "a", "a/x", 3), Commit("g", 17, 5)]
 
 
 async def test_a_node_that_is_away_or_has_no_replica_did_nothing() -> None:
     async with cluster_of(1, 2) as nodes:
         for _ in range(2):
-            failed = await nodes[1].network.client(2).ask_group(GROUP, Commit("g", 17, 5))
+            failed = await nodes[1].network.client(2).ask(GROUP, Commit("g", 17, 5))
             assert isinstance(failed, Failed)
             assert (failed.kind, failed.retriable) == ("not_leader", True)
             await nodes[2].network.stop()

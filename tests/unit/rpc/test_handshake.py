@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -67,7 +68,21 @@ def test_a_node_with_other_data_is_refused_with_what_to_do() -> None:
     reason = judge.refusal(who(1, 99).hello_to(2)) or ""
     for word in ("node 1", f"{99:016x}", f"{11:016x}", "data_dir", "holdfast node readmit 1"):
         assert word in reason
-    assert judge.strangers == {1: 99}
+    assert judge.stranger(1) == 99
+
+
+def test_what_was_let_in_is_not_offered_to_the_operator_who_asks_for_the_next_disk() -> None:
+    known = {1: 11}
+    judge = who(2, 22, known)
+    judge.refusal(who(1, 99).hello_to(2))
+    known[1] = 99  # another node was asked to let it in
+    assert judge.stranger(1) is None
+    known[1] = 100  # and the one after it, too
+    assert judge.refusal(who(1, 100).hello_to(2)) is None
+    asyncio.run(judge.welcome(who(1, 100).hello_to(2)))
+    assert judge.stranger(1) is None, "99 is older than what is known"
+    judge.refusal(who(1, 101).hello_to(2))
+    assert judge.stranger(1) == 101
 
 
 def test_the_one_with_other_data_is_told_so_by_those_who_dial_it() -> None:

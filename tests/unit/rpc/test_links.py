@@ -17,6 +17,7 @@ from cluster.raft import RaftMessage
 from cluster.rpc import AddressInUse, options
 from cluster.rpc.calls.methods import link_call
 from cluster.rpc.handshake import hello_to
+from cluster.rpc.refusals import WHY
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, until
@@ -206,7 +207,7 @@ async def test_a_peer_that_takes_nothing_is_dropped_when_the_backlog_is_full(mon
         (1, "dev", 3, "correct the address of node 3"),
     ],
 )
-async def test_who_does_not_belong_is_refused_and_told_why(
+async def test_who_does_not_belong_is_refused_and_told_where_it_stands_why(
     node: int, cluster: str, dials: int, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast.rpc")
@@ -216,10 +217,12 @@ async def test_who_does_not_belong_is_refused_and_told_why(
         stranger = TestNode(node, {node: here, dials: f"127.0.0.1:{port}"}, cluster=cluster)
         await stranger.network.start()
         try:
-            await until(lambda: says in stranger.network.status()[dials]["last_error"], "the refusal")
+            await until(lambda: WHY in stranger.network.status()[dials]["last_error"], "the refusal")
+            reference = stranger.network.status()[dials]["last_error"].rpartition(" ")[2]
             assert stranger.events == []
             assert nodes[2].events == [("up", 3)]
-            assert any(says in record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+            said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+            assert any(says in line and reference in line for line in said)
         finally:
             await stranger.network.stop()
 

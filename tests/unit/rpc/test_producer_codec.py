@@ -14,7 +14,14 @@ GROUP = 17
 
 
 @pytest.mark.parametrize(
-    "numbers", [Numbers(7, 0, 0, b"12345678"), Numbers(2**63 - 1, 2**15 - 1, 2**31 - 1, b"12345678"), None]
+    "numbers",
+    [
+        Numbers(7, 0, 0, b"12345678"),
+        Numbers(2**63 - 1, 2**15 - 1, 2**31 - 1, b"12345678"),
+        Numbers(7, 0, 0, b"12345678", transactional=True),
+        Numbers(7, 0, 0, b"12345678", True, (2**63 - 1, 4 * 3600 * 1000)),
+        None,
+    ],
 )
 async def test_numbers_cross_the_wire_as_they_are(numbers: Numbers | None) -> None:
     async with cluster_of(1, 2) as nodes:

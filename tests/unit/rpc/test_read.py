@@ -120,6 +120,23 @@ async def test_a_poll_takes_no_more_events_and_bytes_than_asked_for_but_always_o
         assert len(reader.poll(1000, 1000)[0].records) == 4
 
 
+async def test_who_has_published_events_is_told_with_them_however_they_are_cut() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        for publisher in ((7, 2, 2**31 - 2), None):
+            partition.publisher = publisher
+            partition.append([b"a", b"b", b"c"], lambda _: None)
+        reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
+        await until(lambda: reader.buffered_bytes, "the batches")
+        assert reader.poll(1, 1000) == [StoredBatch(0, 1001, [b"a"], publisher=(7, 2, 2**31 - 2))]
+        assert reader.poll(1, 1000) == [StoredBatch(1, 1001, [b"b"], publisher=(7, 2, 2**31 - 1))]
+        await until(lambda: reader.buffered_bytes, "the rest")
+        assert reader.poll(2, 1000) == [
+            StoredBatch(2, 1001, [b"c"], publisher=(7, 2, 0)),
+            StoredBatch(3, 1002, [b"a"]),
+        ]
+
+
 @pytest.mark.parametrize("mebibytes", [2, 8, 16])
 async def test_records_larger_than_the_window_pass(mebibytes: int) -> None:
     async with cluster_of(1, 2) as nodes:

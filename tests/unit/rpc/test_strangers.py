@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 
@@ -13,16 +15,13 @@ import pytest_asyncio
 
 from cluster.raft import RaftMessage
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.calls.methods import (
-    append_call,
-    execute_call,
-    info_call,
-    link_call,
-    read_call,
-)
+from cluster.rpc.calls.methods import execute_call, info_call, link_call
 from cluster.rpc.handshake import METADATA_KEY, hello_to
+from cluster.rpc.options import PROTOCOL_VERSION
+from cluster.rpc.refusals import LINES, REASON_CHARACTERS, TOO_MANY, WHY, Refusals
+from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
-from tests.unit.rpc.support import TestNode, cluster_of, until
+from tests.unit.rpc.support import TestNode, cluster_of, questions, until
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -99,24 +98,57 @@ async def channel(pair: dict[int, TestNode]) -> AsyncIterator[grpc.aio.Channel]:
     await opened.close(None)
 
 
-def foreign_hello() -> tuple[tuple[str, bytes]]:
-    return ((METADATA_KEY, hello_to(2, cluster="prod", self_id=1).SerializeToString()),)
+HELLOS = {
+    "none": None,
+    "another cluster": hello_to(2, cluster="prod", self_id=1),
+    "a node that is none": hello_to(2, cluster="dev", self_id=9),
+    "another node dialled": hello_to(3, cluster="dev", self_id=1),
+    "another protocol": Hello(cluster="dev", node=1, dialled=2, protocol=PROTOCOL_VERSION + 1),
+}
+"""Of callers who have no certificate to show: this is a cluster without TLS."""
 
 
-@pytest.mark.parametrize("metadata", [None, foreign_hello(), ((METADATA_KEY, b"\xff\xff"),)])
-async def test_every_call_asks_who_is_there(
-    pair: dict[int, TestNode], channel: grpc.aio.Channel, metadata: tuple[tuple[str, bytes]] | None
+@pytest.mark.parametrize("what", HELLOS)
+async def test_each_call_is_refused_and_teaches_nothing(
+    pair: dict[int, TestNode], channel: grpc.aio.Channel, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refused = "wrong cluster name|not a Holdfast node"
-    with pytest.raises(grpc.aio.AioRpcError, match=refused):
-        await info_call(channel)(pb.InfoRequest(group=1), metadata=metadata)
-    with pytest.raises(grpc.aio.AioRpcError, match=refused):
-        await execute_call(channel)(pb.AdminRequest(command=b"x"), metadata=metadata)
-    for call in (append_call(channel), read_call(channel)):
-        stream = call(metadata=metadata)
-        assert await stream.code() is grpc.StatusCode.FAILED_PRECONDITION
+    caplog.set_level(logging.ERROR, "holdfast.rpc")
+    references = set()
+    for call, ask in questions(channel, HELLOS[what]).items():
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await ask()
+        told = refusal.value.details() or ""
+        assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION, call
+        assert re.fullmatch(WHY + "[0-9a-f]{8}", told), (call, told)
+        assert refusal.value.trailing_metadata() == grpc.aio.Metadata(), call
+        assert [line for line in caplog.messages if told[-8:] in line and "node 2" in line], call
+        references.add(told[-8:])
+    assert len([line for line in caplog.messages if line.startswith("refused")]) == len(references), "a line for each"
+    assert len(references) < 3
     assert pair[2].executed == []
     await unharmed(pair)
+
+
+async def test_a_hello_that_cannot_be_read(pair: dict[int, TestNode], channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match=WHY):
+        await info_call(channel)(pb.InfoRequest(group=1), metadata=((METADATA_KEY, b"\xff\xff"),))
+    await unharmed(pair)
+
+
+def test_lines_about_strangers_are_bounded_and_reasons_cut(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    refusals = Refusals(lambda: now_s)
+    for number in range(LINES + 7):
+        told = refusals.told(f"reason {number} " + "x" * 5000, "a stranger")
+    assert told == WHY + TOO_MANY
+    assert len(caplog.messages) == LINES
+    assert max(map(len, caplog.messages)) < REASON_CHARACTERS + 100
+    again = refusals.told("reason 3 " + "x" * 5000, "a stranger")
+    assert again.removeprefix(WHY) in caplog.messages[3], "that has a line"
+    now_s = 11.0
+    assert TOO_MANY not in refusals.told("another reason", "a stranger")
+    assert "refused: 7 callers more" in caplog.messages[LINES]
+    assert refusals.told("the reason", "a node", proven=True) == "the reason"
 
 
 async def test_a_stream_without_a_hello_or_with_garbage_for_one(

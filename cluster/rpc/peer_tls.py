@@ -1,0 +1,116 @@
+"""Mutual TLS between nodes: who has no certificate of a node of this cluster is nobody to this port.
+
+Problem: whoever reaches a node's port could send Raft messages in another node's name, append, read, or learn from a
+refusal what to say next.
+Rules never broken: with certificates configured both sides show one of the cluster's authority, or the connection never
+comes to a call. A certificate is a node's by a name that no client's has (`holdfast://CLUSTER/node/ID`), and it is that
+node's only: it must agree with what the caller says of itself, and with whom the caller dialled. Who does not agree is
+told one sentence, the same for everybody, with a reference to this node's log (`refusals`). New connections get what
+lies in the files.
+Rejected: a shared secret. It cannot say which node speaks, and it is on all hosts when it leaks from one.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from cluster.rpc import options
+from cluster.watched_files import WatchedFiles
+
+log = logging.getLogger("holdfast.rpc")
+
+NOT_A_NODE = "refused"
+"""All that a stranger learns, besides a reference to the log."""
+
+SCHEME = "holdfast://"
+
+
+def node_uri(cluster: str, node: int) -> str:
+    """The name in a node's certificate by which others know it when it calls."""
+    return f"{SCHEME}{cluster}/node/{node}"
+
+
+def node_host(cluster: str, node: int) -> str:
+    """The name in a node's certificate by which others know it when they call; no name of any network."""
+    return f"node-{node}.{cluster}.holdfast"
+
+
+class CertificateFault(ValueError):
+    """The files cannot be used; the message names them."""
+
+
+@dataclass(frozen=True)
+class Pems:
+    ca: bytes
+    cert: bytes
+    key: bytes
+
+
+class PeerTls:
+    """Of one node. Raises CertificateFault when it is made with files that cannot be read."""
+
+    def __init__(self, cluster: str, ca_file: str, cert_file: str, key_file: str) -> None:
+        self._cluster = cluster
+        self._paths = (Path(ca_file), Path(cert_file), Path(key_file))
+        self._files = WatchedFiles(self._paths)  # looked at before they are read
+        self._pems = self._read()
+
+    @property
+    def version(self) -> object:
+        """Another one once there are new files."""
+        self._renew()
+        return self._pems
+
+    def server_credentials(self) -> Any:
+        return grpc.dynamic_ssl_server_credentials(
+            self._server_configuration(), self._server_configuration, require_client_authentication=True
+        )
+
+    def channel(self, node: int, address: str) -> Any:
+        """A channel to the node, which connects when it is used, and to no other."""
+        self._renew()
+        pems = self._pems
+        credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
+        name = ("grpc.ssl_target_name_override", node_host(self._cluster, node))
+        return grpc.aio.secure_channel(address, credentials, options=[*options.channel_options(), name])
+
+    def is_node(self, context: Any, node: int) -> bool:
+        """The certificate that a call came with is that node's."""
+        names = context.auth_context().get("peer_uri", ())
+        return node_uri(self._cluster, node).encode() in names
+
+    def shown(self, context: Any) -> str:
+        """The names by which the certificate of a call could be a node's, for the log."""
+        names = [name.decode(errors="replace") for name in context.auth_context().get("peer_uri", ())]
+        return ", ".join(names) or "no node"
+
+    def _server_configuration(self) -> Any:
+        """Asked by gRPC for each connection, in a thread of its own."""
+        self._renew()
+        pems = self._pems
+        return grpc.ssl_server_certificate_configuration([(pems.key, pems.cert)], pems.ca)
+
+    def _renew(self) -> None:
+        if not self._files.have_changed():
+            return
+        try:
+            self._pems = self._read()
+        except CertificateFault as fault:
+            log.error("the new certificates between nodes are not used, the old ones are: %s", fault)
+
+    def _read(self) -> Pems:
+        ca, cert, key = self._paths
+        try:
+            # OpenSSL looks whether they are what they should be; gRPC would only fail each handshake.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_verify_locations(ca)
+            context.load_cert_chain(cert, key, password=lambda: "")
+            return Pems(*(path.read_bytes() for path in self._paths))
+        except (OSError, ssl.SSLError) as error:
+            raise CertificateFault(f"{ca}, {cert}, {key}: {error}") from error
