@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cluster.metadata import MetadataView
+from cluster.metadata import INTERNAL_PREFIX, MetadataView
 from cluster.rpc import PeerNetwork
-from node.admin import consumer_groups, entry_dump, idempotent_producers
+from node.admin import access, consumer_groups, entry_dump, idempotent_producers, transaction_groups
+from node.admin import transactions as transaction_admin
 from node.admin.administration import Administration
 from node.admin.errors import AdminError
 from node.config import Address, ListenerSection, parse_address
@@ -20,6 +21,8 @@ from node.listener.broker import AmqpAddress
 from node.partition.api import LogView, PartitionHandle
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
+from node.transactions.manager import TransactionManager
+from node.transactions.transaction import StagedPosition
 
 OF_PARTITIONS = (idempotent_producers, consumer_groups, entry_dump)
 """Operations that the leaders of partitions answer."""
@@ -36,7 +39,11 @@ class NodeBroker:
         network: PeerNetwork,
         administration: Administration,
         routing_events: RoutingEvents,
+        transactions: TransactionManager,
+        access_administration: access.AccessAdministration,
     ) -> None:
+        self._access = access_administration
+        self.transactions: TransactionManager | None = transactions
         self.node_id = node_id
         self.container_id = container_id
         self._listener = listener
@@ -46,14 +53,22 @@ class NodeBroker:
         self._administration = administration
         self._routing_events = routing_events
         self._remote: dict[int, RemotePartition] = {}
+        self._transaction_admin = transaction_admin.TransactionAdministration(
+            view, replicas.calls, transactions.coordinators, administration.current
+        )
+        self._group_admin = transaction_groups.TransactionGroupAdministration(
+            view, replicas.calls, transactions.coordinators, administration.current
+        )
 
     def describe(self, log: str) -> LogView | None:
         record = self._view.log(log)
-        return None if record is None else LogView(record.name, [item.name for item in record.partitions])
+        if record is None or record.name.startswith(INTERNAL_PREFIX):
+            return None
+        return LogView(record.name, [item.name for item in record.partitions])
 
     def identity_of(self, log: str) -> int | None:
         record = self._view.log(log)
-        return None if record is None else record.id
+        return None if record is None or record.name.startswith(INTERNAL_PREFIX) else record.id
 
     def leader(self, log: str, partition: str) -> int | None:
         return self._replicas.leader_of(self._group(log, partition))
@@ -79,6 +94,9 @@ class NodeBroker:
             self._remote[group] = remote
         return remote
 
+    def raft_group(self, log: str, partition: str) -> int:
+        return self._group(log, partition)
+
     def _watch(self, group: int, producer: int, stolen: Callable[[int], None]) -> Callable[[], None]:
         """A follower hears of producers as soon as the leader."""
         replica = self._replicas.partition(group)
@@ -102,7 +120,20 @@ class NodeBroker:
             view = self.describe(name)
             partitions = None if view is None else view.partitions
             return await asked.run(operation, args, partitions, lambda partition: self.handle(name, partition))
+        if operation in transaction_admin.OPERATIONS:
+            return await self._transaction_admin.run(operation, args)
+        if operation in transaction_groups.OPERATIONS:
+            return await self._group_admin.run(operation, args)
+        if operation in access.OPERATIONS:
+            return await self._access.run(operation, args)
         return await self._administration.run(operation, args)
+
+    async def note_position(self, args: Mapping[str, Any]) -> tuple[StagedPosition, dict[str, Any]]:
+        name = str(args.get("name"))
+        await self._check_identity(name, args.get("log"))
+        view = self.describe(name)
+        partitions = None if view is None else view.partitions
+        return consumer_groups.staged(args, partitions, lambda partition: self._group(name, partition))
 
     async def _check_identity(self, name: str, meant: Any) -> None:
         """A claim on a log that was deleted means nothing in another one of its name."""

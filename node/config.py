@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from node.security.gate import is_loopback
+
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
 
@@ -71,11 +73,16 @@ class Peer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`peers`: every node, with static discovery; `address`: this node's own, with discovery by ZooKeeper."""
+    """`peers`: every node, with static discovery; `address`: this node's own, with discovery by ZooKeeper. The files:
+    mutual TLS between nodes, all three; beyond loopback a node starts without them only with `peers_without_tls`."""
 
     name: str
     peers: list[Peer] = []
     address: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    peers_without_tls: bool = False
 
 
 class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -99,11 +106,18 @@ class DiscoverySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     zookeeper: ZooKeeperSection = ZooKeeperSection()
 
 
+class CertificateSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    cert_file: str
+    key_file: str
+
+
 class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One AMQP listener.
 
     `advertise` is what all nodes hand out to clients for this one; `address_map` (node id to host:port) overrides it
-    for the clients of *this* listener, for networks in which the advertised address does not work.
+    for the clients of *this* listener, for networks in which the advertised address does not work. `tls`: `on`, from
+    the first byte; `start`, plain until a client asks for TLS in AMQP's words. `server_names`: other certificates, for
+    clients that ask for those names.
     """
 
     name: str = "default"
@@ -116,6 +130,12 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     group_full: Literal["hold", "refuse"] = "hold"
     group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
     address_map: dict[str, str] = {}
+    tls: Literal["off", "on", "start"] = "off"
+    cert_file: str = ""
+    key_file: str = ""
+    client_ca_file: str = ""
+    client_certificate: Literal["optional", "required"] = "optional"
+    server_names: dict[str, CertificateSection] = {}
 
     @property
     def bind_address(self) -> Address:
@@ -151,6 +171,37 @@ class MonitoringSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     bind: str = ""
 
 
+class TokenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Tokens (JWT) of an identity provider, and where the keys are that they are signed with."""
+
+    keys_file: str = ""
+    jwks_url: str = ""
+    issuer: str = ""
+    audience: str = ""
+    algorithms: tuple[
+        Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
+    ] = ("RS256", "ES256")
+    user_claim: str = "sub"
+    roles_claim: str = ""
+
+
+class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Who is let in without a credential, and who may do everything: see docs/security.md.
+
+    `anonymous`: where clients without a credential are let in while the cluster knows neither users nor grants.
+    `administrators`: names that may do everything, however they log in.
+    `first_user_file`: an administrator who is added to a cluster without users; nobody is let in anonymously then.
+    """
+
+    anonymous: Literal["loopback", "never", "always"] = "loopback"
+    administrators: list[str] = []
+    first_user_file: str = ""
+    plain_without_tls: bool = False
+    audit_file: str = ""
+    audit_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
+    token: TokenSection | None = None
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A whole node configuration; :func:`load` checks what the types cannot say."""
 
@@ -161,6 +212,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     storage: StorageSection = StorageSection()
     log: LogSection = LogSection()
     monitoring: MonitoringSection = MonitoringSection()
+    security: SecuritySection = SecuritySection()
 
     @property
     def rpc_addresses(self) -> dict[int, str]:
@@ -210,11 +262,20 @@ def _readable(error: msgspec.ValidationError) -> str:
 def _check(config: Config) -> None:
     if not _NAME.fullmatch(config.cluster.name):
         raise ConfigError(f"cluster.name: {config.cluster.name!r} must be 1-63 of A-Z a-z 0-9 . _ -")
+    cluster = config.cluster
+    if len({bool(path) for path in (cluster.ca_file, cluster.cert_file, cluster.key_file)}) > 1:
+        raise ConfigError("cluster.ca_file, cert_file, key_file: TLS between nodes needs all three")
     if config.discovery.kind == "zookeeper":
         _check_zookeeper(config)
     else:
         _check_peers(config)
+    _check_peer_tls(config)
     _check_listeners(config)
+    token = config.security.token
+    if token is not None and bool(token.keys_file) == bool(token.jwks_url):
+        raise ConfigError("security.token: give keys_file or jwks_url, one of them")
+    if token is not None and not token.algorithms:
+        raise ConfigError("security.token.algorithms: name at least one")
 
 
 def _check_peers(config: Config) -> None:
@@ -229,6 +290,23 @@ def _check_peers(config: Config) -> None:
         raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
     for peer in config.cluster.peers:
         parse_address(peer.address, f"cluster.peers (node {peer.id})")
+
+
+def _check_peer_tls(config: Config) -> None:
+    cluster = config.cluster
+    where = "cluster.address" if cluster.address else "cluster.peers"
+    exposed = [
+        address
+        for address in [cluster.address, *(peer.address for peer in cluster.peers)]
+        if address and not is_loopback(parse_address(address, where).host)
+    ]
+    if exposed and not cluster.ca_file and not cluster.peers_without_tls:
+        raise ConfigError(
+            f"{where}: whoever reaches {exposed[0]} could speak as a node; give cluster.ca_file, cert_file and "
+            "key_file, or say peers_without_tls = true in [cluster] where nobody else can reach it"
+        )
+    if cluster.ca_file and cluster.peers_without_tls:
+        raise ConfigError("cluster.peers_without_tls: there are certificates; leave one of the two out")
 
 
 def _check_zookeeper(config: Config) -> None:
@@ -267,8 +345,22 @@ def _check_listeners(config: Config) -> None:
     for listener in config.listener:
         parse_address(listener.bind, f"listener.{listener.name}.bind")
         parse_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
+        _check_tls(listener)
         for node, address in listener.address_map.items():
             ids = [peer.id for peer in config.cluster.peers]
             if not node.isdigit() or (ids and int(node) not in ids):
                 raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
             parse_address(address, f"listener.{listener.name}.address_map.{node}")
+
+
+def _check_tls(listener: ListenerSection) -> None:
+    where = f"listener.{listener.name}"
+    if listener.tls == "off":
+        given = [key for key in ("cert_file", "key_file", "client_ca_file", "server_names") if getattr(listener, key)]
+        if given:
+            raise ConfigError(f'{where}.{given[0]}: is for TLS, which is off; write tls = "on" or "start"')
+        return
+    if not listener.cert_file or not listener.key_file:
+        raise ConfigError(f"{where}.tls: needs cert_file and key_file")
+    if listener.client_certificate == "required" and not listener.client_ca_file:
+        raise ConfigError(f"{where}.client_certificate: is checked against client_ca_file; give that as well")

@@ -20,16 +20,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from node.partition.api import (
+    Answer,
     AppendDone,
     Failed,
-    GroupAnswer,
-    GroupQuestion,
     Numbers,
     Owner,
     PartitionInfo,
     ProducerInfo,
     ProducerOpened,
     ProducerRequest,
+    Question,
     Reader,
     ReadError,
     Start,
@@ -59,7 +59,7 @@ class Peer(Protocol):
     async def info(self, group: int) -> PartitionInfo: ...
     async def open_producer(self, group: int, wish: ProducerRequest) -> ProducerOpened | Failed: ...
     async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
-    async def ask_group(self, group: int, question: GroupQuestion) -> GroupAnswer | Failed: ...
+    async def ask(self, group: int, question: Question) -> Answer | Failed: ...
 
 
 class PartitionUnreachable(ConnectionError):
@@ -110,11 +110,11 @@ class RemotePartition:
             raise PartitionUnreachable(self._nobody())
         return await peer.producers(self.group, after, limit)
 
-    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+    async def ask(self, question: Question) -> Answer | Failed:
         node, peer = self._find()
         if peer is None:
             return Failed("not_leader", True, self._nobody(), node)
-        return await peer.ask_group(self.group, question)
+        return await peer.ask(self.group, question)
 
     def open_reader(
         self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False

@@ -14,10 +14,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
-from cluster.metadata import MetadataView, PartitionRecord
+from cluster.metadata import COORDINATORS, MetadataView, PartitionRecord
 from cluster.raft import Group, MultiRaft, erase_group, forget_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
+from holdfast.batches.codec import Codec
 from node.admin.errors import CannotRepair
+from node.coordinator.queries import AskOutcome, Outcome
+from node.coordinator.replica import KEPT_ENTRIES, CoordinatorReplica
+from node.leader_calls import LeaderCalls
 from node.partition.api import Failed
 from node.partition.consumer_groups.queries import Assign, Assigned
 from node.partition.offset_index import erase
@@ -30,11 +34,12 @@ log = logging.getLogger("holdfast.replicas")
 RETENTION_PERIOD_S = 2.0
 """Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
 
-OWNERS_PERIOD_S = 0.5
-"""How closely a silent owner's lease of seconds is kept."""
+TICK_PERIOD_S = 0.5
+"""How closely a silent owner's lease of seconds, and a transaction's time, are kept."""
 
 RECLAIM_PERIOD_S = 60.0
-"""Compactions give most space back by themselves; this is for logs that were trimmed and then rest."""
+"""Compactions give most space back by themselves; this is for logs that were trimmed and then rest. A node that refuses
+events for lack of room looks each time it enforces retention: somebody may have shortened it just now."""
 
 
 MAX_STATES = 10_000
@@ -76,18 +81,30 @@ class ReplicaManager:
         self._lived_ms = lived_ms or self._now_ms
         self._incarnation = incarnation
         self._network: PeerNetwork | None = None
+        self.calls: LeaderCalls
         self._open: dict[int, PartitionReplica] = {}
+        self._coordinators: dict[int, CoordinatorReplica] = {}
         self._dirty: dict[PartitionReplica, None] = {}
         self._full: Failed | None = None
 
     def attach(self, network: PeerNetwork) -> None:
-        """Where leaders of other nodes' groups are heard of, and ours are told."""
+        """Where leaders of other nodes' groups are heard of and asked, and ours are told."""
         self._network = network
+        self.calls = LeaderCalls(self._node_id, self, self._view, network, self._routing_events)
 
     # -- looking up
 
     def partition(self, group: int) -> PartitionReplica | None:
         return self._open.get(group)
+
+    def replica(self, group: int) -> PartitionReplica | CoordinatorReplica | None:
+        return self._open.get(group) or self._coordinators.get(group)
+
+    def _replicas(self) -> list[PartitionReplica | CoordinatorReplica]:
+        return [*self._open.values(), *self._coordinators.values()]
+
+    def coordinators(self) -> Collection[CoordinatorReplica]:
+        return self._coordinators.values()
 
     def all_open(self) -> Collection[PartitionReplica]:
         return self._open.values()
@@ -95,7 +112,7 @@ class ReplicaManager:
     def leader_of(self, group: int) -> int | None:
         """Who leads: by the local replica if there is one, else by what peers tell. Not this node, if it has stepped
         down and others still believe in it."""
-        replica = self._open.get(group)
+        replica = self.replica(group)
         if replica is not None and replica.leader is not None:
             return replica.leader
         told = self._network.leader_of(group) if self._network is not None else None
@@ -134,23 +151,53 @@ class ReplicaManager:
     def _reconcile(self) -> None:
         if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
             return  # what the cluster gave to this id, it gave to one with other data, or does not know this one yet
-        wanted = {partition.group: partition for _, partition in self._view.hosted_by(self._node_id)}
+        wanted = {partition.group: (log, partition) for log, partition in self._view.hosted_by(self._node_id)}
         for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
             self._delete(group)
-        for group, partition in wanted.items():
+        for group, (log_record, partition) in wanted.items():
+            if log_record.name == COORDINATORS:
+                if group not in self._coordinators:
+                    self._start_coordinator(group, partition)
+                continue
             if group not in self._open:
                 self._start(group, partition)
+            self._open[group].compress(Codec.named(log_record.compression))
+
+    def _start_coordinator(self, group_id: int, partition: PartitionRecord) -> None:
+        replica = CoordinatorReplica(partition.name, group_id, self._now_ms, self._ask)
+        group = self._open_group(group_id, partition, replica, keep_entries=KEPT_ENTRIES)
+        replica.bind(group)
+        replica.on_role_change = lambda _: self.role_changed(group)
+        self._coordinators[group_id] = replica
+        log.info("group %d (coordinator %s) is open: members %s", group_id, partition.name, partition.replicas)
+
+    async def _ask(self, group: int, question: Any) -> Any:
+        return await self.calls.ask(group, question)
+
+    async def _ask_outcome(self, coordinator: int, producer_id: int, epoch: int, overdue: bool) -> Outcome | None:
+        answer = await self.calls.ask(coordinator, AskOutcome(producer_id, epoch, overdue))
+        return answer if isinstance(answer, Outcome) else None
+
+    def _open_group(
+        self,
+        group_id: int,
+        partition: PartitionRecord,
+        replica: PartitionReplica | CoordinatorReplica,
+        keep_entries: int | None = None,
+    ) -> Group:
+        mute = group_id < self._view.lost_below_group(self._node_id)
+        return self._multiraft.open_group(
+            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute, keep_entries=keep_entries
+        )
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
         replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
-        mute = group_id < self._view.lost_below_group(self._node_id)
-        group = self._multiraft.open_group(
-            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute
-        )
+        group = self._open_group(group_id, partition, replica)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         replica.on_damaged = self._damaged
         replica.owning.on_assign = self.on_assign
+        replica.taking_part.ask_outcome = self._ask_outcome
         replica.refuse_appends(self._full)
         self._open[group_id] = replica
         log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)
@@ -173,11 +220,15 @@ class ReplicaManager:
         self._require_others(group_id)
         batch = self._disk.batch()
         replica = self._open.pop(group_id, None)
+        coordinator = self._coordinators.pop(group_id, None)
         if replica is not None:
             self._dirty.pop(replica, None)
             replica.close()
             self._multiraft.close_group(group_id, erase=False)
             erase(group_id, batch)
+        elif coordinator is not None:
+            coordinator.close()
+            self._multiraft.close_group(group_id, erase=False)
         else:
             self._multiraft.quarantine(
                 group_id, "given up by an operator: it begins anew when this node is started again"
@@ -207,7 +258,7 @@ class ReplicaManager:
         """What is stored of groups that were deleted just before this node went down: its metadata begins behind the
         deletion, so they are never opened, and never closed with their data."""
         for group_id in stored_groups(self._disk):
-            if group_id not in self._open and self._view.was_deleted(group_id):
+            if self.replica(group_id) is None and self._view.was_deleted(group_id):
                 batch = self._disk.batch()
                 erase_group(group_id, batch)
                 erase(group_id, batch)
@@ -219,7 +270,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """The node stops: answer who waits."""
-        for replica in self._open.values():
+        for replica in self._replicas():
             replica.close()
 
     def role_changed(self, group: Group) -> None:
@@ -237,14 +288,15 @@ class ReplicaManager:
         except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed
             self.on_failed(error)
 
-    async def keep_owners(self) -> None:
-        """Until cancelled: consumer groups' owners that fell silent lose their claims."""
+    async def keep_time(self) -> None:
+        """Until cancelled: what leaders do because time has passed. Owners of consumer groups that fell silent lose
+        their claims, transactions whose time is over end."""
         loop = asyncio.get_running_loop()
         try:
             while True:
-                await asyncio.sleep(OWNERS_PERIOD_S)
-                for replica in list(self._open.values()):
-                    replica.check_owners(loop.time())
+                await asyncio.sleep(TICK_PERIOD_S)
+                for replica in self._replicas():
+                    replica.tick(loop.time())
         except Exception as error:  # noqa: BLE001  without this partitions would stay with the dead
             self.on_failed(error)
 
@@ -255,7 +307,7 @@ class ReplicaManager:
             await asyncio.sleep(RETENTION_PERIOD_S)
             self._watch_space()
             self._enforce_retention()
-            if loop.time() >= next_reclaim:
+            if loop.time() >= next_reclaim or self._full is not None:
                 self.erase_leftovers()
                 await loop.run_in_executor(None, self._disk.reclaim)
                 next_reclaim = loop.time() + RECLAIM_PERIOD_S

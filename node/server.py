@@ -21,39 +21,37 @@ from typing import Any
 
 from cluster.boot_counters import STARTS_REMEMBERED, Start
 from cluster.discovery import Member
-from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, Refusal, register_node
+from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
+from node import peer_types
+from node.admin.access import AccessAdministration
 from node.admin.administration import Administration
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
 from node.listener import Listener, ListenerConfig
-from node.monitoring import Drain, Health, Metrics, MonitoringServer, NodeParts, StartupState
-from node.partition import api as partition_types
+from node.listener.limits.accounts import Accounts
+from node.listener.limits.garbage import Garbage
+from node.listener.limits.turns import Turns
+from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from node.startup.bootstrap import Bootstrap
 from node.startup.clock_memory import ClockMemory
+from node.startup.clock_watch import watch_clock
 from node.startup.discovery import NodeDiscovery
+from node.startup.first_user import have_first_user
+from node.startup.gates import Gates, peer_tls_of, tls_of
+from node.startup.registration import await_vote, register
 from node.startup.start_memory import StoredStarts
 from node.storage import NodeIdentity, OlderCopy, StorageError, Store
+from node.transactions.coordinators import Coordinators
+from node.transactions.manager import TransactionManager
 
 log = logging.getLogger("holdfast.node")
-
-REGISTER_RETRY_S = 1.0
-"""A node that nobody can register (no majority) asks again so often; it serves what it can meanwhile."""
-
-CLOCK_LOOK_S = 1.0
-"""As often as nodes tell each other their clocks."""
-
-CLOCK_IS_OFF = "its clock is off"
-
-VOTE_WAIT_S = 2.0
-VOTE_LOOK_S = 0.02
-"""A vote that is given back at all is given back in a few rounds of heartbeats; see `_await_vote`."""
 
 DRAIN_AT_STOP_S = 1.5
 """A transfer takes some round trips; what has not moved by now is left to an election."""
@@ -70,9 +68,9 @@ class _Monotonic:
 class _AdminForPeers:
     """Implements `cluster.rpc.AdminHost`: what a peer forwards is decided here, or refused, never passed on."""
 
-    def __init__(self, coordinator: CommandProposer, replicas: ReplicaManager) -> None:
-        self.execute = coordinator.execute_here
-        self.confirm = coordinator.confirm_here
+    def __init__(self, proposer: CommandProposer, replicas: ReplicaManager) -> None:
+        self.execute = proposer.execute_here
+        self.confirm = proposer.confirm_here
         self.replica_states = replicas.states
 
 
@@ -110,6 +108,8 @@ class Node:
         self._who.start = self._own_start()
         await self._network.start()
         self._loop.start()
+        self._watch.start()
+        self._garbage.start()
         for listener, section in zip(self._listeners, self.config.listener, strict=True):
             try:
                 await listener.start()
@@ -118,17 +118,22 @@ class Node:
                     f"cannot listen on {section.bind} for clients: {error}. Another process has the port, or the host "
                     f"has no such address; stop it, or correct listener.{section.name}.bind"
                 ) from error
+            if listener.gate.is_barred and self._gates.first_user is None:
+                log.warning(
+                    "nobody can log in at %s: the cluster knows no users yet, and without a credential clients are let "
+                    'in on loopback only. Add a user through such a listener, or set security.anonymous = "always"',
+                    section.bind,
+                )
         self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
-        self._tasks.append(asyncio.create_task(self._replicas.keep_owners(), name="owners"))
-        self._tasks.append(asyncio.create_task(self._keep_clock(), name="clock"))
-        registered = asyncio.create_task(self._register(), name="register")
-        self._tasks.append(registered)
-        await _first_of(registered, self._fatal)
-        voting = asyncio.create_task(self._await_vote(), name="vote")
-        self._tasks.append(voting)
-        await _first_of(voting, self._fatal)
+        self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
+        watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
+        self._tasks.append(asyncio.create_task(watching, name="clock"))
+        registering = asyncio.create_task(self._register(), name="register")
+        self._tasks.append(registering)
+        await _first_of(registering, self._fatal)
         self._raise_if_failed()
+        registering.result()
 
     def ready_line(self) -> str:
         addresses = [str(section.advertised) for section in self.config.listener]
@@ -162,12 +167,16 @@ class Node:
             await self._drain.leave(DRAIN_AT_STOP_S)
         for listener in self._listeners:
             await listener.stop()
+        await self._transactions.close()
+        self._watch.stop()
+        self._garbage.stop()
         await self._loop.stop()
         if self._fatal is not None and not self._fatal.done():
             self._replicas.close()
             self._multiraft.close()
         await self._network.stop()
         await self._monitoring.stop()
+        self._gates.close()
         self._disk.close()
 
     # -- composition
@@ -175,6 +184,7 @@ class Node:
     def _compose(self) -> None:
         """From the disk upwards: what comes later is given what came before, or is attached to it."""
         self._routing_events = RoutingEvents()
+        self._accounts, self._turns, self._watch, self._garbage = Accounts(), Turns(), LoopWatch(), Garbage()
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
@@ -209,7 +219,7 @@ class Node:
         self._metadata = self._multiraft.open_group(
             METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES
         )
-        self._coordinator = CommandProposer(
+        self._proposer = CommandProposer(
             self._metadata,
             self.node_id,
             lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
@@ -250,9 +260,9 @@ class Node:
             on_messages=self._multiraft.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
-            types=partition_types,
+            types=peer_types,
             partitions=self._replicas,
-            admin=_AdminForPeers(self._coordinator, self._replicas),
+            admin=_AdminForPeers(self._proposer, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),
             who=self._who,
             on_copy=self._is_copy,
@@ -260,6 +270,7 @@ class Node:
             on_clock=self._clock.heard,
             on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
             serve_fetch=self._multiraft.serve_fetch,
+            tls=peer_tls_of(self.config.cluster),
         )
         self._multiraft.on_fetch = self._fetch
         self._replicas.attach(self._network)
@@ -267,10 +278,11 @@ class Node:
 
     def _compose_listeners(self, clock: _Monotonic) -> None:
         """Where clients come in."""
-        administration = Administration(
+        self._gates = Gates(self.config.security, self._view)
+        self._administration = administration = Administration(
             self.node_id,
             self._metadata,
-            self._coordinator,
+            self._proposer,
             self._view,
             self._network,
             self._replicas.leader_of,
@@ -279,6 +291,15 @@ class Node:
             self._health,
             self._replicas.states,
             self._replicas.repair,
+        )
+        coordinators = Coordinators(self._view, self._proposer.execute, self._routing_events.until)
+        self._transactions = TransactionManager(self.node_id, self._replicas.calls, coordinators)
+        self._access = AccessAdministration(
+            self._proposer,
+            self._view,
+            self._routing_events,
+            administration.current,
+            configured=self._gates.names_administrators,
         )
         for section in self.config.listener:
             self._listeners.append(self._listener(section, administration))
@@ -291,6 +312,7 @@ class Node:
             version=self._version,
             multiraft=self._multiraft,
             loop=self._loop,
+            watch=self._watch,
             disk=self._disk,
             view=self._view,
             metadata=self._metadata,
@@ -326,8 +348,10 @@ class Node:
             self._network,
             administration,
             self._routing_events,
+            self._transactions,
+            self._access,
         )
-        bind = section.bind_address
+        bind, tls = section.bind_address, tls_of(section)
         return Listener(
             broker,
             ListenerConfig(
@@ -340,7 +364,12 @@ class Node:
                 idle_timeout_s=section.idle_timeout_s,
                 group_full=section.group_full,
                 group_hold_s=section.group_hold_s,
+                tls=tls,
+                tls_mode="start" if section.tls == "start" else "on",
             ),
+            self._gates.gate(section, tls),
+            self._accounts,
+            self._turns,
         )
 
     # -- what happens
@@ -395,53 +424,20 @@ class Node:
             self._multiraft.deliver_fetched(node, reply)
 
     def _metadata_role_changed(self, group: Group) -> None:
-        self._coordinator.leader_changed()
+        self._proposer.leader_changed()
         self._replicas.role_changed(group)
 
-    async def _await_vote(self) -> None:
-        """A cluster that has just begun bears the loss of a node only when the others vote, and the last one to hear of
-        all is given its vote a moment later. A node that gets it back only when others return serves meanwhile."""
-        for _ in range(round(VOTE_WAIT_S / VOTE_LOOK_S)):
-            if self._metadata.has_vote(self.node_id):
-                return
-            await asyncio.sleep(VOTE_LOOK_S)
-
-    async def _keep_clock(self) -> None:
-        """Until cancelled: a node whose clock is off leads nothing, and says so once."""
-        told = False
-        while True:
-            try:
-                self._clock_memory.note(self._clock.lived_ms())
-            except StorageError as error:
-                self._failed(error)
-                return
-            if self._clock.is_off:
-                self._drain.avoid(CLOCK_IS_OFF)
-            if self._clock.is_off != told:
-                told = not told
-                said = "is" if told else "is no longer"
-                then = "; correct it: it stamps the cluster's time and leads nothing meanwhile" if told else ""
-                offset_s = self._clock.offset_ms() / 1000
-                log.error("this node's clock %s off the cluster's time (%+.1f s)%s", said, offset_s, then)
-                if not told:
-                    self._drain.welcome(CLOCK_IS_OFF)
-            await asyncio.sleep(CLOCK_LOOK_S)
-
     async def _register(self) -> None:
-        """Make this node's addresses known, once they differ from what the cluster has."""
+        """Known to the cluster, which has a user if it is to have one. Only then the node says that it is ready:
+        whoever waits for that logs in next."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
         command = register_node(self.node_id, address, listeners, incarnation, self._own_start())
-        while True:
-            result = await self._coordinator.execute(command)
-            if not isinstance(result, Refusal):
-                self._health.registered = True
-                log.info("node %d is registered: %s", self.node_id, listeners)
-                return
-            missing = self._bootstrap.waits_for()
-            hint = f" A new cluster begins when all nodes have met; not heard of as new: {missing}." if missing else ""
-            log.warning("registration is not done yet: %s.%s", result.message, hint)
-            await asyncio.sleep(REGISTER_RETRY_S)
+        await register(command, self._proposer, listeners, self._bootstrap.waits_for)
+        if (user := self._gates.first_user) is not None:
+            await have_first_user(user, self._proposer, self._view, self._administration.current)
+        self._health.registered = True
+        await await_vote(self.node_id, self._metadata)
 
 
 def _wall_ms() -> int:

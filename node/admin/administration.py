@@ -22,6 +22,7 @@ from cluster.metadata import (
     MetadataView,
     NotConfirmed,
     Refusal,
+    describe,
     from_request,
     readmit_node,
 )
@@ -48,7 +49,7 @@ class Administration:
         self,
         node_id: int,
         group: Group,
-        coordinator: CommandProposer,
+        proposer: CommandProposer,
         view: MetadataView,
         network: PeerNetwork,
         leader_of: Callable[[int], int | None],
@@ -60,7 +61,7 @@ class Administration:
     ) -> None:
         self._node_id = node_id
         self._group = group
-        self._coordinator = coordinator
+        self._proposer = proposer
         self._view = view
         self._network = network
         self._leader_of = leader_of
@@ -90,7 +91,7 @@ class Administration:
             command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))
         except InvalidRequest as error:
             raise AdminError("invalid-argument", str(error)) from error
-        result = await self._coordinator.execute(command)
+        result = await self._proposer.execute(command)
         if isinstance(result, Refusal):
             raise AdminError(result.code, result.message)
         name = _name(args)
@@ -102,12 +103,12 @@ class Administration:
         await self._routing_events.until(
             lambda: self._serves(name, wanted.id, len(wanted.partitions)), VISIBLE_WITHIN_S
         )
-        return self._described(name)
+        return describe(wanted, self._leader_of)  # as the command left it: this node may not have applied it yet
 
     async def current(self) -> None:
         """Returns when this node knows all metadata that anybody was told of before; raises AdminError."""
         try:
-            await self._coordinator.current()
+            await self._proposer.current()
         except NotConfirmed as error:
             raise AdminError("unavailable", f"what this node knows may be old: {error}") from error
 
@@ -171,7 +172,7 @@ class Administration:
 
     async def _list_nodes(self, _: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            await self._coordinator.current(LOOK_WITHIN_S)
+            await self._proposer.current(LOOK_WITHIN_S)
             confirmed = True
         except NotConfirmed:
             confirmed = False
@@ -209,15 +210,16 @@ class Administration:
         if incarnation is None:
             raise AdminError(
                 "not-found",
-                f"node {number} has not come to node {self._node_id} with other data than it is known by: start it "
-                "with its empty directory, then ask again; or name the incarnation that its log tells",
+                f"node {number} has not come to node {self._node_id} with other data than it is known by (incarnation "
+                f"{self._view.incarnation(number):016x}): start it with its empty directory, then ask again; or name "
+                "the incarnation that its log tells",
             )
         try:
             command = readmit_node(number, incarnation)
         except InvalidRequest as error:
             raise AdminError("invalid-argument", str(error)) from error
         with self._admitting(number, incarnation):
-            result = await self._coordinator.execute(command)
+            result = await self._proposer.execute(command)
             if isinstance(result, Refusal):
                 raise AdminError(result.code, result.message)
             await self._routing_events.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast import protocol
 from node.admin.errors import AdminError
-from node.partition.api import Failed, GroupAnswer, GroupQuestion, PartitionHandle
+from node.partition.api import Answer, Failed, PartitionHandle, Question
 from node.partition.consumer_groups.group_state import (
     MAX_KEY_CHARACTERS,
     NOTHING,
@@ -26,12 +26,8 @@ from node.partition.consumer_groups.group_state import (
     Denied,
     Done,
 )
-from node.partition.consumer_groups.queries import (
-    LIST_LIMIT,
-    GroupList,
-    GroupRow,
-    ListGroups,
-)
+from node.partition.consumer_groups.queries import LIST_LIMIT, GroupList, GroupRow, ListGroups
+from node.transactions.transaction import StagedPosition
 
 OPERATIONS = frozenset({"group.list", "group.describe", "group.commit", "group.reset", "group.delete"})
 
@@ -53,15 +49,10 @@ async def run(
     operation: str, args: Mapping[str, Any], partitions: Sequence[str] | None, handle: Handles
 ) -> dict[str, Any]:
     """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminError."""
-    if partitions is None:
-        raise AdminError(
-            "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"
-        )
+    partitions = _existing(args, partitions)
     if operation == "group.list":
         return {"groups": await _list(str(args.get("after_group") or ""), partitions, handle)}
-    group = args.get("group")
-    if not isinstance(group, str) or not 0 < len(group) < MAX_KEY_CHARACTERS or group.startswith(TERMINUS):
-        raise AdminError("invalid-argument", "group: name one")
+    group = _group(args)
     if operation == "group.describe":
         return await _describe(group, partitions, handle)
     if operation == "group.commit":
@@ -69,6 +60,33 @@ async def run(
     if operation == "group.reset":
         return await _reset(group, args, partitions, handle)
     return await _delete(group, partitions, handle)
+
+
+def staged(
+    args: Mapping[str, Any], partitions: Sequence[str] | None, raft_group: Callable[[str], int]
+) -> tuple[StagedPosition, dict[str, Any]]:
+    """A commit that is part of a transaction, and its answer. The partition judges the claim when that commits. Raises
+    AdminError."""
+    group, (partition, claim, position) = _group(args), _wish(args, _existing(args, partitions))
+    if not claim:
+        raise AdminError("invalid-argument", "claim: a transaction moves a position in the name of a claim, always")
+    told = {"group": group, "partition": partition, "committed_offset": _text(position - 1)}
+    return StagedPosition(raft_group(partition), group, claim, position), told
+
+
+def _existing(args: Mapping[str, Any], partitions: Sequence[str] | None) -> Sequence[str]:
+    if partitions is None:
+        raise AdminError(
+            "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"
+        )
+    return partitions
+
+
+def _group(args: Mapping[str, Any]) -> str:
+    group = args.get("group")
+    if not isinstance(group, str) or not 0 < len(group) < MAX_KEY_CHARACTERS or group.startswith(TERMINUS):
+        raise AdminError("invalid-argument", "group: name one")
+    return group
 
 
 # ---------------------------------------------------------------- reading
@@ -141,6 +159,15 @@ def _lag(row: GroupRow, ends: GroupList) -> int | None:
 
 
 async def _commit(group: str, args: Mapping[str, Any], partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
+    partition, claim, position = _wish(args, partitions)
+    done = await _ask(handle(partition), Commit(group, claim, position))
+    assert isinstance(done, Done)
+    told = _text(done.position - 1) if done.position > 0 else None
+    return {"group": group, "partition": partition, "committed_offset": told}
+
+
+def _wish(args: Mapping[str, Any], partitions: Sequence[str]) -> tuple[str, int, int]:
+    """(partition, claim, position): everything below the position is done. Claim 0: an operator's word."""
     partition = _partition(args, partitions)
     if partition is None:
         raise AdminError("invalid-argument", "partition: name one; a position belongs to a partition")
@@ -150,10 +177,7 @@ async def _commit(group: str, args: Mapping[str, Any], partitions: Sequence[str]
     claim = args.get("claim")
     if claim is not None and (not isinstance(claim, int) or claim < 1):
         raise AdminError("invalid-argument", f"claim: {claim!r} is none; it is told with the answer to the attach")
-    done = await _ask(handle(partition), Commit(group, claim or 0, _offset(offset) + 1))
-    assert isinstance(done, Done)
-    told = _text(done.position - 1) if done.position > 0 else None
-    return {"group": group, "partition": partition, "committed_offset": told}
+    return partition, claim or 0, _offset(offset) + 1
 
 
 async def _reset(group: str, args: Mapping[str, Any], partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
@@ -194,8 +218,8 @@ async def _delete(group: str, partitions: Sequence[str], handle: Handles) -> dic
 # ---------------------------------------------------------------- asking
 
 
-async def _ask(handle: PartitionHandle, question: GroupQuestion, *, missing_is_fine: bool = False) -> GroupAnswer:
-    answer = await handle.ask_group(question)
+async def _ask(handle: PartitionHandle, question: Question, *, missing_is_fine: bool = False) -> Answer:
+    answer = await handle.ask(question)
     if isinstance(answer, Failed):
         if answer.retriable:
             text = f"the leader of partition {handle.partition} could not be asked: {answer.detail}; try again"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import protocol
+from holdfast.batches.codec import name_of
 from node.admin.errors import AdminError
 from node.partition.api import Failed, PartitionHandle
-from node.partition.consumer_groups.queries import DumpEntries, EntryList, EntryRow
+from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
 from node.partition.record_batch import Attributes
 
 OPERATIONS = frozenset({"log.dump"})
@@ -19,7 +20,6 @@ MAX_LIST_LIMIT = 1000
 """Entries in one answer: about 300 KiB."""
 
 _OFFSET = re.compile(f"[0-9a-f]{{{protocol.OFFSET_DIGITS}}}")
-_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 async def run(
@@ -42,7 +42,7 @@ async def run(
     if not 0 < limit <= MAX_LIST_LIMIT or after < 0:
         raise AdminError("invalid-argument", f"limit: lies between 1 and {MAX_LIST_LIMIT}; after: is 0 or an index")
     try:
-        answer = await handle(partition).ask_group(DumpEntries(after, limit, _offset(args.get("offset"))))
+        answer = await handle(partition).ask(DumpEntries(after, limit, _offset(args.get("offset"))))
     except (ConnectionError, LookupError) as error:
         raise AdminError("unavailable", f"the leader could not be asked: {error}; try again") from error
     if isinstance(answer, Failed):
@@ -73,7 +73,7 @@ def _row(entry: EntryRow) -> dict[str, Any]:
             "stored": entry.stored,
             "count": entry.count,
             "attributes": entry.attributes,
-            "compression": _COMPRESSIONS[flags.compression] if flags.compression < len(_COMPRESSIONS) else "unknown",
+            "compression": name_of(flags.compression),
             "timestamp_type": "append" if flags & Attributes.APPEND_TIME else "create",
             "transactional": bool(flags & Attributes.TRANSACTIONAL),
             "control": bool(flags & Attributes.CONTROL),

@@ -10,6 +10,15 @@ from typing import Literal
 
 import msgspec
 
+from node.coordinator.groups.commands import (
+    GroupCommand,
+    GroupDecided,
+    Joined,
+    Opened,
+    Prepared,
+    WriterForgotten,
+)
+
 MAX_ID_CHARACTERS = 256
 """Of a transactional id: it is written with each of its commands."""
 
@@ -22,6 +31,8 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     holder: str
     timeout_ms: int
     timestamp_ms: int = 0
+    again: bool = False  # by a holder that takes itself for the present one: it fences nobody
+    succeeds: str = ""  # only if this holder, and nobody else, has had the id until now: it comes back as another
 
 
 class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
@@ -43,6 +54,7 @@ class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
     epoch: int
     commit: bool
     timestamp_ms: int = 0
+    by_operator: bool = False
 
 
 class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
@@ -63,18 +75,29 @@ class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
     timestamp_ms: int = 0
 
 
+class Fence(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """A partition has waited for the end of this transaction for longer than its time, and nothing has begun it here:
+    it is over, before it begins late."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timestamp_ms: int = 0
+
+
 class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
     """Time has passed: ids that were idle too long are forgotten."""
 
     timestamp_ms: int = 0
 
 
-Command = Register | AddPartitions | EndTransaction | Complete | Expire | ForgetIdle
+Command = Register | AddPartitions | EndTransaction | Complete | Expire | Fence | ForgetIdle | GroupCommand
 
 # ---------------------------------------------------------------- answers
 
-How = Literal["client", "timeout", "fenced"]
-"""Why a transaction ended: its client said so, its time was over, or another holder came."""
+How = Literal["client", "timeout", "fenced", "operator", "lease", "group"]
+"""Why a transaction ended: its client said so, its time was over, another holder came, or an operator ended it; of a
+member of a group also: its client fell silent, or the group was committed without it."""
 
 
 class LastEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -117,8 +140,13 @@ Code = Literal[
     "fenced",  # another holder has the id now
     "unknown-id",  # the coordinator does not know the id (any more), or not this transaction of it
     "ended",  # the transaction has ended another way, or cannot take part in anything any more
+    "expired",  # it was aborted, since its time was over
+    "forgotten",  # it has ended, long ago, and nobody knows how
     "invalid",
     "too-many",
+    "in-use",  # of a writer of groups: it has a batch open
+    "not-prepared",  # of a group: a winner is not, and nothing was decided
+    "another-query",  # of a group: its batch would be taken for done, and is another query's
 ]
 
 
@@ -135,9 +163,11 @@ class Declined(msgspec.Struct, frozen=True, array_like=True, tag=64):
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=65):
     ids: int
+    writers: list[str] = []  # of groups
 
 
-Result = Registered | Added | Decided | Declined | Forgotten
+GroupResult = Opened | Joined | Prepared | GroupDecided | WriterForgotten
+Result = Registered | Added | Decided | Declined | Forgotten | GroupResult
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Command)
@@ -150,3 +180,8 @@ def encode(command: Command) -> bytes:
 def decode(data: bytes) -> Command:
     """Raises msgspec.DecodeError, a ValueError."""
     return _DECODER.decode(data)
+
+
+def stamped(command: Command, now_ms: int) -> Command:
+    """With the clock of the leader that proposes it."""
+    return msgspec.structs.replace(command, timestamp_ms=now_ms)

@@ -15,6 +15,7 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
 | Expire                    | `ended`                   | it aborts, if it is time     | the decision               |
+| Fence                     | aborted; the next epoch   | `ended`                      | `ended`                    |
 
 All with the present pair; with the pair before, EndTransaction hears how that one ended (a lost answer), and everything
 else is `fenced`, or `ended` if nobody else has come since. The pair to go on with is for the holder alone: who was
@@ -35,6 +36,7 @@ from typing import Any
 
 import msgspec
 
+from node.coordinator.answers import completed, ended, goes_on, over, registered
 from node.coordinator.commands import (
     MAX_ID_CHARACTERS,
     Added,
@@ -45,18 +47,19 @@ from node.coordinator.commands import (
     Declined,
     EndTransaction,
     Expire,
+    Fence,
     ForgetIdle,
     Forgotten,
     How,
     LastEnd,
     Register,
-    Registered,
     Result,
     decode,
 )
+from node.coordinator.groups.commands import MEMBER_PREFIX, SERIALS, member_id, member_name
+from node.coordinator.groups.writers import Writers
+from node.coordinator.state import LAYOUT, NEVER, CoordinatorState, TransactionalId
 from node.coordinator.transitions import DECIDED, IDLE, State, check
-
-LAYOUT = 1
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
 """The longest that a transaction may ask for: so long, committed readers may have to wait for it (Kafka's default)."""
@@ -77,50 +80,8 @@ LONGEST_STEP_MS = 60_000
 """What passes from one entry to the next at most, whatever their clocks say: a leap of a leader's clock takes a minute
 from a transaction, not days, and forgets nothing. A leader with open transactions proposes an entry more often."""
 
-SERIALS = 1 << 32
-"""Producer ids of one coordinator: group number * SERIALS + count."""
-
 MAX_GROUP = (1 << 31) - 1
 """So that a producer id fits 63 bits."""
-
-NEVER = -1
-
-
-class TransactionalId(msgspec.Struct, array_like=True):
-    """Fields are only ever added at the end."""
-
-    name: str
-    producer_id: int
-    epoch: int  # of the transaction under way, or of the next one
-    holder: str
-    timeout_ms: int
-    state: State = State.EMPTY
-    groups: list[int] = []  # partitions of the transaction under way, in the order in which they were added
-    started_ms: int = NEVER  # in lived time, as `touched_ms`
-    touched_ms: int = 0
-    how: How = "client"  # of the end that is decided
-    last: LastEnd | None = None
-    fresh: bool = True  # nothing was asked of it since it was registered
-    registered_since: bool = False  # since the end of `last`: the present pair is not for the holder of that one
-
-    @property
-    def pair(self) -> tuple[int, int]:
-        return self.producer_id, self.epoch
-
-    @property
-    def deadline_ms(self) -> int:
-        return self.started_ms + self.timeout_ms
-
-
-class CoordinatorState(msgspec.Struct, array_like=True):
-    """What a checkpoint holds. Fields are only ever added at the end."""
-
-    layout: int = LAYOUT
-    applied_index: int = 0
-    stamped_ms: int = 0  # the time in the last entry
-    lived_ms: int = 0  # time that passed from entry to entry: what expires goes by it
-    serial: int = 0  # producer ids given out
-    ids: list[TransactionalId] = []  # by name; filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
@@ -136,13 +97,17 @@ class CoordinatorMachine:
         self.state = CoordinatorState()
         self._ids: dict[str, TransactionalId] = {}
         self._by_producer: dict[int, TransactionalId] = {}
+        self._under_way: dict[str, TransactionalId] = {}  # those that are ongoing or decided
+        self.writers = Writers(self)
         self._handlers: dict[type[Any], Callable[[Any], Result]] = {
             Register: self._register,
             AddPartitions: self._add,
             EndTransaction: self._end,
             Complete: self._complete,
             Expire: self._expire,
+            Fence: self._fence,
             ForgetIdle: self._forget_idle,
+            **self.writers.handlers,
         }
 
     # ------------------------------------------------------------ what there is
@@ -153,29 +118,61 @@ class CoordinatorMachine:
     def __iter__(self) -> Iterator[TransactionalId]:
         return iter(self._ids.values())
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     def decided(self) -> list[TransactionalId]:
         """Those whose markers are under way."""
-        return [one for one in self._ids.values() if one.state in DECIDED]
+        return [one for one in self._under_way.values() if one.state in DECIDED]
+
+    def ongoing(self) -> list[TransactionalId]:
+        return [one for one in self._under_way.values() if one.state is State.ONGOING]
 
     def overdue(self, now_ms: int) -> list[TransactionalId]:
-        """By the clock of the leader: what an `Expire` that is proposed now would end."""
-        lived_ms = self.state.lived_ms + self._step(now_ms)
-        return [one for one in self._ids.values() if one.state is State.ONGOING and one.deadline_ms <= lived_ms]
+        """By the clock of the leader: what an `Expire` that is proposed now would end. The time of a member of a group
+        is that of the group."""
+        lived_ms = self.lived_ms(now_ms)
+        return [one for one in self.ongoing() if one.deadline_ms <= lived_ms and not one.writer]
+
+    def lived_ms(self, now_ms: int) -> int:
+        """What it would be if an entry were applied now."""
+        return self.state.lived_ms + self._step(now_ms)
 
     def _step(self, time_ms: int) -> int:
         return max(0, min(time_ms - self.state.stamped_ms, LONGEST_STEP_MS))
 
+    def next_of(self, producer_id: int, epoch: int) -> TransactionalId | None:
+        """The id whose next transaction this is, if no command has begun it; members of groups have no next one."""
+        one = self._by_producer.get(producer_id)
+        begins = one is not None and one.pair == (producer_id, epoch) and one.state in IDLE and not one.writer
+        return one if begins else None
+
+    def following(self, pair: tuple[int, int]) -> tuple[int, int] | None:
+        """What the holder of this pair, which is decided, goes on with; None: a producer id that is not drawn yet."""
+        return (pair[0], pair[1] + 1) if pair[1] + 1 < self._epochs else None
+
+    def completed(self, name: str, pair: tuple[int, int]) -> Decided | None:
+        """What is known now of a transaction that was decided before, if every partition has its marker."""
+        one = self._ids.get(name)
+        last = None if one is None else one.last
+        if one is None or last is None or (last.producer_id, last.epoch) != pair:
+            return None
+        return completed(one, last)
+
     def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """What became of a transaction, for a partition that waits for its marker: True: it commits. False: it aborts,
         or nobody knows it (any more), and then it cannot have been committed with that partition: who commits it keeps
-        it until each partition has its marker. None: it is not decided."""
+        it until each partition has its marker. None: it is not decided, or is the next one of an id: of that its holder
+        may have been told, and a partition may have begun it while the coordinator's note is on its way (`Fence`)."""
         one = self._by_producer.get(producer_id)
         if one is None:
             return False
         if one.pair == (producer_id, epoch):
             if one.state in DECIDED:
                 return one.state is State.PREPARE_COMMIT
-            return None if one.state is State.ONGOING else False
+            return None if one.state is State.ONGOING or not one.writer else False
+        if one.state in DECIDED and self.following(one.pair) == (producer_id, epoch):
+            return None
         last = one.last
         return last is not None and (last.producer_id, last.epoch) == (producer_id, epoch) and last.committed
 
@@ -196,10 +193,16 @@ class CoordinatorMachine:
     def _register(self, command: Register) -> Result:
         if not 0 < len(command.transactional_id) <= MAX_ID_CHARACTERS or not command.holder:
             return Declined("invalid", f"a transactional id has 1 to {MAX_ID_CHARACTERS} characters")
+        if command.transactional_id.startswith(MEMBER_PREFIX):
+            return Declined("invalid", f"{command.transactional_id!r} is a member of a group: nobody else has it")
         if not 0 < command.timeout_ms <= MAX_TIMEOUT_MS:
             detail = f"a transaction is given 1 to {MAX_TIMEOUT_MS} ms, not {command.timeout_ms}"
             return Declined("invalid", detail)
         one = self._ids.get(command.transactional_id)
+        if command.again and (one is None or one.holder != command.holder):
+            return Declined("fenced", f"{command.transactional_id!r} is not this holder's any more")
+        if command.succeeds and (one is None or one.holder not in (command.succeeds, command.holder)):
+            return Declined("fenced", f"somebody else has {command.transactional_id!r} now, or it was forgotten")
         if one is None:
             return self._create(command)
         if one.state is State.ONGOING:
@@ -210,9 +213,11 @@ class CoordinatorMachine:
             self._next_epoch(one)
             one.state = check(one.state, State.EMPTY)
             one.registered_since = True
+        if one.holder != command.holder:
+            one.before = one.last
         one.holder, one.timeout_ms, one.fresh = command.holder, command.timeout_ms, True
         one.touched_ms = self.state.lived_ms
-        return _registered(one)
+        return registered(one)
 
     def _create(self, command: Register) -> Result:
         if len(self._ids) >= MAX_IDS:
@@ -220,14 +225,17 @@ class CoordinatorMachine:
         one = TransactionalId(command.transactional_id, self._new_producer(), 0, command.holder, command.timeout_ms)
         one.touched_ms = self.state.lived_ms
         self._ids[one.name] = self._by_producer[one.producer_id] = one
-        return _registered(one)
+        return registered(one)
 
     def _add(self, command: AddPartitions) -> Result:
         one = self._present(command)
         if isinstance(one, Declined):
             return one
+        refusal = self.writers.may_write(member_id(*one.pair)) if one.writer else None
+        if refusal is not None:
+            return refusal
         if one.state in DECIDED:
-            return _ended(one)
+            return ended(one)
         if not command.groups or min(command.groups) <= 0:
             return Declined("invalid", f"no partitions to add: {command.groups}")
         known = set(one.groups) if one.state is State.ONGOING else set()
@@ -237,43 +245,56 @@ class CoordinatorMachine:
         if one.state is not State.ONGOING:
             one.groups, one.started_ms = [], self.state.lived_ms
         one.state = check(one.state, State.ONGOING)
+        self._under_way[one.name] = one
         one.groups += fresh
         one.fresh, one.touched_ms = False, self.state.lived_ms
         return Added(one.timeout_ms)
 
     def _end(self, command: EndTransaction) -> Result:
         one = self._ids.get(command.transactional_id)
-        last = None if one is None else one.last
-        if one is not None and last is not None and (last.producer_id, last.epoch) == _pair(command):
-            return self._repeated(one, last, command)
+        if command.transactional_id.startswith(MEMBER_PREFIX):
+            return self._end_by_itself(command)
+        for last in () if one is None else (one.last, one.before):
+            if one is not None and last is not None and (last.producer_id, last.epoch) == _pair(command):
+                return self._repeated(one, last, command)
         found = self._present(command)
         if isinstance(found, Declined):
-            return found
+            detail = f"{found.detail}; how it ended is not remembered"
+            return Declined("forgotten", detail) if found.code == "fenced" else found
         if found.state in IDLE:
-            return self._end_empty(found, commit=command.commit)
+            return self._end_empty(found, commit=command.commit, how="client")
         if found.state is State.ONGOING:
-            self._decide(found, commit=command.commit, how="client")
+            self._decide(found, commit=command.commit, how="operator" if command.by_operator else "client")
         if (found.state is State.PREPARE_COMMIT) != command.commit:
-            return _ended(found)
+            return ended(found)
         return Decided(command.commit, False, found.how, *found.pair)
 
-    def _end_empty(self, one: TransactionalId, *, commit: bool) -> Result:
-        """Nothing was written: there is nothing to undo, and nobody to tell. The pair is over all the same, or this
-        request, if it comes again, would end the next transaction."""
-        one.last = LastEnd(one.producer_id, one.epoch, commit, "client")
+    def _end_empty(self, one: TransactionalId, *, commit: bool, how: How) -> Result:
+        """No partition is known: there is nobody to tell. The pair is over all the same, or this request, if it comes
+        again, would end the next transaction."""
+        one.last = LastEnd(one.producer_id, one.epoch, commit, how)
         one.registered_since = False
         one.state = check(one.state, State.EMPTY)
         one.fresh, one.touched_ms = False, self.state.lived_ms
         self._next_epoch(one)
-        return Decided(commit, True, "client", *one.pair)
+        return Decided(commit, True, how, *one.pair)
 
     def _repeated(self, one: TransactionalId, last: LastEnd, command: EndTransaction) -> Result:
         """Of a transaction that is over: who asks has not heard the answer."""
         if last.committed == command.commit:
-            return _completed(one, last)
+            return completed(one, last)
         if last.how == "fenced":
             return Declined("fenced", f"another holder has {one.name!r} now: the transaction was aborted")
-        return Declined("ended", _how_it_ended(one.name, last))
+        return over(one.name, last)
+
+    def _end_by_itself(self, command: EndTransaction) -> Result:
+        """A member of a group: it may give up, and everything else is for the group to say."""
+        if command.commit:
+            return Declined("invalid", f"{command.transactional_id!r} is a member of a group: that commits it, or not")
+        how: How = "operator" if command.by_operator else "client"
+        refusal = self.writers.abort_member(member_id(*_pair(command)), how)
+        complete = command.transactional_id not in self._ids
+        return refusal or Decided(False, complete, how, command.producer_id, command.epoch)
 
     def _complete(self, command: Complete) -> Result:
         one = self._ids.get(command.transactional_id)
@@ -281,46 +302,99 @@ class CoordinatorMachine:
             return Declined("ended", f"no transaction {_pair(command)} of {command.transactional_id!r} is being ended")
         committed = one.state is State.PREPARE_COMMIT
         one.state = check(one.state, State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+        if one.writer:
+            self._drop(one)
+            self.writers.completed(member_id(*one.pair))
+            return Decided(committed, True, one.how, *one.pair)
         last = one.last = LastEnd(one.producer_id, one.epoch, committed, one.how)
         one.registered_since = False
         one.groups, one.started_ms = [], NEVER
         one.touched_ms = self.state.lived_ms
+        del self._under_way[one.name]
         self._next_epoch(one)
-        return _completed(one, last)
+        return completed(one, last)
 
     def _expire(self, command: Expire) -> Result:
         one = self._present(command)
         if isinstance(one, Declined):
             return one
+        if one.writer:
+            return Declined("ended", f"the time of {one.name!r} is that of its group")
         if one.state is State.ONGOING and one.deadline_ms <= self.state.lived_ms:
             self._decide(one, commit=False, how="timeout")
         if one.state in DECIDED:
             return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *one.pair)
         return Declined("ended", f"nothing of {one.name!r} is overdue")
 
+    def _fence(self, command: Fence) -> Result:
+        one = self._present(command)
+        if isinstance(one, Declined):
+            return one
+        if one.state in IDLE and not one.writer:
+            return self._end_empty(one, commit=False, how="timeout")
+        return Declined("ended", f"the transaction of {one.name!r} has begun, or its group decides about it")
+
     def _forget_idle(self, _: ForgetIdle) -> Result:
         before = self.state.lived_ms - FORGET_MS
-        idle = [one for one in self._ids.values() if one.state in IDLE and one.touched_ms < before]
+        idle = [one for one in self._ids.values() if one.state in IDLE and one.touched_ms < before and not one.writer]
         for one in idle:
             check(one.state, State.DEAD)
             del self._ids[one.name]
         if idle:
             self._index_producers()
-        return Forgotten(len(idle))
+        return Forgotten(len(idle), self.writers.forget_idle())
+
+    # ------------------------------------------------------------ members of groups
+
+    @property
+    def now_ms(self) -> int:
+        """In lived time, as the entry says that is being applied."""
+        return self.state.lived_ms
+
+    def make_member(self, writer: str, holder: str, timeout_ms: int) -> tuple[int, int] | None:
+        """A transaction of a group's member; None: there are too many ids. Its producer id is used again, with the next
+        epoch, when it is over: partitions remember every producer that they have seen, for a while."""
+        if len(self._ids) >= MAX_IDS:
+            return None
+        pair = self.state.spare.pop() if self.state.spare else (self._new_producer(), 0)
+        one = TransactionalId(member_name(member_id(*pair)), *pair, holder, timeout_ms, writer=writer)
+        one.touched_ms = self.state.lived_ms
+        self._ids[one.name] = self._by_producer[one.producer_id] = one
+        return pair
+
+    def end_member(self, member: str, *, commit: bool, how: How) -> bool:
+        """Decides its transaction, if that is not done. Whether markers of it are under way."""
+        one = self._ids.get(member_name(member))
+        if one is None:
+            return False
+        if one.state is State.ONGOING:
+            self._decide(one, commit=commit, how=how)
+        if one.state not in DECIDED:
+            self._drop(one)  # it has written nothing: there is nobody to tell
+        return one.state in DECIDED
+
+    def _drop(self, one: TransactionalId) -> None:
+        """A member has one transaction."""
+        del self._ids[one.name], self._by_producer[one.producer_id]
+        self._under_way.pop(one.name, None)
+        if one.epoch + 1 < self._epochs:
+            self.state.spare.append((one.producer_id, one.epoch + 1))
 
     # ------------------------------------------------------------ steps
 
-    def _present(self, command: AddPartitions | EndTransaction | Expire) -> TransactionalId | Declined:
+    def _present(self, command: AddPartitions | EndTransaction | Expire | Fence) -> TransactionalId | Declined:
         """The id, if the command speaks of its present transaction."""
         one = self._ids.get(command.transactional_id)
+        if one is None and command.transactional_id.startswith(MEMBER_PREFIX):
+            return Declined("fenced", f"{command.transactional_id!r} is over: its lease ended, or its group is closed")
         if one is None:
             detail = f"{command.transactional_id!r} is not known (any more): register it again"
             return Declined("unknown-id", detail)
         if one.pair == _pair(command):
             return one
         last = one.last
-        if last is not None and (last.producer_id, last.epoch) == _pair(command) and _goes_on(one, last):
-            return Declined("ended", _how_it_ended(one.name, last))
+        if last is not None and (last.producer_id, last.epoch) == _pair(command) and goes_on(one, last):
+            return over(one.name, last)
         return Declined(
             "fenced", f"{one.name!r} was registered again since: {_pair(command)} is over, {one.pair} is on"
         )
@@ -347,11 +421,12 @@ class CoordinatorMachine:
     def checkpoint(self) -> bytes:
         """Equal bytes mean equal replicas."""
         ids = [self._ids[name] for name in sorted(self._ids)]
-        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, ids=ids))
+        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, ids=ids, writers=self.writers.rows()))
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
-            self.state, self._ids, self._by_producer = CoordinatorState(), {}, {}
+            self.state, self._ids, self._by_producer, self._under_way = CoordinatorState(), {}, {}, {}
+            self.writers.restore([])
             return
         try:
             state = msgspec.msgpack.decode(data, type=CoordinatorState)
@@ -360,8 +435,10 @@ class CoordinatorMachine:
         if state.layout != LAYOUT:
             raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUT}")
         self._ids = {one.name: one for one in state.ids}
+        self._under_way = {one.name: one for one in state.ids if one.state not in IDLE}
         self._index_producers()
-        self.state = msgspec.structs.replace(state, ids=[])
+        self.writers.restore(state.writers)
+        self.state = msgspec.structs.replace(state, ids=[], writers=[])
 
     def _index_producers(self) -> None:
         """Of the present transaction of each id, and of the one before it."""
@@ -369,33 +446,5 @@ class CoordinatorMachine:
         self._by_producer |= {one.producer_id: one for one in self._ids.values()}
 
 
-def _pair(command: AddPartitions | EndTransaction | Complete | Expire) -> tuple[int, int]:
+def _pair(command: AddPartitions | EndTransaction | Complete | Expire | Fence) -> tuple[int, int]:
     return command.producer_id, command.epoch
-
-
-def _goes_on(one: TransactionalId, last: LastEnd) -> bool:
-    """Whether the holder of the transaction before has the present one, too."""
-    return last.how != "fenced" and not one.registered_since
-
-
-def _completed(one: TransactionalId, last: LastEnd) -> Decided:
-    following = one.pair if _goes_on(one, last) else (last.producer_id, last.epoch)
-    return Decided(last.committed, True, last.how, *following)
-
-
-def _registered(one: TransactionalId) -> Registered:
-    return Registered(one.producer_id, one.epoch, one.timeout_ms, one.last)
-
-
-def _ended(one: TransactionalId) -> Declined:
-    """The present transaction is decided already."""
-    if one.how == "fenced":
-        return Declined("fenced", f"another holder wants {one.name!r}: the transaction is being aborted")
-    last = LastEnd(one.producer_id, one.epoch, one.state is State.PREPARE_COMMIT, one.how)
-    return Declined("ended", _how_it_ended(one.name, last))
-
-
-def _how_it_ended(name: str, last: LastEnd) -> str:
-    what = "was committed" if last.committed else "was aborted"
-    why = ", since its time was over" if last.how == "timeout" else ""
-    return f"the transaction of producer {last.producer_id}, epoch {last.epoch}, of {name!r} {what}{why}"

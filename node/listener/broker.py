@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from node.partition.api import LogView, PartitionHandle
+from node.transactions.manager import TransactionManager
+from node.transactions.transaction import StagedPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Broker(Protocol):
 
     node_id: int
     container_id: str
+    transactions: TransactionManager | None
+    """None: there are no transactions here."""
 
     def describe(self, log: str) -> LogView | None:
         """None: there is no such log."""
@@ -53,6 +57,10 @@ class Broker(Protocol):
         has changed."""
         ...
 
+    def raft_group(self, log: str, partition: str) -> int:
+        """By which transactions know the partition."""
+        ...
+
     def address_of(self, node: int) -> AmqpAddress | None:
         """Through the listener's address map. None: the node has told no address."""
         ...
@@ -64,6 +72,11 @@ class Broker(Protocol):
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Run "log.create" and the like (`holdfast.protocol`). Raises AdminError."""
+        ...
+
+    async def note_position(self, args: Mapping[str, Any]) -> tuple[StagedPosition, dict[str, Any]]:
+        """What "group.commit" with these arguments means to a transaction that it is part of, and its answer. Raises
+        AdminError."""
         ...
 
     async def current(self) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from node.listener.limits.accounts import CONNECTION_BYTES
+from node.security.tls import ServerTls
+
 RedirectPolicy = Literal["auto", "always", "never"]
 
 
@@ -16,6 +19,8 @@ class ListenerConfig:
     bind_host: str = "127.0.0.1"
     bind_port: int = 5672  # 0: the system chooses (tests)
     redirect: RedirectPolicy = "auto"
+    tls: ServerTls | None = None  # None: plain connections only
+    tls_mode: Literal["on", "start"] = "on"  # from the first byte; or plain, until a client asks for it
 
     # A message is at most one Raft entry, which crosses to the other nodes in one piece.
     max_message_size: int = 4 * 1024 * 1024
@@ -33,6 +38,9 @@ class ListenerConfig:
     credit_window: int = 2000
     # Bytes that the credit of one link may stand for: big messages get fewer credits.
     credit_window_bytes: int = 8 * 1024 * 1024
+    # What the peer makes the node hold beyond that, per connection: unfinished messages, links, unsettled deliveries,
+    # output that it does not take (`limits/accounts.py`).
+    held_bytes: int = CONNECTION_BYTES
     # Received and not yet replicated, per connection: above it the socket is not read, below half of it it is again.
     uncommitted_bytes: int = 32 * 1024 * 1024
     # Encoded and not yet taken by the socket, per connection: above it no more events are read from partitions.

@@ -7,8 +7,8 @@ Rules never broken:
  - whatever a peer sends ends in events of its own engine; a bug in serving one connection closes that connection;
  - input: a connection with too much received and not yet replicated, or with too much output that it does not take,
    is not read; that is the only back-pressure that a peer cannot ignore;
- - output: is written once per turn of the loop, however many events produced it, and no more is produced than the
-   socket takes. What waits in proton and in the transport together is bounded.
+ - what it makes the node hold and how long it keeps the loop have bounds: `limits/`, which takes in its input
+   (`intake.py`) and gives out its output (`outlet.py`).
 
 Rejected: asyncio streams (a task and several awaits per chunk of input cost more than decoding it).
 """
@@ -19,13 +19,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, Literal, Protocol, cast
 
 from holdfast import protocol
 from holdfast.amqp import (
+    AuthenticationWork,
     ConnectionClosed,
     ConnectionOpened,
     Credit,
+    Dropped,
     Engine,
     Event,
     Link,
@@ -36,25 +39,31 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
-from node.listener.attach import answer, link_plan
+from node.listener.attach import answer, link_plan, permissions
+from node.listener.attach.attach_queue import AttachQueue
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.counters import Counters
 from node.listener.endpoint import Endpoint
+from node.listener.limits.accounts import Accounts, Budget
+from node.listener.limits.intake import Intake
+from node.listener.limits.outlet import Outlet
+from node.listener.limits.turns import Turns
 from node.listener.log_limiter import LogLimiter
 from node.listener.management import Reply
+from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.consumer_groups.group_state import End
+from node.security.gate import Gate
+from node.security.visitor import Visitor
 
 log = logging.getLogger("holdfast.listener")
 
-WRITE_HIGH_BYTES = 256 * 1024
-"""Bytes in the transport above which it says stop: the kernel's own buffer is larger, so the socket never runs dry."""
-
-WRITE_LOW_BYTES = 64 * 1024
-"""Bytes in the transport below which it asks for more."""
-
 LAST_WORDS_S = 2.0
 """A peer that was told to go has so long to read it and answer."""
+
+DROPPED_A_TURN = 64
+"""Links of a lost connection that are let go in one turn of the loop, and again as many that are released: each takes
+some ten microseconds, of a consumer group a hundred."""
 
 
 class ConnectionOwner(Protocol):
@@ -64,10 +73,14 @@ class ConnectionOwner(Protocol):
     config: ListenerConfig
     counters: Counters
     notes: LogLimiter
+    gate: Gate
+    accounts: Accounts
+    turns: Turns
     unanswered_bytes: int
     output_bytes: int
 
     def admit(self, connection: Connection) -> Literal["welcome", "excess", "abort"]: ...
+    def opened(self, connection: Connection) -> None: ...
     def forget(self, connection: Connection) -> None: ...
     def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
     def input_share(self, usual_bytes: int) -> int: ...
@@ -77,27 +90,28 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Implements `endpoint.Host` and `attach.Attacher`."""
+    """Implements `endpoint.Host`, `attach.Attacher`, `intake.Eater` and `outlet.Speaker`."""
 
-    def __init__(self, listener: ConnectionOwner) -> None:
+    def __init__(self, listener: ConnectionOwner, deadline_s: float | None = None) -> None:
+        """`deadline_s`: in the loop's time, for the AMQP open; None: counted from the connection."""
         config = listener.config
+        self._deadline_s = deadline_s
         self.listener = listener
         self.broker = listener.broker
         self.config = config
+        self.visitor = Visitor(listener.gate)
+        self._expiry_timer: asyncio.TimerHandle | None = None
         self.redirects = False
         self.knows_streams = False
+        self.transactions: dict[bytes, ClientTransaction] = {}
+        self.declares_transactions = False
+        self.attaches = AttachQueue(listener.turns)
         self.endpoints: dict[Link, Endpoint] = {}
-        self.unanswered = 0  # messages received whose outcome is open
-        self._unanswered_bytes = 0
+        self.heard_bytes = 0  # ever received
         self._transport: asyncio.Transport | None = None
-        self._peer = "?"
+        self._peer = self.address = "?"  # with its port, and without
         self._excess = False  # over the limit of connections: will be told so, and closed
         self._closing = False  # our close has been sent, or the peer's has arrived
-        self._flush_due = False
-        self._write_paused = False
-        self._read_paused = False
-        self._output_bytes = 0  # as last told to the listener
-        self._ready: dict[Endpoint, None] = {}  # in order; those whose pump is to be called
         self._tasks: set[asyncio.Task[None]] = set()
         self._tick_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None  # when the socket is cut, come what may
@@ -111,31 +125,35 @@ class Connection(asyncio.Protocol):
             properties={"product": "Holdfast", "node": self.broker.node_id},
             max_message_size=config.max_message_size,
             max_links=config.max_links_per_connection,
+            mechanisms=self.visitor.mechanisms,
         )
+        self.intake = Intake(self, listener, Budget(listener.accounts, config.held_bytes))
+        self.outlet = Outlet(self, listener)
 
     # ------------------------------------------------------------------------------------------------- socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
-        self._peer = str(transport.get_extra_info("peername"))
+        self.address = str((transport.get_extra_info("peername") or ("?",))[0])
+        self.intake.open(self._transport)
+        self.outlet.open(self._transport)
+        self.visitor.arrived(transport)
+        self._peer = self.visitor.peer
         admission = self.listener.admit(self)
         self._excess = admission == "excess"
         if admission == "abort":
             self._transport.abort()
             return
-        self._end_timer = self._loop.call_later(self.config.handshake_timeout_s, self._cut, "no AMQP open in time")
+        deadline_s = self._deadline_s or self._loop.time() + self.config.handshake_timeout_s
+        self._end_timer = self._loop.call_at(deadline_s, self.cut, "no AMQP open in time")
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self.engine.receive(data)
-            self._handle_events()
-        except Exception as error:  # noqa: BLE001 - a bug met by one peer's bytes must not reach another peer
-            self.fail(error)
+        self.heard_bytes += len(data)
+        self.intake.take(data)
 
     def eof_received(self) -> bool:
         self.engine.receive_eof()
-        self._handle_events()
+        self.digest()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -143,28 +161,34 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.engine.receive_eof()
         self.engine.events()
-        for timer in (self._tick_timer, self._end_timer):
+        for timer in (self._tick_timer, self._end_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
         for task in self._tasks:
             task.cancel()
         self._drop_endpoints()
-        self._account_output(0)
-        self.engine.free()
+        self.outlet.end()
+        self.intake.end()
+        self.listener.turns.wait_to_end(self._free_some)
         self.listener.forget(self)
         if not self.lost.done():
             self.lost.set_result(None)
 
+    def _free_some(self) -> bool:
+        """What nobody can use any more. Whether that was all."""
+        released = self.engine.free_some(DROPPED_A_TURN)
+        return self.attaches.forget_some(DROPPED_A_TURN) and released
+
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.outlet.pause()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self.flush_soon()
+        self.outlet.resume()
 
     # ------------------------------------------------------------------------------------------------- events
 
-    def _handle_events(self) -> None:
+    def digest(self) -> None:
+        """Handle the events that the engine has."""
         for event in self.engine.events():
             if isinstance(event, Transfers):
                 endpoint = event.link.context
@@ -183,6 +207,10 @@ class Connection(asyncio.Protocol):
                 endpoint.on_credit(event)
             else:
                 endpoint.on_settlements(event)
+        elif isinstance(event, Dropped):
+            for name in event.transactions:
+                if (own := self.transactions.get(name)) is not None:
+                    own.refuse("a message under it was too large, or came on a link that had been closed")
         elif isinstance(event, LinkRequested):
             if not self._closing:
                 answer.on_request(self, event.link)
@@ -191,6 +219,8 @@ class Connection(asyncio.Protocol):
             self._forget_link(event.link, event.error if event.local else None, how)
         elif isinstance(event, ConnectionOpened):
             self._opened()
+        elif isinstance(event, AuthenticationWork):
+            self.spawn(self._authenticate(event.work))
         elif isinstance(event, ConnectionClosed):
             if event.error is not None and not self._closing:
                 self.listener.notes.write("connection from %s ended: %s", self._peer, event.error)
@@ -198,7 +228,12 @@ class Connection(asyncio.Protocol):
             self._drop_endpoints(End.RELEASED if event.error is None else End.LOST)
             self._end_in(LAST_WORDS_S)
 
+    async def _authenticate(self, work: Callable[[], object]) -> None:
+        self.engine.authenticated(await self.listener.gate.run(work))
+        self.digest()
+
     def _opened(self) -> None:
+        self.listener.opened(self)
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None
@@ -206,6 +241,11 @@ class Connection(asyncio.Protocol):
             limit = self.config.max_connections
             self.close(Error(RESOURCE_LIMIT_EXCEEDED, f"this listener serves {limit} connections: try another node"))
             return
+        left_s = self.visitor.known(self.engine.identity, self.container)
+        who = self.visitor.principal
+        self.intake.budget.belongs_to(who.name, is_many=who.is_anonymous)
+        if left_s is not None:
+            self._expiry_timer = self._loop.call_later(left_s, self.close, errors.credential_ended())
         desired = self.engine.remote_desired_capabilities
         self.redirects = link_plan.may_redirect(self.config.redirect, desired)
         self.knows_streams = link_plan.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
@@ -219,102 +259,55 @@ class Connection(asyncio.Protocol):
         self._tick_timer = None
         if deadline_s is not None:
             self._tick_timer = self._loop.call_later(max(0.0, deadline_s - now_s), self._tick)
-        self._handle_events()
+        self.digest()
 
     # ------------------------------------------------------------------------------------------------- output
 
     def flush_soon(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+        self.outlet.flush_soon()
 
     def pump_soon(self, endpoint: Endpoint) -> None:
-        self._ready[endpoint] = None
-        self.flush_soon()
-
-    def _flush(self) -> None:
-        """Once per turn of the loop: let the links that may send do so, then give the socket what it takes."""
-        self._flush_due = False
-        transport = self._transport
-        if transport is None:
-            return
-        try:
-            more = self._pump()
-            while not self._write_paused:
-                data = self.engine.data_to_send()
-                if not data:
-                    break
-                transport.write(data)
-        except Exception as error:  # noqa: BLE001 - see data_received
-            self.fail(error)
-            return
-        self._account_output(self.engine.pending_output + transport.get_write_buffer_size())
-        self._read_or_pause()
-        if self.engine.output_done:
-            transport.close()
-            self._end_in(LAST_WORDS_S)
-        elif more and not self._write_paused:
-            self.flush_soon()
-
-    def _pump(self) -> bool:
-        """One share for each link that has something to send; the rest stays ready."""
-        for endpoint in list(self._ready):
-            if self.output_full():
-                break
-            if endpoint in self._ready:
-                del self._ready[endpoint]  # before the pump: whatever wakes the endpoint meanwhile counts again
-                if endpoint.pump():
-                    self._ready[endpoint] = None  # behind the others, for the next turn
-        return bool(self._ready)
+        self.outlet.pump_soon(endpoint)
 
     def output_full(self) -> bool:
-        return self.engine.pending_output >= self.listener.output_share(self.config.pending_output_bytes)
+        return self.outlet.full
 
-    def _account_output(self, size: int) -> None:
-        self.listener.output_bytes += size - self._output_bytes
-        self._output_bytes = size
+    def said_all(self) -> None:
+        """The last words have left the engine."""
+        if self._transport is not None:
+            self._transport.close()
+        self._end_in(LAST_WORDS_S)
 
-    # ------------------------------------------------------------------------------------------------- back-pressure
+    def room_to_keep(self) -> int:
+        return self.intake.room_for_deliveries()
 
-    def received(self, count: int, size: int) -> None:
-        self.unanswered += count
-        self._unanswered_bytes += size
+    def note(self, text: str, *args: object) -> None:
+        self.listener.notes.write(text, *args)
+
+    # ------------------------------------------------------------------------------------------------- input
+
+    def received(self, count: int, size: int, events: int) -> None:
+        self.intake.received(count, size)
         counters = self.listener.counters
-        counters.events_in += count
+        counters.events_in += events
         counters.bytes_in += size
-        self.listener.unanswered_bytes += size
-        self._read_or_pause()
 
     def answered(self, count: int, size: int, accepted: bool) -> None:
-        self.unanswered -= count
-        self._unanswered_bytes -= size
-        self.listener.unanswered_bytes -= size
+        self.intake.answered(count, size)
         if not accepted:
             self.listener.counters.events_turned_down += count
-        if self._read_paused:
-            self._read_or_pause()
-        if self.unanswered == 0:
+        if self.intake.unanswered == 0:
             self.listener.answered_all()
         self.flush_soon()
+
+    @property
+    def is_held_back(self) -> bool:
+        return self.intake.read_paused
 
     def delivered(self, count: int, size: int) -> None:
         counters = self.listener.counters
         counters.events_out += count
         counters.bytes_out += size
-
-    def _read_or_pause(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        limit = self.listener.input_share(self.config.uncommitted_bytes)
-        full = self._unanswered_bytes > (limit // 2 if self._read_paused else limit)
-        stuck = self.engine.pending_output > self.config.pending_output_limit_bytes and self._write_paused
-        if (full or stuck) != self._read_paused:
-            self._read_paused = not self._read_paused
-            if self._read_paused:
-                transport.pause_reading()
-            else:
-                transport.resume_reading()
 
     # ------------------------------------------------------------------------------------------------- links
 
@@ -326,6 +319,7 @@ class Connection(asyncio.Protocol):
         counters.links_total += 1
         try:
             endpoint.open()
+            self._judge(endpoint)  # rights may have been taken while the attach waited
         except KeyError:  # the log went away between the decision and the opening
             self._forget_link(link, None)
             link.close(errors.log_deleted(endpoint.plan.log))
@@ -338,17 +332,31 @@ class Connection(asyncio.Protocol):
         link.context = None
         if endpoint is not None:
             self.listener.counters.links_open -= 1
-            self._ready.pop(endpoint, None)
+            self.outlet.forget(endpoint)
             endpoint.ended = how
             endpoint.gone()
 
     def _drop_endpoints(self, how: End = End.LOST) -> None:
-        for link in list(self.endpoints):
+        """All of them; thousands in several turns of the loop. Links that are gone bear being called."""
+        for link in list(islice(self.endpoints, DROPPED_A_TURN)):
             self._forget_link(link, None, how)
+        if self.endpoints:
+            self._loop.call_soon(self._drop_endpoints, how)
+
+    def _judge(self, endpoint: Endpoint) -> None:
+        for need in permissions.needs(endpoint.plan):
+            if not self.visitor.may(need):
+                endpoint.leave(self.visitor.refusal(need), over=True)
+                return
 
     def on_change(self) -> None:
+        if self.visitor.rights_changed():
+            for endpoint in list(self.endpoints.values()):
+                self._judge(endpoint)
         for endpoint in list(self.endpoints.values()):
             endpoint.on_change()
+        for transaction in list(self.transactions.values()):
+            transaction.on_change()
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         return await self.listener.until(condition, wait_s)
@@ -361,7 +369,8 @@ class Connection(asyncio.Protocol):
         if replies:
             replies[0].send(message)
         else:
-            log.info("an answer to %s has nowhere to go: no receiver for %r", self._peer, reply_to)
+            text = "an answer to %s has nowhere to go: no receiver for %r"
+            self.listener.notes.write(text, self._peer, reply_to)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -404,9 +413,9 @@ class Connection(asyncio.Protocol):
     def _end_in(self, wait_s: float) -> None:
         if self._end_timer is not None:
             self._end_timer.cancel()
-        self._end_timer = self._loop.call_later(wait_s, self._cut, "the peer did not take its last words")
+        self._end_timer = self._loop.call_later(wait_s, self.cut, "the peer did not take its last words")
 
-    def _cut(self, why: str) -> None:
+    def cut(self, why: str) -> None:
         self._end_timer = None
         if self._transport is not None:
             self.listener.notes.write("connection from %s is cut: %s", self._peer, why)

@@ -19,11 +19,13 @@ from holdfast.amqp import Credit, Link, Settlements, Transfers, ulong
 from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener.attach import link_plan
+from node.listener.attach.attach_queue import AttachQueue
 from node.listener.attach.link_plan import Plan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.log_incarnation import OneLog
 from node.partition.consumer_groups.group_state import End
+from node.security.visitor import Visitor
 
 
 class EndpointHost(Protocol):
@@ -31,8 +33,18 @@ class EndpointHost(Protocol):
 
     broker: Broker
     config: ListenerConfig
+    visitor: Visitor  # the peer, and what it may do
+    transactions: dict[bytes, Any]  # by id: those that are open on the connection
+    declares_transactions: bool  # the peer has attached to the coordinator
     redirects: bool  # partition-bound links of this peer are redirected to the leader
     knows_streams: bool  # the peer attaches again when a link is closed to move it
+    attaches: AttachQueue  # whose answer takes a while
+    heard_bytes: int  # that ever came from the peer
+
+    @property
+    def is_held_back(self) -> bool:
+        """What the peer sends is not read now."""
+        ...
 
     @property
     def container(self) -> str:
@@ -51,10 +63,21 @@ class EndpointHost(Protocol):
         """The endpoint has something to send: call its `pump` in this turn."""
         ...
 
-    def received(self, count: int, size: int) -> None: ...
+    def received(self, count: int, size: int, events: int) -> None:
+        """Deliveries that are to be answered, and the events in them."""
+        ...
+
     def answered(self, count: int, size: int, accepted: bool) -> None: ...
     def delivered(self, count: int, size: int) -> None: ...
     def output_full(self) -> bool: ...
+    def room_to_keep(self) -> int:
+        """Bytes that the connection may make the node hold besides what it does."""
+        ...
+
+    def note(self, text: str, *args: object) -> None:
+        """A line in the log about what the peer did, unless there are too many."""
+        ...
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None: ...
     def fail(self, error: BaseException) -> None:

@@ -20,6 +20,8 @@ from holdfast.amqp.errors import (
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
     RESOURCE_LOCKED,
+    TRANSACTION_UNKNOWN_ID,
+    UNAUTHORIZED_ACCESS,
     Error,
 )
 from node.partition.api import Failed, FailureKind, ReadError
@@ -32,6 +34,10 @@ class Refused(Exception):
     def __init__(self, error: Error) -> None:
         super().__init__(f"{error.condition}: {error.description}")
         self.error = error
+
+
+def credential_ended() -> Error:
+    return Error(UNAUTHORIZED_ACCESS, "the credential that this connection was opened with has ended; log in anew")
 
 
 def unknown_log(name: str) -> Error:
@@ -99,6 +105,27 @@ def key_too_long(length: int, limit: int) -> Error:
     return Error(INVALID_FIELD, f"the group key has {length} characters; at most {limit} are allowed")
 
 
+def unknown_transaction() -> Error:
+    text = "no transaction of that id is open on this connection: it was never declared here, or discharged before"
+    return Error(TRANSACTION_UNKNOWN_ID, text)
+
+
+def transaction_in_doubt(log: str) -> Error:
+    return Error(
+        DETACH_FORCED,
+        f"nobody knows whether the transaction counts under which events of {log!r} were accepted on this link: attach "
+        "again, and begin where the group stands",
+    )
+
+
+def not_idempotent_in_transaction() -> Error:
+    text = (
+        "a link for idempotent publishing takes no messages in a transaction, whose messages are numbered by the node: "
+        "send them on a link of their own"
+    )
+    return Error(NOT_ALLOWED, text)
+
+
 _CONDITIONS: dict[FailureKind, str] = {
     "disk_full": RESOURCE_LIMIT_EXCEEDED,
     "overloaded": RESOURCE_LIMIT_EXCEEDED,
@@ -109,7 +136,7 @@ _CONDITIONS: dict[FailureKind, str] = {
     "out_of_order": protocol.OUT_OF_ORDER,
     "producer_unknown": NOT_ALLOWED,
     "producer_invalid": protocol.ARGUMENT_OUT_OF_RANGE,
-    "transaction_ended": "amqp:transaction:unknown-id",
+    "transaction_ended": TRANSACTION_UNKNOWN_ID,
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
@@ -19,7 +20,12 @@ from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
 from node.listener.counters import Counters
+from node.listener.front_door import OTHERS_CAME, FrontDoor
+from node.listener.limits.accounts import Accounts
+from node.listener.limits.strangers import Strangers
+from node.listener.limits.turns import Turns, clock_s
 from node.listener.log_limiter import LogLimiter
+from node.security.gate import Gate
 
 log = logging.getLogger("holdfast.listener")
 
@@ -35,20 +41,40 @@ FLOOR_BYTES = 64 * 1024
 EXCESS_CONNECTIONS = 64
 """Connections over the limit that are told so in AMQP; the ones beyond are just cut."""
 
+ERRANDS_A_TURN = 16
+"""What connections leave behind is begun so many at a time: one with a thousand claims may end at any moment."""
+
+CHANGE_S = 0.01
+"""In one turn of the loop, for telling connections of a change: each of their links looks at it."""
+
 BACKLOG = 1024
 """Connections that the kernel may hold while the loop is busy: clients of a dead node come back all at once."""
 
 
 class Listener:
-    def __init__(self, broker: Broker, config: ListenerConfig) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        config: ListenerConfig,
+        gate: Gate | None = None,
+        accounts: Accounts | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        """`accounts` and `turns`: of the node, shared with its other listeners."""
         self.broker = broker
+        self.gate = gate or Gate(bind_host=config.bind_host, tls=config.tls)
         self.config = config
         self.counters = Counters()
         self.notes = LogLimiter()
+        self.accounts = accounts or Accounts()
+        self.turns = turns or Turns()
         self.unanswered_bytes = 0
         self.output_bytes = 0
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._strangers: Strangers[Connection] = Strangers()
+        self._untold: list[Connection] = []  # of a change
+        self._errands_due: deque[Coroutine[Any, Any, None]] = deque()
+        self._server: asyncio.Server | FrontDoor | None = None
         self._stopping = False
         self._unsubscribe: Callable[[], None] | None = None
         self._change_due = False
@@ -65,19 +91,36 @@ class Listener:
     async def start(self) -> None:
         """Raises OSError when the address cannot be had."""
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(
-            lambda: Connection(self), self.config.bind_host, self.config.bind_port, backlog=BACKLOG
-        )
+        host, port = self.config.bind_host, self.config.bind_port
+        if self.config.tls is None:
+            self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        else:
+            self._server = self._front_door()
+            await self._server.open(host, port)
         self._unsubscribe = self.broker.subscribe(self._changed)
+
+    def _front_door(self) -> FrontDoor:
+        config = self.config
+        assert config.tls is not None
+        return FrontDoor(
+            lambda deadline_s: Connection(self, deadline_s),
+            config.tls,
+            config.tls_mode,
+            self.notes,
+            handshake_s=config.handshake_timeout_s,
+            backlog=BACKLOG,
+        )
 
     async def stop(self) -> None:
         """Takes nothing new in, answers what came in before, then closes everything with amqp:connection:forced."""
         self._stopping = True
-        if self._server is not None:
+        if isinstance(self._server, FrontDoor):
+            await self._server.close()
+        elif self._server is not None:
             self._server.close()
         for connection in list(self._connections):
             connection.leave(connection.forced())
-        await self.until(lambda: not any(c.unanswered for c in self._connections), self.config.drain_timeout_s)
+        await self.until(lambda: not any(c.intake.unanswered for c in self._connections), self.config.drain_timeout_s)
         for connection in list(self._connections):
             connection.close(connection.forced())
         if self._connections:
@@ -86,6 +129,7 @@ class Listener:
             connection.abort()
         if self._connections:
             await asyncio.wait([c.lost for c in self._connections])
+        self._start_errands(len(self._errands_due))
         if self._errands:
             await asyncio.wait(self._errands, timeout=self.config.drain_timeout_s)
         for errand in list(self._errands):
@@ -108,20 +152,37 @@ class Listener:
         if self._stopping or open_now >= limit + EXCESS_CONNECTIONS:
             return "abort"
         if open_now < limit:
+            too_many = self._strangers.add(connection, connection.address)
+            if too_many is not None:
+                too_many.cut(OTHERS_CAME)
             return "welcome"
         self.notes.write("a connection is refused: %d are open, the limit", open_now)
         return "excess"
 
+    def opened(self, connection: Connection) -> None:
+        """Its peer has logged in, and said `open`."""
+        self._strangers.remove(connection)
+
     def forget(self, connection: Connection) -> None:
+        self._strangers.remove(connection)
         if connection in self._connections:
             self._connections.discard(connection)
             self.counters.connections_open -= 1
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
         """Work that a connection leaves behind: the claims of its links, to be let go."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errand_done)
+        self._errands_due.append(work)
+        if len(self._errands_due) == 1:
+            asyncio.get_running_loop().call_soon(self._start_errands)
+
+    def _start_errands(self, most: int = ERRANDS_A_TURN) -> None:
+        loop, due = asyncio.get_running_loop(), self._errands_due
+        for _ in range(min(most, len(due))):
+            task = loop.create_task(due.popleft())
+            self._errands.add(task)
+            task.add_done_callback(self._errand_done)
+        if due:
+            loop.call_soon(self._start_errands)
 
     def _errand_done(self, task: asyncio.Task[None]) -> None:
         self._errands.discard(task)
@@ -150,11 +211,22 @@ class Listener:
     def _spread_change(self) -> None:
         self._change_due = False
         self._wake_waiters()
-        for connection in list(self._connections):
+        telling = bool(self._untold)
+        self._untold = list(self._connections)
+        if not telling:
+            self._tell_change()
+
+    def _tell_change(self) -> None:
+        """Those that have many links are told in turns of their own."""
+        until_s = clock_s() + CHANGE_S
+        while self._untold and clock_s() < until_s:
+            connection = self._untold.pop()
             try:
                 connection.on_change()
             except Exception as error:  # noqa: BLE001 - a bug met by one connection must not hide the change from others
                 connection.fail(error)
+        if self._untold and self._loop is not None:
+            self._loop.call_soon(self._tell_change)
 
     def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, set()

@@ -19,6 +19,7 @@ from typing import Any
 
 from node.listener.broker import AmqpAddress, Broker
 from node.partition.api import LogView, PartitionHandle
+from node.transactions.transaction import StagedPosition
 
 
 class OneLog:
@@ -27,6 +28,7 @@ class OneLog:
     def __init__(self, broker: Broker, name: str, identity: int) -> None:
         self.node_id = broker.node_id
         self.container_id = broker.container_id
+        self.transactions = broker.transactions
         self.name = name
         self.identity = identity
         self._broker = broker
@@ -49,6 +51,10 @@ class OneLog:
         self._check(log)
         return self._broker.handle(log, partition)
 
+    def raft_group(self, log: str, partition: str) -> int:
+        self._check(log)
+        return self._broker.raft_group(log, partition)
+
     def address_of(self, node: int) -> AmqpAddress | None:
         return self._broker.address_of(node)
 
@@ -57,6 +63,9 @@ class OneLog:
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         return await self._broker.admin(operation, args)
+
+    async def note_position(self, args: Mapping[str, Any]) -> tuple[StagedPosition, dict[str, Any]]:
+        return await self._broker.note_position(args)
 
     async def current(self) -> bool:
         return await self._broker.current()

@@ -2,7 +2,9 @@
 
 Problem: administration must work from any AMQP client, through any node, without a second port or protocol.
 Rules never broken: every request that can be read gets exactly one answer, with a status and a sentence; a request is
-handed to the broker once; requests and answers that wait are bounded, whatever the peer does with its credit.
+handed to the broker once; requests and answers that wait are bounded, whatever the peer does with its credit. A request
+that is part of a transaction (`group commit`, and no other) is noted, and does nothing before that commits; one that
+fails makes it roll back, since its client wanted both or neither.
 Rejected: JSON over HTTP beside AMQP. It would need its own port, authentication and address map.
 
 The protocol is documented in holdfast/protocol.py; reading requests and writing answers is done here, and nowhere else.
@@ -29,6 +31,7 @@ from holdfast.amqp import (
     SenderLink,
     Source,
     Target,
+    Transactional,
     Transfers,
     Unencodable,
     Value,
@@ -38,9 +41,13 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
 from node.admin.errors import AdminError
+from node.listener import errors
+from node.listener.attach import permissions
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
+from node.listener.transactions.client_transaction import ClientTransaction
+from node.security.authorisation import Need
 
 log = logging.getLogger("holdfast.listener")
 
@@ -50,8 +57,8 @@ REQUESTS_UNDER_WAY = 16
 ANSWERS_WAITING = 64
 """Per reply link. A client that asks and gives no credit for the answers loses the newest ones."""
 
-REQUEST_SIZE_LIMIT = 64 * 1024
-"""Bytes. A request is a handful of names and numbers."""
+REQUEST_SIZE_LIMIT = 128 * 1024
+"""Bytes. A request is a handful of names and numbers; the winners of a transaction group are up to 4096 names."""
 
 REQUEST_TIMEOUT_S = 30.0
 """After that the answer is "unknown": the metadata group has no leader, or is very slow."""
@@ -90,12 +97,24 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
         if key in protocol.TEXT_ARGUMENTS:
             if argument is not None and not isinstance(argument, str):
                 raise AdminError("invalid-argument", f"argument {key!r} must be a string or null, not {argument!r}")
+        elif key in protocol.LIST_ARGUMENTS:
+            if not isinstance(argument, list) or not all(isinstance(item, str) for item in argument):
+                raise AdminError("invalid-argument", f"argument {key!r} must be a list of strings, not {argument!r}")
+        elif key in protocol.FLAG_ARGUMENTS:
+            if not isinstance(argument, bool):
+                raise AdminError("invalid-argument", f"argument {key!r} must be a boolean, not {argument!r}")
         elif argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
             raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {argument!r}")
-    return {
-        str(key): str(argument) if isinstance(argument, str) else None if argument is None else int(argument)
-        for key, argument in value.items()
-    }
+    return {str(key): _plain(argument) for key, argument in value.items()}
+
+
+def _plain(argument: Any) -> str | int | bool | list[str] | None:
+    """Without the AMQP type that it came with."""
+    if isinstance(argument, list):
+        return [str(item) for item in argument]
+    if isinstance(argument, bool):
+        return argument
+    return str(argument) if isinstance(argument, str) else None if argument is None else int(argument)
 
 
 def read_request(message: Message) -> Request:
@@ -149,29 +168,47 @@ class Management(Endpoint):
         self.link.grant(REQUESTS_UNDER_WAY)
 
     def on_transfers(self, event: Transfers) -> None:
-        for index, payload in enumerate(event.payloads):
+        names = event.transactions or (None,) * len(event.payloads)
+        for index, (payload, name) in enumerate(zip(event.payloads, names, strict=True)):
             deliveries = event.deliveries[index : index + 1]
+            own: ClientTransaction | None = None
+            if name is not None:
+                own = self.host.transactions.get(name)
+                if own is None or not own.is_open:
+                    self._reject(deliveries, errors.unknown_transaction(), name)
+                    continue
             try:
                 message = decode_message(payload)
                 if _correlation(message) is None:
                     raise Refused(Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told"))
             except MalformedMessage as problem:
-                self._reject(deliveries, Error(DECODE_ERROR, f"the request cannot be read: {problem}"))
+                self._reject(deliveries, Error(DECODE_ERROR, f"the request cannot be read: {problem}"), name, own)
                 continue
             except Refused as refusal:
-                self._reject(deliveries, refusal.error)
+                self._reject(deliveries, refusal.error, name, own)
                 continue
-            self.link.settle(deliveries, ACCEPTED)
             self._under_way += 1
-            self.host.spawn(self._serve(message))
+            if own is None:
+                self.link.settle(deliveries, ACCEPTED)
+                self.host.spawn(self._serve(message))
+            else:
+                self.link.settle(deliveries, Transactional(own.txn_id, ACCEPTED))
+                own.expects()
+                self.host.errand(self._serve(message, own))  # to its end: its transaction waits for it
         self.host.flush_soon()
 
-    def _reject(self, deliveries: list[Any], error: Error) -> None:
-        self.link.settle(deliveries, Rejected(error))
+    def _reject(
+        self, deliveries: list[Any], error: Error, name: bytes | None, own: ClientTransaction | None = None
+    ) -> None:
+        if own is not None:
+            own.refuse(error.description or error.condition)
+        self.link.settle(deliveries, Rejected(error) if name is None else Transactional(name, Rejected(error)))
         self.link.grant(1)
 
-    async def _serve(self, message: Message) -> None:
-        answer = await self._answer(message)
+    async def _serve(self, message: Message, own: ClientTransaction | None = None) -> None:
+        answer = await self._answer(message, own)
+        if own is not None:
+            own.heard()
         self._under_way -= 1
         self.host.reply(self, message.reply_to, answer)
         if not self.leaving:
@@ -179,25 +216,69 @@ class Management(Endpoint):
         self.maybe_close()
         self.host.flush_soon()
 
-    async def _answer(self, message: Message) -> bytes:
+    async def _answer(self, message: Message, own: ClientTransaction | None) -> bytes:
         correlation = _correlation(message)
+        request: Request | None = None
         try:
             request = read_request(message)
+            self._check(request)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                body = await self.host.broker.admin(request.operation, request.arguments)
+                body = await (self._run(request) if own is None else self._note(request, own))
+            self._write_down(request, "done")
             return write_answer(correlation, request.success, "OK", body)
         except AdminError as problem:
-            return write_failure(correlation, problem)
+            failure = problem
+            self._write_down(request, problem.code)
         except TimeoutError:
             text = f"no answer from the cluster within {REQUEST_TIMEOUT_S:g} s; look whether it was done"
-            return write_failure(correlation, AdminError("unknown", text))
+            failure = AdminError("unknown", text)
         except Unencodable as problem:
             log.error("an answer of %s cannot be written: %s", self.plan.address, problem)
-            return write_failure(correlation, AdminError("internal-error", f"done, but unspeakable: {problem}"))
+            failure = AdminError("internal-error", f"done, but unspeakable: {problem}")
         except Exception:
             # Whatever went wrong in the node, the client waits for an answer, and other requests go on.
             log.exception("a management request failed")
-            return write_failure(correlation, AdminError("internal-error", "the node failed; see its log"))
+            failure = AdminError("internal-error", "the node failed; see its log")
+        if own is not None:
+            own.refuse(f"a request under it failed: {failure.message}")
+        return write_failure(correlation, failure)
+
+    def _check(self, request: Request) -> None:
+        principal = self.host.visitor.principal
+        own = principal.by_password and request.arguments.get("name") == principal.name
+        if request.operation == "user.password" and own:
+            return  # everybody may change their own
+        for need in permissions.needs_of_request(request.operation, request.arguments):
+            if not self.host.visitor.may(need):
+                raise AdminError("not-authorized", self.host.visitor.refusal(need).description or "")
+
+    async def _run(self, request: Request) -> dict[str, Any]:
+        if request.operation == "user.whoami":
+            return self.host.visitor.whoami()
+        body = await self.host.broker.admin(request.operation, request.arguments)
+        if request.operation not in permissions.LISTED:
+            return body
+        where, kind, key = permissions.LISTED[request.operation]
+        seen = [one for one in body[where] if self.host.visitor.may(Need("describe", kind, str(one[key])))]
+        return {**body, where: seen}
+
+    def _write_down(self, request: Request | None, outcome: str) -> None:
+        """What only reads is not, and positions of groups are no administration."""
+        if request is None or request.operation == "group.commit":
+            return
+        if request.operation.rpartition(".")[2] not in permissions.READS:
+            self.host.visitor.administered(request.operation, request.arguments, outcome)
+
+    async def _note(self, request: Request, own: ClientTransaction) -> dict[str, Any]:
+        """It counts when the transaction commits; until then nothing is done."""
+        if request.operation != "group.commit":
+            what = request.operation.replace(".", " ")
+            text = f"{what} cannot be part of a transaction, only group commit can: send it without one"
+            raise AdminError("not-allowed", text)
+        position, body = await self.host.broker.note_position(request.arguments)
+        if not own.stage(position):
+            raise AdminError("not-allowed", "the transaction moves too many positions: commit, and begin another one")
+        return body
 
     @property
     def idle(self) -> bool:
@@ -223,7 +304,7 @@ class Reply(Endpoint):
 
     def send(self, message: bytes) -> None:
         if len(self._waiting) >= ANSWERS_WAITING:
-            log.warning("an answer on %s is dropped: %d wait for credit", self.link.name, len(self._waiting))
+            self.host.note("an answer on %s is dropped: %d wait for credit", self.link.name, len(self._waiting))
             return
         self._waiting.append(message)
         self.host.pump_soon(self)

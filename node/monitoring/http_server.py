@@ -1,8 +1,10 @@
 """The small HTTP listener for scrapers and supervisors: GET and HEAD of three paths, one answer per connection.
 
 The problem: monitoring must not be a way to hurt the node. The rules: a request is read within a bound of bytes and
-time, only so many at once, no body is ever read, and nothing that it does can stop the node. Rejected: a web framework;
-four paths do not need one, and it would share the loop with the data plane.
+time, only so many at once, no body is ever read, and nothing that it does can stop the node. Where there are too many,
+the one goes that has been there longest without being answered: a supervisor asks at once, and must be answered though
+others hold sockets and say nothing. Rejected: a web framework; four paths do not need one, and it would share the loop
+with the data plane. And turning newcomers away: idle sockets would keep a supervisor out, which then kills the node.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ REQUEST_TIMEOUT_S = 5.0
 """From accept to the end of the request's head; and for the answer to be taken."""
 
 MAX_CONNECTIONS = 32
-"""Several scrapers and a supervisor; more are cut."""
+"""Several scrapers and a supervisor; beyond, whoever waits longest makes room."""
 
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -39,7 +41,7 @@ class MonitoringServer:
         self._metrics: Metrics | None = None
         self._health: Health | StartupState = starting
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # in order of arrival
 
     def attach(self, metrics: Metrics, health: Health) -> None:
         """The node is composed: from now on it is asked itself."""
@@ -65,11 +67,12 @@ class MonitoringServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
+            oldest = next(iter(self._open))
+            self._open.pop(oldest).transport.abort()
+            oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="monitoring")
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._open[task] = writer
+        task.add_done_callback(lambda done: self._open.pop(done, None))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

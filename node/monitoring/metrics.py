@@ -49,7 +49,8 @@ class Metrics:
 
     def copy(self, now_s: float) -> list[Metric]:
         """On the loop: the numbers as they are now."""
-        return [*self._node(now_s), *self._listeners(), *self._partitions(), *self._peers(), *self._loop_and_disk()]
+        mine = [*self._node(now_s), *self._listeners(), *self._partitions(), *self._transactions()]
+        return [*mine, *self._peers(), *self._loop_and_disk()]
 
     @staticmethod
     def render(families: Sequence[Metric]) -> bytes:
@@ -78,6 +79,8 @@ class Metrics:
         )
 
     def _listeners(self) -> Iterator[Metric]:
+        held = next((listener.accounts.node.held for listener in self._parts.listeners), 0)
+        yield _gauge("holdfast_listener_held_bytes", "Reckoned: what peers of all listeners make this node hold", held)
         for field, text in LISTENER_COUNTERS:
             name = field.removesuffix("_total")
             counter = CounterMetricFamily(f"holdfast_listener_{name}", text, labels=["listener"])
@@ -107,6 +110,10 @@ class Metrics:
             "holdfast_replica_lag_entries", "At the leader: committed entries that a replica lacks",
             labels=[*labels, "replica"],
         )  # fmt: skip
+        text = "At the leader: transactions that are open"
+        open_here = GaugeMetricFamily("holdfast_partition_open_transactions", text, labels=labels)
+        text = "At the leader: events from the last stable offset on, which committed readers wait for"
+        unstable = GaugeMetricFamily("holdfast_partition_unstable_events", text, labels=labels)
         for replica in self._parts.replicas.all_open():
             found = self._parts.view.group(replica.group_id)
             group = self._parts.multiraft.groups.get(replica.group_id)
@@ -123,7 +130,24 @@ class Metrics:
             if group.is_leader:
                 for node, (_, lacks) in self._parts.followers(group).items():
                     lag.add_metric([*key, str(node)], lacks)
-        yield from (leads, term, first, following, size, unapplied, lag)
+                open_here.add_metric(key, info.open_transactions)
+                unstable.add_metric(key, info.next_offset - info.stable_offset)
+        yield from (leads, term, first, following, size, unapplied, lag, open_here, unstable)
+
+    def _transactions(self) -> Iterator[Metric]:
+        ids = ongoing = ending = groups = oldest_ms = 0
+        for coordinator in self._parts.replicas.coordinators():
+            if coordinator.is_leader:
+                known, under_way, decided = coordinator.transactions()
+                ids, ongoing, ending = ids + known, ongoing + under_way, ending + decided
+                open_groups, member_ms = coordinator.groups()
+                groups, oldest_ms = groups + open_groups, max(oldest_ms, member_ms)
+        yield _gauge("holdfast_transactional_ids", "That coordinators led by this node know", ids)
+        yield _gauge("holdfast_transactions_ongoing", "Begun, and not decided", ongoing)
+        yield _gauge("holdfast_transactions_ending", "Decided, and some partition lacks its marker", ending)
+        yield _gauge("holdfast_transaction_groups_open", "Batches that coordinators led by this node have open", groups)
+        text = "Of their oldest member that is not decided: so long committed readers may have waited"
+        yield _gauge("holdfast_transaction_groups_oldest_member_seconds", text, oldest_ms / 1000)
 
     def _peers(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("holdfast_peer_up", "1 when the other node is connected both ways", labels=["peer"])
@@ -147,6 +171,10 @@ class Metrics:
         yield _counter("holdfast_turns", "Turns of the Raft loop", loop.turns)
         yield _counter("holdfast_syncs", "Turns that waited for the disk", loop.syncs)
         yield _counter("holdfast_turn_seconds", "Time spent in turns, syncs included", loop.turns_s)
+        text = "Longest turn of the event loop in the last half minute or more"
+        watch = self._parts.watch
+        yield _gauge("holdfast_loop_longest_turn_seconds", text, watch.longest_s)
+        yield _gauge("holdfast_loop_longest_turn_ever_seconds", "The same, since the start", watch.longest_ever_s)
         yield _counter("holdfast_turn_stalls", "Turns long enough to endanger leaderships", loop.stalls)
         for name, value in self._parts.disk.stats().items():
             yield _gauge(f"holdfast_storage_{name}", name.replace("_", " "), value)

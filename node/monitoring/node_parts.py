@@ -11,6 +11,7 @@ from cluster.rpc import PeerNetwork
 from node.admin.draining import Drain
 from node.cluster_clock import ClusterClock
 from node.listener import Listener
+from node.monitoring.loop_watch import LoopWatch
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.storage import Store
@@ -23,6 +24,7 @@ class NodeParts:
     version: str
     multiraft: MultiRaft
     loop: RaftLoop
+    watch: LoopWatch
     disk: Store
     view: MetadataView
     metadata: Group

@@ -23,23 +23,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from node.partition.consumer_groups.queries import (
-    GroupAnswer,
-    GroupQuestion,
-    Owner,
-    decode_answer,
-    decode_question,
-    encode_answer,
-    encode_question,
-)
+from node.partition.consumer_groups.queries import Owner
 from node.partition.idempotence.producer_state import SEQUENCES
+from node.partition.questions import Answer, Question
 from node.partition.record_batch import DIGEST_BYTES
 
 __all__ = [
-    "After", "AfterTime", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind", "GroupAnswer",
-    "GroupQuestion", "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo",
-    "ProducerOpened", "ProducerRequest", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch",
-    "decode_answer", "decode_question", "encode_answer", "encode_question",
+    "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind",
+    "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
+    "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
@@ -84,10 +76,19 @@ class StoredBatch:
     timestamp_ms: int
     records: list[bytes]
     transaction: tuple[int, int] | None = None  # (producer id, epoch), if they were written under one
+    publisher: tuple[int, int, int] | None = None  # producer id, epoch, number of the first one, if they are numbered
 
     @property
     def next_offset(self) -> int:
         return self.base_offset + len(self.records)
+
+    def cut(self, start: int, stop: int) -> StoredBatch:
+        """Those of the records [start, stop)."""
+        publisher = self.publisher
+        if publisher is not None and start:
+            publisher = (publisher[0], publisher[1], (publisher[2] + start) % SEQUENCES)
+        records = self.records[start:stop]
+        return StoredBatch(self.base_offset + start, self.timestamp_ms, records, self.transaction, publisher)
 
 
 ReadErrorKind = Literal[
@@ -138,18 +139,21 @@ class Reader(Protocol):
 class Numbers:
     """What an idempotent producer says of the records of an append: record `i` has the number `first + i`, modulo 2^31.
     `digests`: DIGEST_BYTES of each, equal for the same event sent again. `transactional`: producer id and epoch are
-    those of a transaction that has begun here, and its records count when it commits."""
+    those of a transaction that has begun here, and its records count when it commits. `begins`: it begins here with the
+    first of them; the Raft group of its coordinator, and the time that it is given, in milliseconds."""
 
     producer_id: int
     epoch: int
     first: int
     digests: bytes
     transactional: bool = False
+    begins: tuple[int, int] | None = None
 
     def cut(self, start: int, stop: int) -> Numbers:
         """Those of the records [start, stop)."""
         digests = self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES]
-        return Numbers(self.producer_id, self.epoch, (self.first + start) % SEQUENCES, digests, self.transactional)
+        first, begins = (self.first + start) % SEQUENCES, self.begins if start == 0 else None
+        return Numbers(self.producer_id, self.epoch, first, digests, self.transactional, begins)
 
     @property
     def next(self) -> int:
@@ -254,6 +258,7 @@ class PartitionInfo:
     last_timestamp_ms: int | None = None
     stable_offset: int = 0  # the last stable offset: committed readers see what lies below
     open_transactions: int = 0
+    aborted_transactions: int = 0  # of these events are stored, which committed readers never see
 
 
 class Unconfirmed(ConnectionError):
@@ -291,7 +296,7 @@ class PartitionHandle(Protocol):
         LookupError when the leader cannot be asked."""
         ...
 
-    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+    async def ask(self, question: Question) -> Answer | Failed:
         """Claims, commits and the like, see `consumer_groups/queries.py`; what transactions ask for, see
         `transactions/queries.py`. Repeating one whose outcome is unknown does no harm."""
         ...

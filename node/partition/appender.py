@@ -11,6 +11,9 @@ committed: if some were and some not, the answer is "unknown", since repeating w
 Calls without numbers share entries. Calls of one idempotent producer share entries as long as their numbers connect;
 each producer's entries keep the order of its calls, and nobody else's order is touched by that.
 
+A transaction may begin with its first events: then its begin is an entry of its own, right in front of them, in the
+same round of replication. If it cannot begin, that is what the call is told.
+
 Rejected: waiting for more records before proposing (the sync of the turn before is wait enough; latency stays low when
 there is little to do, and batches grow by themselves when there is much).
 """
@@ -22,13 +25,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from holdfast.batches.codec import Codec
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
+from node.partition.commands import encode_transaction_command
 from node.partition.idempotence.producer_state import nonsense, rows_of
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import AppendAccepted, AppendRejected
 from node.partition.raft_group import Proposer
 from node.partition.record_batch import DIGEST_BYTES, Attributes, encode
+from node.partition.transactions.transaction_commands import Begin
+from node.partition.transactions.transaction_state import TransactionRefused
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +57,11 @@ REFUSALS: dict[str, FailureKind] = {
 class _Entry:
     """Calls that will be one Raft entry."""
 
-    __slots__ = ("digests", "numbers", "records", "size", "told")
+    __slots__ = ("digests", "not_begun", "numbers", "records", "size", "told")
 
     def __init__(self, numbers: Numbers | None) -> None:
         self.numbers = numbers  # of the first call
+        self.not_begun: TransactionRefused | None = None  # why the transaction that was to begin with it did not
         self.digests: list[bytes] = []
         self.records: list[bytes] = []
         self.size = 0
@@ -63,6 +72,11 @@ class _Entry:
         numbers = self.numbers
         return (numbers.producer_id, numbers.epoch) if numbers is not None and numbers.transactional else None
 
+    @property
+    def publisher(self) -> tuple[int, int, int] | None:
+        numbers = self.numbers
+        return (numbers.producer_id, numbers.epoch, numbers.first) if numbers is not None else None
+
     def add(self, call: _Call) -> None:
         records, size, done, numbers = call
         self.told.append((len(self.records), len(records), done))
@@ -71,10 +85,10 @@ class _Entry:
         if numbers is not None:
             self.digests.append(numbers.digests)
 
-    def encode(self, now_ms: int) -> bytes:
+    def encode(self, now_ms: int, compression: Codec) -> bytes:
         numbers = self.numbers
         if numbers is None:
-            return encode(self.records, now_ms)
+            return encode(self.records, now_ms, compression=compression)
         return encode(
             self.records,
             now_ms,
@@ -83,6 +97,7 @@ class _Entry:
             base_sequence=numbers.first,
             digests=b"".join(self.digests),
             attributes=Attributes.APPEND_TIME | (Attributes.TRANSACTIONAL if numbers.transactional else 0),
+            compression=compression,
         )
 
 
@@ -94,18 +109,21 @@ class Appender:
         now_ms: Callable[[], int],
         on_pending: Callable[[], None],
         on_committed: Callable[[StoredBatch], None],
+        on_undecided: Callable[[int], None],
     ) -> None:
         """`on_pending`: records wait for `flush`. `on_committed`: an own entry was applied; spares readers on this node
-        the decoding."""
+        the decoding. `on_undecided`: an earlier transaction of this producer id keeps the next one from its begin."""
         self._partition = partition
         self._limits = limits
         self._now_ms = now_ms
         self._on_pending = on_pending
         self._on_committed = on_committed
+        self._on_undecided = on_undecided
         self._waiting: list[_Call] = []
         self._waiting_bytes = 0
         self._proposed_bytes = 0
         self.refuse: Failed | None = None  # set while the node must not take more (disk nearly full)
+        self.compression = Codec.NONE  # of entries that are proposed from now on
 
     @property
     def in_flight_bytes(self) -> int:
@@ -161,7 +179,7 @@ class Appender:
             if entry is not None and (
                 entry.size + size > limits.entry_bytes
                 or len(entry.records) + len(records) > limits.entry_records
-                or (numbers is not None and numbers.first != next_number[key])
+                or (numbers is not None and (numbers.first != next_number[key] or numbers.begins is not None))
             ):
                 self._propose(group, entry, now_ms)
                 del gathered[key]
@@ -200,13 +218,28 @@ class Appender:
 
         self._proposed_bytes += size
         try:
-            group.propose(entry.encode(now_ms), resolved)
+            if entry.numbers is not None and entry.numbers.begins is not None:
+                self._propose_begin(group, entry, entry.numbers, now_ms)
+            group.propose(entry.encode(now_ms, self.compression), resolved)
         except NotLeader as error:
             self._proposed_bytes -= size
             _tell(told, self.not_leader(error.leader))
         except Overloaded as error:
             self._proposed_bytes -= size
             _tell(told, Failed("overloaded", True, str(error)))
+
+    def _propose_begin(self, group: Proposer, entry: _Entry, numbers: Numbers, now_ms: int) -> None:
+        """It is answered before the entry is, which is behind it."""
+        assert numbers.begins is not None
+        begin = Begin(numbers.producer_id, numbers.epoch, *numbers.begins, now_ms)
+
+        def begun(outcome: Outcome) -> None:
+            if isinstance(outcome, Committed):
+                crash_point("partition-after-begin")
+                if isinstance(outcome.result, TransactionRefused):
+                    entry.not_begun = outcome.result
+
+        group.propose(encode_transaction_command(begin), begun)
 
     def _resolve(self, outcome: Outcome, entry: _Entry) -> None:
         told = entry.told
@@ -215,12 +248,16 @@ class Appender:
             if isinstance(result, AppendAccepted):
                 if not result.known:
                     self._on_committed(
-                        StoredBatch(result.base_offset, result.timestamp_ms, entry.records, entry.transaction)
+                        StoredBatch(
+                            result.base_offset, result.timestamp_ms, entry.records, entry.transaction, entry.publisher
+                        )
                     )
                     for place, _, done in told:
                         _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
                 else:
                     _tell_places(told, result)
+            elif isinstance(result, AppendRejected) and entry.not_begun is not None:
+                _tell(told, self._not_begun(entry.not_begun, entry))
             elif isinstance(result, AppendRejected):
                 self._tell_refusal(told, result)
             else:
@@ -231,6 +268,14 @@ class Appender:
         else:
             detail = f"leadership of partition {self._partition} was lost before the records were known to be stored"
             _tell(told, Failed("unknown", True, detail, entry=(outcome.index, outcome.term)))
+
+    def _not_begun(self, why: TransactionRefused, entry: _Entry) -> Failed:
+        """The end of an earlier transaction of the producer is on its way here, or this one cannot begin any more."""
+        assert entry.numbers is not None
+        if why.code != "undecided":
+            return Failed("transaction_ended", False, why.detail)
+        self._on_undecided(entry.numbers.producer_id)
+        return Failed("overloaded", True, why.detail)
 
     def _rejected(self, result: object) -> Failed:
         return Failed("rejected", False, f"partition {self._partition} refused the records: {result}")

@@ -1,11 +1,14 @@
-"""What a partition needs of its Raft group, which is a part of what a `cluster.raft.Group` can do."""
+"""What a partition needs of its Raft group, which is a part of what a `cluster.raft.Group` can do, and how a command
+becomes an answer."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from cluster.raft import Outcome
+from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from node.partition.api import Failed
 
 
 class Proposer(Protocol):
@@ -37,3 +40,38 @@ class GroupLike(Proposer, Protocol):
     def trim(self, index: int) -> None: ...
     def safe_trim_index(self) -> int: ...
     def read_index(self, done: Callable[[int | None], None]) -> None: ...
+
+
+async def propose(group: Proposer, command: bytes, what: str) -> Any:
+    """What the state machine made of the command, or Failed. `what`: whose group it is, for people. To be used for
+    commands that may be repeated: nobody knows whether one that failed as `unknown` was applied."""
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def resolved(outcome: Outcome) -> None:
+        if not answer.done():  # who asked may have given up
+            answer.set_result(outcome)
+
+    try:
+        group.propose(command, resolved)
+    except NotLeader as error:
+        return Failed("not_leader", True, f"this node does not lead {what}", error.leader)
+    except Overloaded as error:
+        return Failed("overloaded", True, str(error))
+    outcome = await answer
+    if isinstance(outcome, Committed):
+        return outcome.result
+    if isinstance(outcome, Discarded):
+        return Failed("not_leader", True, "another leader went on without it; retry")
+    return Failed("unknown", True, f"the leadership of {what} was lost before it was known to be done; retry")
+
+
+async def confirm_leadership(group: GroupLike) -> bool:
+    """Whether a majority says that this node leads, and it has applied all that anybody was told of before."""
+    answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+    def done(index: int | None) -> None:
+        if not answer.done():
+            answer.set_result(index)
+
+    group.read_index(done)
+    return await answer is not None

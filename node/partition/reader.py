@@ -246,4 +246,4 @@ def _part(
         size = sizes[fits - 1] if fits else 0
     if records is batch.records:
         return batch, size
-    return StoredBatch(position, batch.timestamp_ms, records, batch.transaction), size
+    return batch.cut(first, first + len(records)), size

@@ -11,6 +11,10 @@ Layout, big-endian (the head of Kafka's batch v2 was the model, see the attribut
     first timestamp i64 ms | max timestamp i64 ms
     length u32 * count | version 2 only: digest u32 * count | the records, one after the other
 
+The records, and nothing else, may be compressed together (bits 0-2 of the attributes, `holdfast/batches/codec.py`). The
+lengths are those of the records as they came, so their sum says what a decompressor may give, before it is asked; the
+checksum covers what is stored. A control batch is never compressed: its record is read with the head.
+
 Version 1 is the batch of producers without numbers; version 2 that of an idempotent producer, whose records have
 consecutive numbers from the base sequence on; version 3 a control batch: one control record and no number, but the
 producer whose transaction it ends (`transactions/control_record.py`). The digests come from who appends (see
@@ -27,9 +31,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntFlag
-from itertools import accumulate, pairwise
 
 from crc32c import crc32c
+
+from holdfast.batches.bounded import Undecodable
+from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.batches.packed_batch import split
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1
@@ -48,7 +55,7 @@ _LENGTHS_AT = _LEAD.size + _HEAD.size
 
 
 class Attributes(IntFlag):
-    """Bits of the attributes, by KIP-98's numbers. Bits 0-2 are the compression codec; only 0, none, is in use."""
+    """Bits of the attributes, by KIP-98's numbers. Bits 0-2 are the number of the compression codec."""
 
     NONE = 0
     APPEND_TIME = 1 << 3  # the timestamps are the leader's clock, not the producer's
@@ -57,10 +64,11 @@ class Attributes(IntFlag):
 
     @property
     def compression(self) -> int:
-        return int(self) & 0b111
+        return int(self) & _COMPRESSION
 
 
-_KNOWN = int(Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL)
+_COMPRESSION = 0b111
+_KNOWN = int(Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL) | _COMPRESSION
 
 
 class Damaged(ValueError):
@@ -88,6 +96,11 @@ class BatchHead:
         return (self.producer_id, self.producer_epoch) if self.attributes & Attributes.TRANSACTIONAL else None
 
     @property
+    def publisher(self) -> tuple[int, int, int] | None:
+        """(producer id, epoch, number of the first record), if its records are numbered."""
+        return (self.producer_id, self.producer_epoch, self.base_sequence) if self.numbered else None
+
+    @property
     def numbered(self) -> bool:
         return self.producer_id != NO_PRODUCER
 
@@ -102,16 +115,25 @@ def encode(
     base_sequence: int = NO_PRODUCER,
     digests: bytes = b"",
     max_timestamp_ms: int | None = None,
+    compression: Codec = Codec.NONE,
 ) -> bytes:
+    """`compression`: of the records, if they get smaller by it; the attributes say whether they did."""
     count = len(records)
     if not 0 < count <= MAX_RECORDS:
         raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {count}")
     version = CONTROL if attributes & Attributes.CONTROL else PLAIN if producer_id == NO_PRODUCER else NUMBERED
     if len(digests) != (DIGEST_BYTES * count if version == NUMBERED else 0):
         raise ValueError(f"{len(digests)} bytes of digests for {count} records of producer {producer_id}")
+    if int(attributes) & _COMPRESSION or (compression and version == CONTROL):
+        raise ValueError(f"attributes {attributes:#06x} do not go with compression {compression.name}")
+    lengths = struct.pack(f">{count}I", *map(len, records))
+    if compression:
+        packed = compress(compression, records)
+        if packed is not None:
+            records, attributes = [packed], Attributes(attributes | compression)
     last = timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
     head = _HEAD.pack(attributes, producer_id, producer_epoch, base_sequence, count, timestamp_ms, last)
-    body = b"".join([head, struct.pack(f">{count}I", *map(len, records)), digests, *records])
+    body = b"".join([head, lengths, digests, *records])
     return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
 
 
@@ -130,6 +152,10 @@ def decode_head(entry: bytes) -> BatchHead:
     attributes, producer, epoch, sequence, count, first, last = _HEAD.unpack_from(entry, _LEAD.size)
     if attributes & ~_KNOWN:
         raise Damaged(f"attributes {attributes:#06x} have bits that this program does not know")
+    codec = attributes & _COMPRESSION
+    if codec and (codec not in READABLE or version == CONTROL):
+        what = "of a control batch" if version == CONTROL else "that is not supported here"
+        raise Damaged(f"attributes {attributes:#06x} mean compression {name_of(codec)} (codec {codec}) {what}")
     digests_at = _LENGTHS_AT + 4 * count
     records_at = digests_at + (DIGEST_BYTES * count if version == NUMBERED else 0)
     if not 0 < count <= MAX_RECORDS or size < records_at:
@@ -146,10 +172,10 @@ def decode_head(entry: bytes) -> BatchHead:
 
 
 def decode_records(entry: bytes) -> list[bytes]:
-    """The records, after the checksum was verified.
+    """The records as they came, after the checksum was verified.
 
     Raises:
-        Damaged: some byte is not what was written.
+        Damaged: some byte is not what was written, or it does not decompress to what the head says.
     """
     head = decode_head(entry)
     if crc32c(memoryview(entry)[_LEAD.size :]) != _LEAD.unpack_from(entry)[3]:
@@ -157,9 +183,20 @@ def decode_records(entry: bytes) -> list[bytes]:
     count = head.count
     lengths = struct.unpack_from(f">{count}I", entry, _LENGTHS_AT)
     start = _LENGTHS_AT + 4 * count + len(head.digests)
-    if start + sum(lengths) != head.size:
+    if int(head.attributes) & _COMPRESSION:
+        entry, start = _decompressed(head, memoryview(entry)[start:], sum(lengths)), 0
+    elif start + sum(lengths) != head.size:
         raise Damaged(f"its {count} records have {sum(lengths)} bytes, but {head.size - start} are there")
-    if lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
-        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(entry, start))
-    cuts = list(accumulate(lengths, initial=start))
-    return [entry[left:right] for left, right in pairwise(cuts)]
+    return split(entry, start, lengths)
+
+
+def uncompressed_bytes(entry: bytes) -> int:
+    """What its records have once they are decompressed, by its own word; for who has to ration that. Raises Damaged."""
+    return sum(struct.unpack_from(f">{decode_head(entry).count}I", entry, _LENGTHS_AT))
+
+
+def _decompressed(head: BatchHead, packed: memoryview, size: int) -> bytes:
+    try:
+        return decompress(head.attributes.compression, packed, size)
+    except Undecodable as error:
+        raise Damaged(f"a batch of {head.count} records does not decompress: {error}") from error

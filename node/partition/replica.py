@@ -13,15 +13,16 @@ the Raft log *is* the data).
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
 
 from cluster.raft import Disk, DiskBatch, NotLeader
+from holdfast.batches.codec import Codec
 from node.partition.api import (
     After,
     AfterTime,
+    Answer,
     AppendDone,
     Earliest,
     Failed,
@@ -31,6 +32,7 @@ from node.partition.api import (
     ProducerInfo,
     ProducerOpened,
     ProducerRequest,
+    Question,
     ReadError,
     ReadErrorKind,
     Start,
@@ -39,10 +41,11 @@ from node.partition.api import (
 )
 from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
-from node.partition.consumer_groups.group_state import Ousted
+from node.partition.consumer_groups.group_state import Denied, Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
-from node.partition.consumer_groups.queries import AskFate, DumpEntries, GroupAnswer, GroupQuestion, Owner
+from node.partition.consumer_groups.queries import Owner
 from node.partition.entries.entry_dump import dump
+from node.partition.entries.queries import AskFate, DumpEntries
 from node.partition.entries.unknown_outcome import fate
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
@@ -57,10 +60,12 @@ from node.partition.machine import (
     StableOffsetMoved,
 )
 from node.partition.offset_index import IndexRow, OffsetIndex, group_range
-from node.partition.raft_group import GroupLike
+from node.partition.questions import TransactionQuestion
+from node.partition.raft_group import GroupLike, confirm_leadership
 from node.partition.reader import BatchCache, LocalReader
-from node.partition.record_batch import Damaged, decode_records
+from node.partition.record_batch import Damaged, decode_head, decode_records
 from node.partition.retention import Trimmer
+from node.partition.transactions.participant import Participant
 from node.storage.errors import StorageDamaged
 
 log = logging.getLogger(__name__)
@@ -92,10 +97,13 @@ class PartitionReplica:
         self._index = OffsetIndex(group_id, disk)
         self._group: GroupLike | None = None
         self._closed: Failed | None = None
-        self._appender = Appender(partition, self.limits, now_ms, self._dirty, self._own_entry_applied)
         self._now_ms = now_ms
         self._watches = Watches()
         self.owning = OwnershipLeases(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
+        self.taking_part = Participant(partition, lambda: self._machine, now_ms)
+        self._appender = Appender(
+            partition, self.limits, now_ms, self._dirty, self._own_entry_applied, self.taking_part.stands_in_the_way
+        )
         self._readers: set[LocalReader] = set()
         self._trimmer = Trimmer(partition, lambda: self._machine, self._index)
         self.cache = BatchCache(self.limits.cache_bytes)
@@ -123,6 +131,7 @@ class PartitionReplica:
         what = "was deleted" if deleted else "is being closed on this node"
         self._closed = Failed("deleted" if deleted else "not_leader", not deleted, f"partition {self.partition} {what}")
         self._appender.fail_waiting(self._closed)
+        self.taking_part.not_leading()
         self._end_readers(_read_error(self._closed))
 
     def _role_changed(self, _: object) -> None:
@@ -132,6 +141,7 @@ class PartitionReplica:
             self._appender.fail_waiting(failure)
             self._end_readers(_read_error(failure))
             self.owning.not_leading()
+            self.taking_part.not_leading()
             self._trimmer.not_leading()
         if self.on_role_change is not None:
             self.on_role_change(self)
@@ -234,20 +244,9 @@ class PartitionReplica:
     async def info(self) -> PartitionInfo:
         """As leader: nothing that anybody was told before is missing from it. Else what this replica has, and who
         leads. Raises Unconfirmed when this node believes that it leads, and no majority says so."""
-        if self.group.is_leader and self._closed is None:
-            await self._confirm()
-        return self.info_now()
-
-    async def _confirm(self) -> None:
-        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-
-        def done(index: int | None) -> None:
-            if not answer.done():  # who asked may have given up
-                answer.set_result(index)
-
-        self.group.read_index(done)
-        if await answer is None:
+        if self.group.is_leader and self._closed is None and not await confirm_leadership(self.group):
             raise Unconfirmed(f"this node has just lost the leadership of partition {self.partition}; ask again")
+        return self.info_now()
 
     def info_now(self) -> PartitionInfo:
         state = self._machine.state
@@ -264,6 +263,7 @@ class PartitionReplica:
             last_timestamp_ms=state.last_timestamp_ms if stored else None,
             stable_offset=self.stable_offset,
             open_transactions=len(self._machine.transactions.open()),
+            aborted_transactions=self._machine.transactions.aborted,
         )
 
     # ------------------------------------------------------------ in
@@ -281,6 +281,10 @@ class PartitionReplica:
     def refuse_appends(self, reason: Failed | None) -> None:
         """The node has no room for more (`kind="disk_full"`), or has again (None). Reading goes on."""
         self._appender.refuse = reason
+
+    def compress(self, codec: Codec) -> None:
+        """What the log's setting says. It is for entries that are proposed from now on; older ones stay as they are."""
+        self._appender.compression = codec
 
     def _dirty(self) -> None:
         if self._on_dirty is not None:
@@ -305,16 +309,21 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ consumer groups
 
-    async def ask_group(self, question: GroupQuestion) -> GroupAnswer | Failed:
+    async def ask(self, question: Question) -> Answer | Failed:
         if self._closed is not None or not self.is_leader:
             return self._closed or self._appender.not_leader(self.group.leader)
         if isinstance(question, AskFate):
             return fate(self.group, question)
         if isinstance(question, DumpEntries):
             return self._dump(question)
-        return await self.owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
+        if isinstance(question, TransactionQuestion):
+            return await self.taking_part.ask(self.group, question)
+        answer = await self.owning.ask(self.group, question, self._now_ms(), (self.start_offset, self.next_offset))
+        if isinstance(answer, Denied) and answer.code == "deciding":
+            self.taking_part.claim_waits(question.key)
+        return answer
 
-    def _dump(self, question: DumpEntries) -> GroupAnswer:
+    def _dump(self, question: DumpEntries) -> Answer:
         state = self._machine.state
 
         def row_of(index: int) -> IndexRow | None:
@@ -327,10 +336,12 @@ class PartitionReplica:
             question = DumpEntries(max(question.after, after), question.limit)
         return dump(self.group, question, row_of)
 
-    def check_owners(self, now_s: float) -> None:
-        """If this node leads: owners that were silent too long lose their claims. Call it about twice a second."""
+    def tick(self, now_s: float) -> None:
+        """If this node leads: owners that were silent too long lose their claims, and transactions that are open too
+        long are asked about. Call it about twice a second."""
         if self.is_leader:
             self.owning.check(self.group, now_s, self._now_ms())
+            self.taking_part.check(self.group, now_s)
 
     # ------------------------------------------------------------ out
 
@@ -397,12 +408,10 @@ class PartitionReplica:
             return cached
         try:
             _, entry = self.group.entry(row.entry_index)
-            records = decode_records(entry)
+            records, head = decode_records(entry), decode_head(entry)
             if len(records) != row.skip + row.events:
                 wanted = row.skip + row.events
                 raise Damaged(f"entry {row.entry_index} holds {len(records)} records, but the index says {wanted}")
-            if row.skip:
-                del records[: row.skip]
         except KeyError:
             return None
         except (Damaged, StorageDamaged) as error:
@@ -410,10 +419,11 @@ class PartitionReplica:
             if self.on_damaged is not None:
                 self.on_damaged(self, error)
             raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
-        batch = StoredBatch(row.base_offset, row.timestamp_ms, records, row.transaction)
+        whole = StoredBatch(row.base_offset - row.skip, row.timestamp_ms, records, row.transaction, head.publisher)
+        batch = whole.cut(row.skip, len(records)) if row.skip else whole
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
-            self.cache.add(batch, len(entry))
+            self.cache.add(batch, sum(map(len, batch.records)))
         return batch
 
     # ------------------------------------------------------------ retention

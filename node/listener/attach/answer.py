@@ -2,7 +2,8 @@
 
 Problem: an attach may arrive in the middle of an election, and a receiver that starts at `@latest` must get
 everything that is sent after it was told that it is attached, from partitions that other nodes lead as well.
-Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders);
+Rules never broken: every attach is answered within `leader_wait_s` (and the time of one question to the leaders), once
+those that came before it on its connection are (`attach_queue.py`);
 the answer "attached" is given only when the link can be served and its starting position is fixed; to an idempotent
 producer, when what it is granted is replicated.
 Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
@@ -18,7 +19,7 @@ from typing import Protocol
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from holdfast.amqp.errors import NOT_FOUND, RESOURCE_DELETED
 from node.listener import errors
-from node.listener.attach import link_plan
+from node.listener.attach import link_plan, permissions
 from node.listener.attach.link_plan import Kind, Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
@@ -36,7 +37,10 @@ from node.listener.outgoing.consumer_groups.durable_start import fix_positions
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
+from node.listener.transactions.coordinator_link import CoordinatorLink, error_of
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
+from node.transactions.errors import TransactionFailed
+from node.transactions.producer import TransactionalProducer
 
 UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED})
 """What this node may believe because it has not heard the latest."""
@@ -66,15 +70,56 @@ def on_request(host: Attacher, link: Link) -> None:
 
 
 def _answer(host: Attacher, link: Link) -> None:
+    first = permissions.first_need(link)
+    if first is not None and not host.visitor.may(first):
+        raise Refused(host.visitor.refusal(first))
     plan = link_plan.plan(link, host.broker)
-    if plan.kind not in (Kind.INGEST, Kind.EGRESS):
+    for need in permissions.needs(plan):
+        if not host.visitor.may(need):
+            raise Refused(host.visitor.refusal(need))
+    if plan.kind is Kind.COORDINATOR:
+        host.redirects = False  # a transaction and all its links are on one connection
+        host.attaches.add(link, lambda: _answer_coordinator(host, link, plan), host.errand)
+    elif plan.kind not in (Kind.INGEST, Kind.EGRESS):
         host.serve(link, _service(host, link, plan))
     elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
         host.serve(link, _events(host, link, plan, {}))
-    elif plan.membership is not None:  # a claim that was asked for must be let go, even if the peer has left
-        host.errand(_answer_later(host, link, plan))
-    else:
-        host.spawn(_answer_later(host, link, plan))
+    elif plan.needs_partition:
+        host.attaches.hold(lambda: _answer_later(host, link, plan), host.errand)
+    else:  # a claim that was asked for must be let go, even if the peer has left
+        start = host.spawn if plan.membership is None else host.errand
+        host.attaches.add(link, lambda: _answer_later(host, link, plan), start)
+
+
+async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
+    """A transactional id is held when the answer is given; nobody else has it then."""
+    manager, terms = plan.broker.transactions, plan.transactions
+    assert isinstance(link, ReceiverLink)
+    assert manager is not None
+    assert terms is not None
+    held: list[CoordinatorLink] = []
+
+    def fenced(why: str) -> None:
+        for endpoint in held:
+            endpoint.fenced(why)
+
+    producer: TransactionalProducer | None = None
+    try:
+        if terms.member is not None:
+            producer = await manager.join(terms.member)
+        elif terms.transactional_id is not None:
+            producer = await manager.hold(terms.transactional_id, terms.timeout_ms, fenced, terms.succeeds)
+        if link.alive:
+            endpoint = CoordinatorLink(host, link, plan, manager, terms, producer)
+            held.append(endpoint)
+            host.declares_transactions = True
+            host.serve(link, endpoint)
+        elif producer is not None:
+            manager.let_go(producer)
+    except TransactionFailed as failed:
+        link.refuse(error_of(failed))
+    finally:
+        host.flush_soon()
 
 
 async def _look_again(host: Attacher, link: Link) -> None:
@@ -171,6 +216,7 @@ async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
                 starts = dict(zip(wanted, found, strict=True))
             if held is not None:
                 await fix_positions(plan, held, starts)
+        await host.attaches.until_answer()
         if link.alive:
             endpoint = _events(host, link, plan, starts, granted, held)
             held = None  # the endpoint's now

@@ -29,7 +29,8 @@ from node.listener.incoming.idempotent import producer_terms
 from node.listener.log_incarnation import OneLog
 from node.listener.outgoing.consumer_groups import group_terms
 from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
-from node.listener.outgoing.source_filters import Selection, select
+from node.listener.outgoing.source_filters import Selection, read_until, select
+from node.listener.transactions.coordinator_terms import CoordinatorTerms, coordinator_terms_of
 from node.partition.api import ProducerRequest
 
 
@@ -39,6 +40,7 @@ class Kind(Enum):
     INFO = auto()  # the peer receives descriptions of a log
     MANAGEMENT = auto()  # the peer sends requests
     REPLY = auto()  # the peer receives answers to requests
+    COORDINATOR = auto()  # the peer declares and discharges transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,12 @@ class Plan:
     log: str = ""
     partition: str | None = None  # None: agnostic (or not about events)
     selection: Selection | None = None  # EGRESS only
+    until: int | None = None  # EGRESS only: the link ends when nothing below this offset is left for it
+    publishers: bool = False  # EGRESS only: deliveries tell who has published the event, under which number
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerRequest | None = None  # INGEST only: the sender numbers its events
     membership: GroupTerms | None = None  # EGRESS only: it reads in a group's name, or keeps its position
+    transactions: CoordinatorTerms | None = None  # COORDINATOR only
     assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
 
     @property
@@ -75,7 +80,9 @@ def plan(link: Link, broker: Broker) -> Plan:
 def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
     target = link.remote_target
     if link.wants_coordinator:
-        raise _not_implemented("transactions are not implemented here; send without them")
+        if broker.transactions is None:
+            raise _not_implemented("there are no transactions here; send without them")
+        return Plan(Kind.COORDINATOR, "", broker, transactions=coordinator_terms_of(link))
     if isinstance(target, Target) and target.dynamic:
         raise _not_implemented("a dynamic target is not implemented here; create a log and name it")
     if not isinstance(target, Target) or not target.address:
@@ -109,7 +116,17 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
     wish = group_terms.group_terms_of(link, source, selection)
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{protocol.LINK_EPOCH} is a claim on one partition: name it ({protocol.LINK_PARTITION})")
-    return Plan(Kind.EGRESS, address, one, one.name, partition, selection, membership=wish)
+    until = read_until(link.remote_properties.get(protocol.LINK_UNTIL))
+    if until is not None and (partition is None or wish is not None):
+        raise _invalid(f"{protocol.LINK_UNTIL} is for a receiver of one partition that is no member of a group")
+    chosen = selection if until is None else selection.before(until)
+    publishers = link.remote_properties.get(protocol.LINK_PUBLISHERS) or False
+    if not isinstance(publishers, bool):
+        raise _invalid(f"{protocol.LINK_PUBLISHERS} must be a boolean, not {publishers!r}")
+    return Plan(
+        Kind.EGRESS, address, one, one.name, partition, chosen,
+        until=until, publishers=publishers, membership=wish,
+    )  # fmt: skip
 
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:

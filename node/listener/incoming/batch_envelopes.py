@@ -1,15 +1,16 @@
-"""Event Hubs' batches: one transfer that holds many messages.
+"""One transfer that holds many messages: Event Hubs' batches, and the packed batches of our own producers.
 
 Problem: clients of Event Hubs send a batch as one message of a format of its own: each of its data sections is a whole
-message. It is one delivery, so it has one outcome; but it is many events, each with an offset.
+message. It is one delivery, so it has one outcome; but it is many events, each with an offset. A packed batch is the
+same in one data section (`holdfast/batches/packed_batch.py`), on links that have agreed to nothing else.
 Rules never broken:
  - all of an envelope is stored, side by side, or nothing of it: it is one append, which is one entry of the log;
  - what is not a sequence of messages is refused as a whole, and so is an envelope whose parts contradict it;
  - an envelope is known by the format its transfer states, never by what it looks like: a program may well put encoded
    messages into data sections of its own.
-The format stands in the frames alone, where looking for it costs more than everything else that is done for a message.
-So it is looked for on connections of peers that announce neither Event Streams nor link redirects, as those of Event
-Hubs do; see `holdfast/amqp/framing/frame_scanner.py`.
+Event Hubs' format stands in the frames alone, where looking for it costs more than everything else that is done for a
+message. So it is looked for on connections of peers that announce neither Event Streams nor link redirects, as those
+of Event Hubs do; see `holdfast/amqp/framing/frame_scanner.py`.
 
 Where an envelope goes is said by its own annotations, else by those of its first message.
 """
@@ -20,6 +21,8 @@ from typing import NamedTuple
 
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, split
+from holdfast.amqp.messages.well_formed import all_data
+from holdfast.batches.packed_batch import unpack
 from node.listener.incoming import routing_annotations
 from node.partition.record_batch import MAX_RECORDS
 
@@ -61,8 +64,15 @@ def open_envelope(payload: bytes) -> Envelope:
     return Envelope(payload[:front] + _NO_BODY, inner)
 
 
+def open_packed(payload: bytes, most_bytes: int) -> Envelope:
+    """A packed batch of a producer of ours. Raises MalformedMessage."""
+    return Envelope(_NO_BODY, unpack(payload, most_bytes))
+
+
 def read_plain(envelope: Envelope) -> Contents:
     """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
+    if envelope.front is _NO_BODY and all_data(envelope.messages):
+        return Contents(envelope.messages, None, None)
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]
     for position, one in enumerate(read):

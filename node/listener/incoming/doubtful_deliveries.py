@@ -16,7 +16,7 @@ import asyncio
 
 from node.listener.broker import Broker
 from node.partition.api import Failed
-from node.partition.consumer_groups.queries import AskFate, Fate
+from node.partition.entries.queries import AskFate, Fate
 
 RETRY_DELAY_S = 0.05
 """Between questions while nobody can tell yet: twenty a second, until the election is over."""
@@ -31,7 +31,7 @@ async def find_out(broker: Broker, log: str, partition: str, why: Failed, wait_s
     deadline_s = loop.time() + wait_s
     while True:
         try:
-            answer = await broker.handle(log, partition).ask_group(question)
+            answer = await broker.handle(log, partition).ask(question)
         except KeyError:  # the log is gone
             return None
         if isinstance(answer, Fate) and not answer.pending:

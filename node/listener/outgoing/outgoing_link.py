@@ -14,24 +14,29 @@ Rules never broken:
 
 Settlement has no meaning beyond flow: a log hands an event out once per link, whatever the peer says of it (released,
 modified and rejected included); who wants it again attaches again. Rejected: redelivery on release, as from a queue;
-it would have to break the order that consumers of a log rely on.
+it would have to break the order that consumers of a log rely on. With one exception: on a connection that declares
+transactions, what was accepted under one that is rolled back, and what the peer gives back (released, modified), comes
+again, in order and before anything new: that is what a rollback means to clients that know transactions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from holdfast import protocol
-from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, symbol
+from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, offset_text, symbol
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
+from holdfast.amqp.links.keeping import DELIVERY_BYTES
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.outgoing.partition_cursor import PartitionCursor
+from node.listener.outgoing.redelivery import Redelivery
 from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
+from node.transactions.transaction import StagedPosition
 
 POLL_EVENTS = 1024
 """Events taken from one partition before the next one, or the next link, has its turn."""
@@ -44,6 +49,9 @@ SCAN_EVENTS = 256
 
 SCAN_BYTES = 64 * 1024
 """And about their bytes: a filter of four hundred words takes some time for each."""
+
+LEAST_UNSETTLED = 8
+"""Deliveries that a link may have unsettled though its connection holds all that it may: none is shut out by others."""
 
 REOPEN_DELAY_S = 0.05
 """Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
@@ -68,6 +76,7 @@ class OutgoingLink(Endpoint):
         self._awaited = False  # long enough
         self._reopening: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._redelivery: Redelivery[PartitionCursor] = Redelivery(host, self, link)
         self._unsettled_limit = 0 if link.presettled else host.config.unsettled_deliveries
         for partition in self._wanted():
             self._cursors.append(self._cursor(partition, starts.get(partition)))
@@ -80,7 +89,7 @@ class OutgoingLink(Endpoint):
             selection = selection.at(latest.offset + 1 if isinstance(latest, After) else 0)
         if latest is not None and isinstance(selection.start, Latest):
             selection = replace(selection, start=latest)
-        return PartitionCursor(partition, selection)
+        return PartitionCursor(partition, selection, publishers=self.plan.publishers)
 
     def open(self) -> None:
         for cursor in self._cursors:  # before the answer: what is sent after it must be delivered
@@ -95,15 +104,20 @@ class OutgoingLink(Endpoint):
 
     def _properties(self) -> dict[str, object]:
         """What the peer is told of its link."""
-        bound = self.plan.partition
-        return self.which_log() | ({} if bound is None else {protocol.LINK_PARTITION: symbol(bound)})
+        bound, until = self.plan.partition, self.plan.until
+        said: dict[str, object] = self.which_log() | ({} if bound is None else {protocol.LINK_PARTITION: symbol(bound)})
+        if self.plan.publishers:
+            said[protocol.LINK_PUBLISHERS] = True
+        return said if until is None else said | {protocol.LINK_UNTIL: symbol(offset_text(until))}
 
     def _owner(self, partition: str) -> Owner | None:
         """In whose name the partition is read."""
         return None
 
-    def _handed_out(self, cursor: PartitionCursor, numbers: range, payloads: list[bytes]) -> None:
-        """These deliveries of the partition are on their way."""
+    def _sent(self, cursor: PartitionCursor, numbers: range, runs: list[tuple[int, int]]) -> None:
+        """These deliveries of the partition are on their way; `runs` of (offset, count)."""
+        if not self.link.presettled:
+            self._redelivery.sent(numbers.start, cursor, runs)
 
     def _partition_made(self, partition: str) -> None:
         """The log got another partition while the link was open: all of it comes after the attach."""
@@ -124,14 +138,52 @@ class OutgoingLink(Endpoint):
         self.host.pump_soon(self)
 
     def on_settlements(self, event: Settlements) -> None:
+        self._settled(self._redelivery.settled(event.outcomes))
+        if self._redelivery.too_many:
+            text = "too many deliveries are accepted under one transaction: discharge it, and attach again"
+            self.leave(Error(RESOURCE_LIMIT_EXCEEDED, text))
+        if self._redelivery.given_back:
+            self.host.pump_soon(self)
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
             self.host.pump_soon(self)
 
+    def _settled(self, numbers: Sequence[int]) -> None:
+        """The peer is done with these deliveries."""
+
+    # ------------------------------------------------------------------------------------------------- transactions
+
+    def given_back(self, number: int) -> None:
+        """The delivery did not count; its event is handed out again."""
+
+    def staged_positions(self, numbers: Sequence[int]) -> Iterable[StagedPosition]:
+        return ()
+
+    def committed(self, numbers: Sequence[int]) -> None:
+        self._redelivery.committed(numbers)
+
+    def rolled_back(self, numbers: Sequence[int]) -> None:
+        self._redelivery.rolled_back(numbers)
+        self.host.pump_soon(self)
+
+    def in_doubt(self) -> None:
+        self.leave(errors.transaction_in_doubt(self.plan.log))
+
+    def _begin_again(self) -> None:
+        given_back, self._redelivery.given_back = self._redelivery.given_back, {}
+        for cursor in given_back:
+            self._ready.pop(cursor, None)
+            cursor.rewind()
+            self._open_reader(cursor)
+
+    # ------------------------------------------------------------------------------------------------- sending
+
     def pump(self) -> bool:
         """One share for every partition that has something."""
         more = False
+        if self._redelivery.given_back and not self.leaving:
+            self._begin_again()
         for cursor in list(self._ready):
             room = self._room()
             if room <= 0:
@@ -141,9 +193,21 @@ class OutgoingLink(Endpoint):
                 if self._send_from(cursor, room):
                     self._ready[cursor] = None  # behind the others
                     more = True
-        if self.link.drain and not self.leaving and self._has_drained():
+        if self._is_over():
+            self.leave(None)
+        elif self.link.drain and not self.leaving and self._has_drained():
             self.link.drained()
         return more
+
+    def _is_over(self) -> bool:
+        """All below the offset at which the peer wants the link to end was sent, or will never be delivered. Known by
+        where the reader stands, so by what is applied here: a leader that lags, or was deposed, says it late, and never
+        wrongly (the answer to a drain says no more than that nothing is at hand)."""
+        until = self.plan.until
+        if until is None or self.leaving or self._cursors[0].holds:
+            return False
+        cursor = self._cursors[0]
+        return cursor.done or (cursor.reader is not None and cursor.reader.position >= until)
 
     def _room(self) -> int:
         """Events that may be sent now; what will bring more room is arranged for."""
@@ -152,7 +216,8 @@ class OutgoingLink(Endpoint):
             return 0
         if not self._unsettled_limit:
             return link.credit
-        room = self._unsettled_limit - link.unsettled
+        allowed = max(self.host.room_to_keep() // DELIVERY_BYTES, LEAST_UNSETTLED - link.unsettled)
+        room = min(self._unsettled_limit - link.unsettled, allowed)
         if room <= 0 and self._stalled is None:
             loop = asyncio.get_running_loop()
             self._stalled = loop.call_later(self.host.config.unsettled_stall_s, self._nothing_settled)
@@ -174,10 +239,10 @@ class OutgoingLink(Endpoint):
             payloads = []
         payloads += cursor.release(room)
         if payloads:
-            self._send(cursor, payloads)
+            self._send(cursor, payloads, cursor.take_runs())
         return cursor.holds or cursor.reader is not None
 
-    def _send(self, cursor: PartitionCursor, payloads: list[bytes]) -> None:
+    def _send(self, cursor: PartitionCursor, payloads: list[bytes], runs: list[tuple[int, int]]) -> None:
         if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)
             self._told = len(self._cursors)
             names = symbol_array(cursor.partition for cursor in self._cursors)
@@ -186,16 +251,19 @@ class OutgoingLink(Endpoint):
         sizes = list(map(len, payloads))
         if limit and max(sizes) > limit:
             fitting = next(index for index, size in enumerate(sizes) if size > limit)
-            self._hand_out(cursor, payloads[:fitting])
+            self._hand_out(cursor, payloads[:fitting], runs)
             self.host.delivered(fitting, sum(sizes[:fitting]))
             text = f"the next event has {sizes[fitting]} bytes, this link takes {limit}: attach with a larger limit"
             self.leave(Error(MESSAGE_SIZE_EXCEEDED, text))
             return
-        self._hand_out(cursor, payloads)
+        self._hand_out(cursor, payloads, runs)
         self.host.delivered(len(payloads), sum(sizes))
 
-    def _hand_out(self, cursor: PartitionCursor, payloads: list[bytes]) -> None:
-        self._handed_out(cursor, self.link.send_many(payloads), payloads)
+    def _hand_out(self, cursor: PartitionCursor, payloads: list[bytes], runs: list[tuple[int, int]]) -> None:
+        """`runs`: (offset, count) of the payloads, and perhaps of more behind them."""
+        numbers = self.link.send_many(payloads)
+        if len(numbers) == len(payloads):
+            self._sent(cursor, numbers, runs)
 
     def _nothing_settled(self) -> None:
         config = self.host.config

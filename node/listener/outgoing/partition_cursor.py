@@ -5,6 +5,10 @@ between them, and both the peer's credit and a change of leader must still find 
 event that passed is sent or held, and the place to go on from lies before the first held one; nothing is read beyond
 the end of what can pass; no more is held than one share of scanning found.
 
+What was handed out and given back after a rollback is handed out again before anything else of the partition, in the
+order of the log: the cursor reads from there again, and passes over what is not meant. Rejected: keeping the events
+themselves until they are settled; a link may have twenty thousand of four MiB under way.
+
 Rejected: reading no more than the credit allows, as without a filter. A peer with credit for one event would make a
 scan of a million events a million reads.
 """
@@ -15,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from holdfast.amqp import DeliveryPrefix
+from holdfast.amqp import DeliveryPrefix, PublisherPrefix
 from node.listener.outgoing.source_filters import Selection
 from node.partition.api import After, Earliest, Reader, Start, StoredBatch
 
@@ -24,11 +28,14 @@ class PartitionCursor:
     __slots__ = (
         "_above_offset",
         "_above_time_ms",
+        "_again",
         "_below_offset",
         "_below_time_ms",
         "_held",
         "_latest",
         "_predicate",
+        "_resume_at",
+        "_runs",
         "done",
         "drain_to",
         "partition",
@@ -37,9 +44,10 @@ class PartitionCursor:
         "start",
     )
 
-    def __init__(self, partition: str, selection: Selection) -> None:
+    def __init__(self, partition: str, selection: Selection, *, publishers: bool = False) -> None:
+        """`publishers`: deliveries tell who has published the event."""
         self.partition = partition
-        self.prefix = DeliveryPrefix(partition)
+        self.prefix = PublisherPrefix(partition) if publishers else DeliveryPrefix(partition)
         self.start: Start = selection.start  # of the reader, or of the one that replaces it
         self.reader: Reader | None = None
         self.drain_to = 0  # a drain is answered no sooner than the reader stands here
@@ -53,6 +61,9 @@ class PartitionCursor:
         self._below_offset = selection.below_offset
         self._below_time_ms = selection.below_time_ms
         self._held: deque[tuple[int, bytes]] = deque()  # offset and payload; passed, and waiting for credit
+        self._runs: list[tuple[int, int]] = []  # (offset, count) of the payloads that were returned last
+        self._again: set[int] = set()  # offsets that were given back
+        self._resume_at = 0  # below this only what was given back is handed out
 
     @property
     def scans(self) -> bool:
@@ -66,24 +77,72 @@ class PartitionCursor:
     def payloads(self, batches: Sequence[StoredBatch]) -> list[bytes]:
         """What to send of batches that were read; with a predicate it is held instead, see `release`."""
         found: list[bytes] = []
+        self._runs = []
         for batch in batches:
-            part = self._within_bounds(batch)
+            ahead: StoredBatch | None = batch
+            if batch.base_offset < self._resume_at:
+                ahead = self._hand_out_again(batch, found)
+            if ahead is None:
+                continue
+            self._again.clear()  # what is left of them is not stored any more
+            part = self._within_bounds(ahead)
             if part is None:
                 continue
             base, time_ms, records = part.base_offset, part.timestamp_ms, part.records
             if self._predicate is None:
-                found += self.prefix.splice_batch(base, time_ms, records)
+                found += self.prefix.splice_batch(base, time_ms, records, part.publisher)
+                self._runs.append((base, len(records)))
                 continue
             now_ms = time.time_ns() // 1_000_000
             chosen = self._predicate(base, time_ms, records, self.partition, now_ms, self._latest)
             if chosen:
-                spliced = self.prefix.splice_chosen(base, time_ms, records, chosen)
+                spliced = self.prefix.splice_chosen(base, time_ms, records, chosen, part.publisher)
                 self._held += zip([base + index for index in chosen], spliced, strict=True)
         return found
 
     def release(self, count: int) -> list[bytes]:
         """Up to `count` of what is held."""
-        return [self._held.popleft()[1] for _ in range(min(count, len(self._held)))]
+        chosen = [self._held.popleft() for _ in range(min(count, len(self._held)))]
+        self._runs += [(offset, 1) for offset, _ in chosen]
+        return [payload for _, payload in chosen]
+
+    def take_runs(self) -> list[tuple[int, int]]:
+        """(offset, count) of each run of events among the payloads that were returned since it was asked last."""
+        runs, self._runs = self._runs, []
+        return runs
+
+    # ------------------------------------------------------------ again, after a rollback
+
+    def give_back(self, offset: int) -> None:
+        """The event that was handed out is to be handed out again; `rewind` follows."""
+        self._again.add(offset)
+
+    def rewind(self) -> None:
+        """The next reader begins at the first event that was given back."""
+        self.drop_reader()
+        self._drop_held()
+        if isinstance(self.start, After):
+            self._resume_at = max(self._resume_at, self.start.offset + 1)
+        self._go_on_at(min(self._again))
+        self.done = False
+
+    def _hand_out_again(self, batch: StoredBatch, found: list[bytes]) -> StoredBatch | None:
+        """Of the part of a batch that was read before, what was given back. Returns the part behind it."""
+        base, records = batch.base_offset, batch.records
+        behind = min(len(records), self._resume_at - base)
+        chosen = [index for index in range(behind) if base + index in self._again]
+        if chosen:
+            payloads = self.prefix.splice_chosen(base, batch.timestamp_ms, records, chosen, batch.publisher)
+            offsets = [base + index for index in chosen]
+            self._again.difference_update(offsets)
+            if self._predicate is None:
+                found += payloads
+                self._runs += [(offset, 1) for offset in offsets]
+            else:
+                self._held += zip(offsets, payloads, strict=True)
+        if behind == len(records):
+            return None
+        return batch.cut(behind, len(records))
 
     def _within_bounds(self, batch: StoredBatch) -> StoredBatch | None:
         """The part of a batch within all bounds. Offsets and times only rise: a lower bound once passed is dropped, an
@@ -103,19 +162,24 @@ class PartitionCursor:
         self._above_offset = -1
         if last - first == len(batch.records):
             return batch
-        return StoredBatch(batch.base_offset + first, batch.timestamp_ms, batch.records[first:last])
+        return batch.cut(first, last)
 
     def drop_reader(self) -> None:
         """Remember the position, so that the next reader goes on behind it."""
         reader, self.reader = self.reader, None
         if reader is None:
             return
+        if getattr(reader, "resolved", True):  # a remote one may not have learned where it stands
+            self._go_on_at(reader.position)
+        self._drop_held()
+        reader.close()
+
+    def _drop_held(self) -> None:
+        """It is read again."""
         if self._held:
             self._go_on_at(self._held[0][0])
+            self._again.update(offset for offset, _ in self._held if offset < self._resume_at)
             self._held.clear()
-        elif getattr(reader, "resolved", True):  # a remote one may not have learned where it stands
-            self._go_on_at(reader.position)
-        reader.close()
 
     def _go_on_at(self, offset: int) -> None:
         self.start = After(offset - 1) if offset > 0 else Earliest()
@@ -123,5 +187,6 @@ class PartitionCursor:
     def finish(self) -> None:
         """The end of what can pass has been read; what is held is still to be sent."""
         if self.reader is not None:
+            self._go_on_at(self.reader.position)
             self.reader.close()
             self.reader = None

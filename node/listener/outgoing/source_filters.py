@@ -65,6 +65,10 @@ class Selection:
             return self
         return replace(self._within(self.predicate.bounds(latest)), latest=latest)
 
+    def before(self, offset: int) -> Selection:
+        """Without what lies at the offset or behind it."""
+        return replace(self, below_offset=min(self.below_offset, offset))
+
     def _within(self, box: Bounds) -> Selection:
         above_offset = max(self.above_offset, box.first_offset - 1)
         above_time_ms = max(self.above_time_ms, box.first_ms - 1)
@@ -107,6 +111,15 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
     return replace(
         _combine(offsets, times_ms, predicate, in_force), in_force={**in_force, **isolation}, uncommitted=uncommitted
     )
+
+
+def read_until(value: Any) -> int | None:
+    """The offset that a link property says; raises Refused."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _OFFSET.fullmatch(value):
+        raise _invalid(f"{protocol.LINK_UNTIL} must be an offset, {protocol.OFFSET_DIGITS} hex digits, not {value!r}")
+    return int(value, 16)
 
 
 def _descriptor(name: str, described: Any) -> int | str:

@@ -26,13 +26,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from node.partition.api import Failed, LogView, PartitionHandle
-from node.partition.consumer_groups.queries import (
-    Assign,
-    Assigned,
-    GroupList,
-    ListGroups,
-    Revoke,
-)
+from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, ListGroups, Revoke
 
 MAX_WAITING = 1000
 """Attaches that wait for a partition of one group: each asks every second."""
@@ -245,9 +239,7 @@ class Assignor:
                 return None  # some have no leader now: what is free can be given, who has too much is not known
             for ownership in decision.revoke:
                 group.revoked[ownership.held] = now_s + REVOKED_S
-                await self._view.handle(question.log, ownership.partition).ask_group(
-                    Revoke(question.key, ownership.claim)
-                )
+                await self._view.handle(question.log, ownership.partition).ask(Revoke(question.key, ownership.claim))
         return None
 
     async def _look(self, view: LogView, key: str) -> list[PartitionOwnership]:
@@ -256,7 +248,7 @@ class Assignor:
         async def ask(partition: str) -> object:
             try:
                 async with asyncio.timeout(LOOK_S):
-                    return await self._view.handle(view.name, partition).ask_group(ListGroups(key))
+                    return await self._view.handle(view.name, partition).ask(ListGroups(key))
             except TimeoutError:
                 return None
 

@@ -15,14 +15,13 @@ one. What a deposed leader still hands out, until it learns that it was deposed,
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from cluster.raft import NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ReadError
 from node.partition.commands import encode_group_command
 from node.partition.consumer_groups.group_state import (
@@ -49,10 +48,17 @@ from node.partition.consumer_groups.queries import (
     Owner,
     Revoke,
 )
-from node.partition.raft_group import Proposer
+from node.partition.raft_group import Proposer, propose
 from node.partition.reader import LocalReader
 
 log = logging.getLogger(__name__)
+
+ENDS_AT_ONCE = 64
+"""Claims that the leader ends in one look, half a second after the other: a peer may have had ten thousand, and each is
+an entry."""
+
+ENDS_TOLD = 4
+"""Of those, in the node's log."""
 
 
 class OwnershipLeases:
@@ -161,14 +167,15 @@ class OwnershipLeases:
         silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}
         for claim in [claim for claim in self._silent_since if claim not in silent]:
             del self._silent_since[claim]
-        for claim, row in silent.items():
-            if now_s - self._silent_since.setdefault(claim, now_s) < self._lease_s:
-                continue
+        over = [c for c in silent if now_s - self._silent_since.setdefault(c, now_s) >= self._lease_s]
+        for number, claim in enumerate(over[:ENDS_AT_ONCE]):
+            row = silent[claim]
             self._silent_since[claim] = now_s
-            log.info(
-                "partition %s: %s is silent for %g s: its claim %d for %r ends",
-                self._partition, row.member, self._lease_s, claim, row.key,
-            )  # fmt: skip
+            if number < ENDS_TOLD:
+                log.info(
+                    "partition %s: %s is silent for %g s: its claim %d for %r ends, the first of %d",
+                    self._partition, row.member, self._lease_s, claim, row.key, len(over) - number,
+                )  # fmt: skip
             try:
                 group.propose(encode_group_command(EndClaim(row.key, claim, End.LOST, now_ms)), _unheard)
             except (NotLeader, Overloaded) as error:  # the next lease, here or elsewhere, tries again
@@ -176,26 +183,10 @@ class OwnershipLeases:
 
 
 async def _propose(group: Proposer, command: Claim | EndClaim | Commit | Delete) -> GroupAnswer | Failed:
-    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def resolved(outcome: Outcome) -> None:
-        if not answer.done():  # who asked may have given up
-            answer.set_result(outcome)
-
-    try:
-        group.propose(encode_group_command(command), resolved)
-    except NotLeader as error:
-        return Failed("not_leader", True, "this node does not lead the partition", error.leader)
-    except Overloaded as error:
-        return Failed("overloaded", True, str(error))
-    outcome = await answer
-    if isinstance(outcome, Committed):
-        if isinstance(outcome.result, Owned | Done | Denied):
-            return outcome.result
-        return Failed("rejected", False, f"the partition did not do it: {outcome.result}")
-    if isinstance(outcome, Discarded):
-        return Failed("not_leader", True, "another leader went on without it; retry")
-    return Failed("unknown", True, "leadership was lost before it was known to be done; retry")
+    result = await propose(group, encode_group_command(command), "the partition")
+    if isinstance(result, Owned | Done | Denied | Failed):
+        return result
+    return Failed("rejected", False, f"the partition did not do it: {result}")
 
 
 def _stolen(key: str, claim: int, epoch: int | None) -> ReadError:

@@ -59,56 +59,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag=13):
     leaving: bool = False  # it does not wait any more
 
 
-class AskFate(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """What became of the entry that a leader of `term` proposed at `index`: asked of a later leader, see `fate.py`."""
-
-    index: int
-    term: int
-
-
-class Fate(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """`stored`: it is in the log; False: it is not, and never will be. None: nobody can tell any more, or (`pending`)
-    not yet."""
-
-    stored: bool | None
-    pending: bool = False
-
-
-class DumpEntries(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """The entries of the log behind index `after`; with an `offset`: from the one that holds this event on."""
-
-    after: int
-    limit: int
-    offset: int = -1
-
-
-class EntryRow(msgspec.Struct, frozen=True, array_like=True):
-    """`kind`: of command, or of marker; `damaged`, `unreadable`. The rest is for record batches; -1: it has none."""
-
-    index: int
-    term: int
-    kind: str
-    size: int
-    base_offset: int = -1
-    stored: int = 0  # of its records: the others were stored before
-    count: int = 0
-    attributes: int = 0
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    first_timestamp_ms: int = -1
-    max_timestamp_ms: int = -1
-    coordinator_epoch: int = -1
-    detail: str = ""
-
-
-class EntryList(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    entries: list[EntryRow]
-    first_index: int  # of the log
-    last_index: int  # that is applied
-
-
-GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign | AskFate | DumpEntries
+GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
@@ -140,26 +91,4 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=15):
     entitled: bool = False
 
 
-GroupAnswer = Owned | Done | Denied | GroupList | Assigned | Fate | EntryList
-
-_ENCODER = msgspec.msgpack.Encoder()
-_QUESTIONS = msgspec.msgpack.Decoder(GroupQuestion)
-_ANSWERS = msgspec.msgpack.Decoder(GroupAnswer)
-
-
-def encode_question(question: GroupQuestion) -> bytes:
-    return _ENCODER.encode(question)
-
-
-def decode_question(data: bytes) -> GroupQuestion:
-    """Raises ValueError."""
-    return _QUESTIONS.decode(data)
-
-
-def encode_answer(answer: GroupAnswer) -> bytes:
-    return _ENCODER.encode(answer)
-
-
-def decode_answer(data: bytes) -> GroupAnswer:
-    """Raises ValueError."""
-    return _ANSWERS.decode(data)
+GroupAnswer = Owned | Done | Denied | GroupList | Assigned

@@ -11,15 +11,23 @@ from typing import Protocol
 
 from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
-from node.partition.consumer_groups.queries import DumpEntries, EntryList, EntryRow
+from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
 from node.partition.offset_index import IndexRow
-from node.partition.record_batch import ENTRY_REGULAR, Attributes, BatchHead, Damaged, decode_records
+from node.partition.record_batch import (
+    ENTRY_REGULAR,
+    Attributes,
+    BatchHead,
+    Damaged,
+    decode_records,
+    uncompressed_bytes,
+)
 from node.partition.transactions.control_record import marker_of
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.storage.errors import StorageDamaged
 
 READ_BYTES = 8 << 20
-"""Of entries, for one answer: the leader's turn does not wait longer for it than for a reader of old events."""
+"""Of entries, decompressed, for one answer: the leader's turn does not wait longer for it than for a reader of old
+events."""
 
 
 class StoredGroup(Protocol):
@@ -46,8 +54,9 @@ def dump(group: StoredGroup, asked: DumpEntries, row_of: Callable[[int], IndexRo
         except StorageDamaged as error:
             found.append(EntryRow(index, 0, "unreadable", 0, detail=str(error)))
             continue
-        size += len(entry)
-        found.append(_describe(index, term, entry, row_of))
+        row = _describe(index, term, entry, row_of)
+        size += uncompressed_bytes(entry) if Attributes(row.attributes).compression else len(entry)
+        found.append(row)
     return EntryList(found, group.first_index, group.applied_index)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from node.partition.consumer_groups.queries import AskFate, Fate
+from node.partition.entries.queries import AskFate, Fate
 
 
 class ReadyLeader(Protocol):

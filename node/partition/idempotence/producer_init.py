@@ -6,11 +6,9 @@ The watches of this node's links are told by `apply`, on followers too, inside a
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
 
-from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerRequest
 from node.partition.appender import REFUSALS
 from node.partition.commands import OpenProducer
@@ -22,43 +20,23 @@ from node.partition.idempotence.producer_state import (
     nonsense,
 )
 from node.partition.machine import AppendRejected, Fence, Opened
-from node.partition.raft_group import Proposer
+from node.partition.raft_group import Proposer, propose
 
 Stolen = Callable[[int], None]
 
 
 async def open_producer(group: Proposer, wish: ProducerRequest, now_ms: int) -> ProducerOpened | Failed:
     """Failures of a kind other than the producer's own fault may be tried again: opening twice does no harm."""
-    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def resolved(outcome: Outcome) -> None:
-        if not answer.done():  # who asked may have given up
-            answer.set_result(outcome)
-
     wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
     if wrong is not None:
         return Failed("producer_invalid", False, wrong)
     command = OpenProducer(wish.producer_id, wish.epoch, wish.last_sequence, now_ms)
-    try:
-        group.propose(command.encode(), resolved)
-    except NotLeader as error:
-        return Failed("not_leader", True, "this node does not lead the partition", error.leader)
-    except Overloaded as error:
-        return Failed("overloaded", True, str(error))
-    return _read(await answer)
-
-
-def _read(outcome: Outcome) -> ProducerOpened | Failed:
-    if isinstance(outcome, Committed):
-        result = outcome.result
-        if isinstance(result, Opened):
-            return ProducerOpened(result.producer_id, result.epoch, result.last_sequence)
-        if isinstance(result, AppendRejected) and result.code in REFUSALS:
-            return Failed(REFUSALS[result.code], False, result.detail)
-        return Failed("rejected", False, f"the partition did not open the producer: {result}")
-    if isinstance(outcome, Discarded):
-        return Failed("not_leader", True, "another leader went on without the producer; retry")
-    return Failed("unknown", True, "leadership was lost before the producer was known to be open; retry")
+    result = await propose(group, command.encode(), "the partition")
+    if isinstance(result, Opened):
+        return ProducerOpened(result.producer_id, result.epoch, result.last_sequence)
+    if isinstance(result, AppendRejected) and result.code in REFUSALS:
+        return Failed(REFUSALS[result.code], False, result.detail)
+    return result if isinstance(result, Failed) else Failed("rejected", False, f"the producer was not opened: {result}")
 
 
 class Watches:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """`coordinator`: the Raft group that decides. `timeout_ms`: how long it gives the transaction."""
 
     producer_id: int
@@ -18,8 +18,9 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
     timestamp_ms: int = 0
 
 
-class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """When it commits, everything below `position` is done for the group: as `Commit` of `group_state.py` says."""
+class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """When it commits, everything below `position` is done for the group: as `Commit` of `group_state.py` says.
+    `prepare`: and it is about to be committed, see `Prepare`."""
 
     producer_id: int
     epoch: int
@@ -27,9 +28,10 @@ class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=2):
     claim: int
     position: int
     timestamp_ms: int = 0
+    prepare: bool = False
 
 
-class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """The coordinator wants to commit: may it, as far as this partition is concerned?"""
 
     producer_id: int

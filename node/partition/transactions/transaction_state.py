@@ -6,7 +6,7 @@ that was replaced must not move its group's position by a commit that was alread
 a committed reader sees is decided by applied entries alone, and never changes afterwards.
 
 A transaction is (producer id, epoch): its coordinator raises the epoch at each end, so the pair names one transaction
-for ever. A partition takes part from `Begin` on, which is replicated before its first event.
+for ever. A partition takes part from `Begin` on, which stands before its first event, most often right before it.
 
 | arrives for (producer, epoch) | while                             | and is                                          |
 | --------------------------- | --------------------------------- | ----------------------------------------------- |
@@ -31,8 +31,9 @@ The *last stable offset* is the first event of the oldest open transaction, or t
 nothing from there on, and below it nothing that was aborted. It follows from what was applied; it never falls, since an
 event of a transaction that opens later stands later.
 
-Rejected: Kafka's implicit begin by the first event (an event that is delayed behind its marker opens a transaction that
-nobody ever ends); and comparing coordinator epochs of markers (decisions are replicated before any marker leaves).
+Rejected: Kafka's implicit begin by any event (one that is delayed behind its marker opens a transaction that nobody
+ever ends; a begin that is delayed is known to be over, or asked about); and comparing coordinator epochs of markers
+(decisions are replicated before any marker leaves).
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ MAX_ENDED = 10_000
 """Producers whose last end is remembered. One that is forgotten may begin again by a message that was delayed since:
 then the partition asks the coordinator what became of it, and aborts."""
 
-MAX_TIMEOUT_MS = 15 * 60 * 1000
-"""The longest that a transaction may be open, as in Kafka: as long as that, committed readers may have to wait."""
+MAX_TIMEOUT_MS = 4 * 3600 * 1000
+"""The longest that a transaction may be open: as long as that, committed readers may have to wait. So much is for
+members of groups; coordinators give 15 minutes at most, as Kafka, to whoever is no member."""
 
 Code = Literal["ended", "undecided", "doomed", "unknown", "too-many", "invalid", "not-owner", "out-of-order"]
 
@@ -198,7 +200,7 @@ class TransactionTable:
             if found.producer.epoch == command.epoch:
                 return TransactionDone()
             code: Code = "undecided" if found.producer.epoch < command.epoch else "ended"
-            return TransactionRefused(code, f"{what}: epoch {found.producer.epoch} of that producer is open here")
+            return TransactionRefused(code, f"{what} cannot begin while epoch {found.producer.epoch} is open here")
         if len(self._open) >= MAX_OPEN:
             return TransactionRefused("too-many", f"{MAX_OPEN} transactions are open in this partition; try later")
         producer = Producer(command.producer_id, command.epoch, 0, touched_index=index, touched_ms=clock_ms)
@@ -244,15 +246,18 @@ class TransactionTable:
             return TransactionRefused("ended", f"{what} is not open here: it has ended, or never began")
         if found.doomed:
             return TransactionRefused("doomed", found.doomed)
+        known = next((staged for staged in found.staged if staged.key == command.key), None)
         if found.prepared:
+            if known is not None and known.claim == command.claim and known.position >= command.position:
+                return TransactionDone()  # it came again
             return TransactionRefused("invalid", f"{_name(*found.key)} is about to be committed")
-        for staged in found.staged:
-            if staged.key == command.key:
-                staged.claim, staged.position = command.claim, max(staged.position, command.position)
-                return TransactionDone()
-        if len(found.staged) >= MAX_STAGED:
+        if known is not None:
+            known.claim, known.position = command.claim, max(known.position, command.position)
+        elif len(found.staged) >= MAX_STAGED:
             return TransactionRefused("too-many", f"a transaction moves at most {MAX_STAGED} groups of a partition")
-        found.staged.append(StagedOffset(command.key, command.claim, command.position))
+        else:
+            found.staged.append(StagedOffset(command.key, command.claim, command.position))
+        found.prepared = command.prepare
         return TransactionDone()
 
     def prepare(self, command: Prepare) -> TransactionDone | TransactionRefused:

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from node.coordinator.commands import (
+    Added,
     AddPartitions,
     Command,
     Complete,
     Declined,
     EndTransaction,
     Expire,
+    Fence,
     ForgetIdle,
     Register,
     Registered,
     Result,
     encode,
 )
+from node.coordinator.groups.commands import (
+    AbortGroup,
+    CommitGroup,
+    ExpireGroup,
+    ExpireMember,
+    ForgetWriter,
+    Joined,
+    JoinGroup,
+    OpenGroup,
+    Prepare,
+    member_name,
+)
+from node.coordinator.groups.state import Group
 from node.coordinator.machine import CoordinatorMachine
 
 GROUP = 3
@@ -32,8 +47,8 @@ class Coordinator:
         self.index += 1
         return self.machine.apply(self.index, encode(command))
 
-    def register(self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000) -> Result:
-        return self.apply(Register(name, holder, timeout_ms, self.now_ms))
+    def register(self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, succeeds: str = "") -> Result:
+        return self.apply(Register(name, holder, timeout_ms, self.now_ms, succeeds=succeeds))
 
     def registered(self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000) -> Pair:
         result = self.register(name, holder, timeout_ms)
@@ -52,8 +67,70 @@ class Coordinator:
     def expire(self, pair: Pair, name: str = "t") -> Result:
         return self.apply(Expire(name, *pair, self.now_ms))
 
+    def fence(self, pair: Pair, name: str = "t") -> Result:
+        return self.apply(Fence(name, *pair, self.now_ms))
+
     def forget_idle(self) -> Result:
         return self.apply(ForgetIdle(self.now_ms))
+
+    # ------------------------------------------------------------ groups
+
+    def open_group(
+        self, batch: int = 0, run: str = "r", query: str = "", writer: str = "w", *, once: bool = False
+    ) -> Result:
+        return self.apply(OpenGroup(writer, batch, run, query, 60_000, self.now_ms, once))
+
+    def forget_writer(self, writer: str = "w") -> Result:
+        return self.apply(ForgetWriter(writer, self.now_ms))
+
+    def join(self, part: str = "0", holder: str = "", batch: int = 0, run: str = "r", attempt: str = "0") -> Result:
+        holder = holder or f"{part}/{attempt}"
+        return self.apply(JoinGroup("w", batch, run, part, attempt, holder, 10_000, self.now_ms))
+
+    def joined(self, part: str = "0", *groups: int, batch: int = 0, run: str = "r", attempt: str = "0") -> Joined:
+        """A member that writes to these partitions."""
+        result = self.join(part, batch=batch, run=run, attempt=attempt)
+        assert isinstance(result, Joined), result
+        if groups:
+            added = self.write(result, *groups)
+            assert isinstance(added, Added), added
+        return result
+
+    def write(self, member: Joined, *groups: int) -> Result:
+        return self.add((member.producer_id, member.epoch), *groups, name=member_name(member.member))
+
+    def prepare(self, *members: Joined) -> Result:
+        """The last one's result."""
+        return [self.apply(Prepare(one.member, self.now_ms)) for one in members][-1]
+
+    def commit_group(self, *winners: Joined, batch: int = 0, run: str = "r") -> Result:
+        return self.apply(CommitGroup("w", batch, run, [one.member for one in winners], self.now_ms))
+
+    def abort_group(self, batch: int = 0, run: str = "r", *, by_operator: bool = False) -> Result:
+        return self.apply(AbortGroup("w", batch, run, by_operator, self.now_ms))
+
+    def expire_group(self, batch: int = 0) -> Result:
+        return self.apply(ExpireGroup("w", batch, self.now_ms))
+
+    def expire_member(self, member: Joined) -> Result:
+        return self.apply(ExpireMember(member.member, self.now_ms))
+
+    def mark_all(self) -> None:
+        """Every partition of what is decided has its marker."""
+        for one in self.machine.decided():
+            self.complete(one.pair, one.name)
+
+    @property
+    def group(self) -> Group | None:
+        writer = self.machine.writers.get("w")
+        return None if writer is None else writer.group
+
+    @property
+    def closed(self) -> int | None:
+        writer = self.machine.writers.get("w")
+        return None if writer is None else writer.closed
+
+    # ------------------------------------------------------------ time
 
     def live(self, ms: int) -> None:
         """So much time passes, in entries that come often enough."""

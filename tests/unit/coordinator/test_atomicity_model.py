@@ -3,6 +3,9 @@
 Nobody here is a server: the machines are the real ones, and what is random is who hears what when. What must hold at
 the end, when every partition has asked for what it missed: each transaction is visible in all of its partitions or in
 none; what was told to be committed is; nothing is open; and no event has found its way into another transaction.
+
+Half of the writers begin in a partition with their first event there, while the coordinator's note of it is on its way,
+where it may stay for ever. They ask for a commit when it has arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tests.unit.partition.transactions.driving import Partition
 
 PARTITIONS = (11, 12, 13)
 
-WORDS = [*["write"] * 3, "commit", "abort", "late", "late", "drop", "markers", "usurp", "restart", "time"]
+WORDS = [*["write"] * 3, "commit", "abort", "late", "late", "drop", "markers", "usurp", "restart", "time", "ask"]
 STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), max_size=70)
 
 
@@ -31,8 +34,10 @@ class World:
         self.pair: Pair = self.coordinator.registered(timeout_ms=1000)
         self.holder = 0
         self.added: set[int] = set()
+        self.unnoted: set[int] = set()  # written to, and the coordinator's note is on its way
         self.begun: set[int] = set()
         self.failed = False
+        self.ended = False  # its end was asked for: the producer begins nothing more under the pair
         self.written: dict[int, int] = {}
         self.late: list[Callable[[], object]] = []  # messages that the network keeps, to be delivered (again) some day
         self.accepted: dict[Pair, list[tuple[int, int]]] = {}  # transaction -> (partition, offset) of its events
@@ -43,7 +48,10 @@ class World:
     def write(self, number: int) -> None:
         group = PARTITIONS[number % 3]
         pair, partition = self.pair, self.partitions[group]
-        if group not in self.added:
+        if group not in self.added | self.unnoted and number // 3 % 2 and not self.ended:
+            self.unnoted.add(group)
+            self.keep(lambda: self.coordinator.add(pair, group))
+        elif group not in self.added | self.unnoted:
             if not isinstance(self.coordinator.add(pair, group), Added):
                 return
             self.added.add(group)
@@ -70,7 +78,9 @@ class World:
 
     def end(self, commit: bool, *, at_once: bool) -> None:
         """Partitions are not asked first: only who stages offsets in them has to. `at_once`: the markers leave."""
-        pair = self.pair
+        pair, self.ended = self.pair, True
+        if commit and self.unnoted:
+            self.failed = self.failed or not isinstance(self.coordinator.add(pair, *sorted(self.unnoted)), Added)
         commit = commit and not self.failed
         result = self.coordinator.end(pair, commit=commit)
         self.keep(lambda: self.coordinator.end(pair, commit=commit))
@@ -103,7 +113,20 @@ class World:
         assert one is not None
         if one.pair != self.pair:
             self.pair = one.pair
-            self.added, self.begun, self.written, self.failed = set(), set(), {}, False
+            self.added, self.unnoted, self.begun, self.written = set(), set(), set(), {}
+            self.failed = self.ended = False
+
+    # ------------------------------------------------------------ a partition's leader
+
+    def ask(self, group: int, *, overdue: bool) -> None:
+        """What became of what is open there."""
+        for one in self.partitions[group].machine.transactions.open():
+            if overdue and self.coordinator.machine.next_of(*one.key) is not None:
+                self.coordinator.fence(one.key)
+            outcome = self.coordinator.machine.outcome(*one.key)
+            if outcome is not None:
+                self.mark(group, one.key, outcome)
+        self.renew()
 
     # ------------------------------------------------------------ the rest of the world
 
@@ -137,6 +160,8 @@ class World:
             self.coordinator.now_ms += 600
             for one in self.coordinator.machine.overdue(self.coordinator.now_ms):
                 self.coordinator.expire(one.pair)
+        elif what == "ask":
+            self.ask(PARTITIONS[number % 3], overdue=number // 3 % 2 == 0)
 
     def settle(self) -> None:
         """Everybody comes back: what is open is ended by time, and partitions pull what they missed."""
@@ -145,11 +170,8 @@ class World:
             for one in self.coordinator.machine.overdue(self.coordinator.now_ms):
                 self.coordinator.expire(one.pair)
             self.markers()
-        for partition in self.partitions.values():
-            for open_transaction in partition.machine.transactions.open():
-                outcome = self.coordinator.machine.outcome(*open_transaction.key)
-                assert outcome is not None
-                partition.end(*open_transaction.key, commit=outcome)
+        for group in self.partitions:
+            self.ask(group, overdue=True)
 
 
 @settings(max_examples=400, deadline=None)

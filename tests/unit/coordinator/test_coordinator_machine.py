@@ -8,6 +8,7 @@ import pytest
 
 from node.coordinator import machine as machine_module
 from node.coordinator.commands import Added, Decided, ForgetIdle, Forgotten, LastEnd, Registered
+from node.coordinator.groups.commands import member_name
 from node.coordinator.machine import CoordinatorMachine, WrongCheckpoint
 from node.coordinator.transitions import IllegalTransition, State, check
 from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
@@ -67,12 +68,26 @@ def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinato
     assert later == (pair[0], 2), "1 was the next transaction of the registration before; this is a new one"
 
 
+def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordinator) -> None:
+    assert code_of(coordinator.register(holder="b", succeeds="a")) == "fenced", "nobody knows the id"
+    first = coordinator.registered(holder="a")
+    back = coordinator.register(holder="b", succeeds="a")
+    assert isinstance(back, Registered)
+    assert (back.producer_id, back.epoch) == (first[0], first[1] + 1), "what `a` still sends is of a pair that is over"
+    coordinator.restart()
+    assert coordinator.register(holder="b", succeeds="a") == back, "its answer got lost: asked once more"
+    coordinator.registered(holder="c")
+    assert code_of(coordinator.register(holder="b", succeeds="a")) == "fenced"
+    assert code_of(coordinator.register(holder="d", succeeds="b")) == "fenced"
+    assert isinstance(coordinator.register(holder="d", succeeds="c"), Registered)
+
+
 def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
     first = coordinator.registered(holder="a")
     second = coordinator.registered(holder="b")
     assert second == (first[0], first[1] + 1)
     assert code_of(coordinator.add(first, 11)) == "fenced"
-    assert code_of(coordinator.end(first, commit=True)) == "fenced"
+    assert code_of(coordinator.end(first, commit=True)) == "forgotten"
     assert isinstance(coordinator.add(second, 11), Added)
 
 
@@ -115,7 +130,11 @@ def test_who_repeats_its_end_after_another_has_registered_hears_it_and_gets_no_p
     coordinator.end(second, commit=True)
     coordinator.complete(second)
     assert isinstance(coordinator.end(second, commit=True), Decided), "of the other one that is the last now"
-    assert code_of(coordinator.end(first, commit=commit)) == "fenced"
+    assert coordinator.end(first, commit=commit) == Decided(commit, True, "client", *first), "it may ask late"
+    coordinator.registered(holder="c")
+    coordinator.restart()
+    assert isinstance(coordinator.end(second, commit=True), Decided), "of the holder before the present one"
+    assert code_of(coordinator.end(first, commit=commit)) == "forgotten", "of the one before that"
 
 
 def test_who_was_fenced_and_gives_up_gets_no_pair_to_go_on_with(coordinator: Coordinator) -> None:
@@ -284,7 +303,7 @@ def test_a_transaction_aborts_when_its_time_is_over_and_not_before(coordinator: 
     assert [one.name for one in coordinator.machine.overdue(coordinator.now_ms)] == ["t"]
     assert coordinator.expire(pair) == Decided(False, False, "timeout", *pair)
     late = coordinator.end(pair, commit=True)
-    assert code_of(late) == "ended"
+    assert code_of(late) == "expired"
     assert "time was over" in str(late)
     coordinator.complete(pair)
     assert "time was over" in str(coordinator.end(pair, commit=True))
@@ -336,7 +355,7 @@ def test_idle_ids_are_forgotten_after_a_week_and_begin_anew(coordinator: Coordin
 
 def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coordinator) -> None:
     pair = coordinator.registered()
-    assert coordinator.machine.outcome(*pair) is False, "it has not begun anywhere"
+    assert coordinator.machine.outcome(*pair) is None, "it may have begun in a partition"
     coordinator.add(pair, 11)
     assert coordinator.machine.outcome(*pair) is None
     coordinator.end(pair, commit=True)
@@ -345,6 +364,49 @@ def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coor
     assert coordinator.machine.outcome(*pair) is True
     assert coordinator.machine.outcome(pair[0], 77) is False
     assert coordinator.machine.outcome(999, 0) is False
+
+
+def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long(coordinator: Coordinator) -> None:
+    pair = coordinator.registered()
+    assert isinstance(coordinator.fence(pair), Decided)
+    assert coordinator.machine.outcome(*pair) is False
+    assert code_of(coordinator.add(pair, 11)) == "expired"
+    assert code_of(coordinator.end(pair, commit=True)) == "expired"
+    again = coordinator.registered()
+    assert again > pair
+    assert isinstance(coordinator.add(again, 11), Added)
+
+
+def test_the_next_transaction_may_have_begun_while_the_last_one_is_being_ended(coordinator: Coordinator) -> None:
+    pair = coordinator.registered()
+    following = (pair[0], pair[1] + 1)
+    coordinator.add(pair, 11)
+    assert coordinator.machine.outcome(*following) is False, "its holder cannot know of it"
+    coordinator.end(pair, commit=True)
+    assert coordinator.machine.outcome(*following) is None
+    coordinator.complete(pair)
+    assert coordinator.machine.outcome(*following) is None
+    assert isinstance(coordinator.add(following, 11), Added)
+
+
+def test_what_has_begun_is_not_fenced_by_a_partition(coordinator: Coordinator) -> None:
+    pair = coordinator.registered()
+    coordinator.add(pair, 11)
+    assert code_of(coordinator.fence(pair)) == "ended"
+    assert coordinator.machine.outcome(*pair) is None
+    coordinator.end(pair, commit=True)
+    assert code_of(coordinator.fence(pair)) == "ended"
+    assert coordinator.machine.outcome(*pair) is True
+    coordinator.complete(pair)
+    coordinator.fence(pair)
+    assert coordinator.machine.outcome(*pair) is True
+
+
+def test_a_member_of_a_group_is_ended_by_its_group_alone(coordinator: Coordinator) -> None:
+    coordinator.open_group()
+    member = coordinator.joined()
+    assert code_of(coordinator.fence((member.producer_id, member.epoch), member_name(member.member))) == "ended"
+    assert isinstance(coordinator.write(member, 11), Added)
 
 
 # ---------------------------------------------------------------- bytes

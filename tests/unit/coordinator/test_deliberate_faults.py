@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from node.coordinator.commands import Decided
+from node.coordinator.commands import Decided, Declined
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.transitions import DECIDED, State
 from node.partition.transactions.transaction_state import (
@@ -127,8 +127,8 @@ def an_end_without_a_begin_is_not_remembered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def an_empty_end_keeps_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end_empty(self: CoordinatorMachine, one: Any, *, commit: bool) -> Decided:
-        return Decided(commit, True, "client", *one.pair)
+    def end_empty(self: CoordinatorMachine, one: Any, *, commit: bool, how: Any) -> Decided:
+        return Decided(commit, True, how, *one.pair)
 
     monkeypatch.setattr(CoordinatorMachine, "_end_empty", end_empty)
 
@@ -188,6 +188,26 @@ def partitions_are_told_to_abort_what_is_not_decided(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(atomicity.World, "step", step)
 
 
+def what_has_not_begun_at_its_coordinator_is_aborted_and_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = CoordinatorMachine.outcome
+
+    def outcome(self: CoordinatorMachine, producer_id: int, epoch: int) -> bool | None:
+        return False if self.next_of(producer_id, epoch) is not None else whole(self, producer_id, epoch)
+
+    monkeypatch.setattr(CoordinatorMachine, "outcome", outcome)
+    monkeypatch.setattr(CoordinatorMachine, "_fence", lambda self, command: Declined("ended", "it is let be"))
+
+
+def a_commit_does_not_wait_for_the_notes_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = atomicity.World.end
+
+    def end(self: atomicity.World, commit: bool, *, at_once: bool) -> None:
+        self.unnoted = set()
+        whole(self, commit, at_once=at_once)
+
+    monkeypatch.setattr(atomicity.World, "end", end)
+
+
 PARTITION_FAULTS = [
     a_late_begin_opens, an_event_finds_its_way_into_the_next_transaction, a_marker_ends_whatever_is_open,
     what_is_open_is_read, the_newest_open_transaction_counts, what_was_aborted_is_read,
@@ -197,7 +217,8 @@ PARTITION_FAULTS = [
 COORDINATOR_FAULTS = [
     an_empty_end_keeps_its_epoch, the_epoch_stays_after_an_end,
     a_decision_is_overruled, a_new_holder_does_not_wait_for_the_markers, a_new_holder_gets_the_epoch_of_the_old_one,
-    partitions_are_told_to_abort_what_is_not_decided,
+    partitions_are_told_to_abort_what_is_not_decided, what_has_not_begun_at_its_coordinator_is_aborted_and_may_begin,
+    a_commit_does_not_wait_for_the_notes_of_partitions,
 ]  # fmt: skip
 
 Fault = Callable[[pytest.MonkeyPatch], None]

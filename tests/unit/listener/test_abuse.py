@@ -256,9 +256,9 @@ async def test_a_peer_that_never_reads_costs_a_bounded_amount_and_gets_everythin
         for _ in range(16):  # 64 MiB, more than all buffers between the two
             await writer.send(sender, [message(bytes(65_000))] * 64)
             await writer.states(sender, len(writer.outcomes.get(sender, [])) + 64)
-        connection = max(node.listener._connections, key=lambda c: c._output_bytes)
-        await eventually(lambda: connection._write_paused)
-        assert connection._output_bytes < limit + 1024 * 1024
+        connection = max(node.listener._connections, key=lambda c: c.outlet.bytes)
+        await eventually(lambda: connection.intake.write_paused)
+        assert connection.outlet.bytes < limit + 1024 * 1024
         assert node.listener.counters.events_out < 1024
         reader.reading.set()
         await reader.until(lambda: len(reader.received.get(link, [])) == 1024)

@@ -13,8 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from node.listener import AdminError
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
+from node.transactions.member import MemberTerms
 from tests.unit.listener.support.cluster import Cluster
-from tests.unit.listener.support.peer import eventually
+from tests.unit.listener.support.peer import Peer, eventually
+from tests.unit.listener.support.transacting import Control, send_under
 
 
 @pytest.fixture
@@ -123,11 +125,13 @@ async def test_anything_else_is_answered_or_cut(cluster: Cluster, request_bytes:
 
 
 async def test_silent_scrapers_do_not_add_up(cluster: Cluster) -> None:
-    """They are bounded, and each is cut when its time is over."""
-    silent = [await asyncio.open_connection("127.0.0.1", cluster.monitoring[1]) for _ in range(MAX_CONNECTIONS)]
+    """They are bounded, and whoever asks is answered: the one that has been silent longest makes room."""
+    silent = [await asyncio.open_connection("127.0.0.1", cluster.monitoring[1]) for _ in range(MAX_CONNECTIONS + 8)]
     server = cluster.nodes[1]._monitoring
     await eventually(lambda: len(server._open) == MAX_CONNECTIONS)
-    assert await get(cluster.monitoring[1], "/health/live") == (0, b"")
+    assert await silent[0][0].read() == b""
+    for _ in range(3):
+        assert (await get(cluster.monitoring[1], "/health/live"))[0] == 200
     for _, writer in silent:
         writer.close()
     await eventually(lambda: not server._open)
@@ -180,3 +184,33 @@ async def test_a_replica_that_is_away_is_told_by_its_leaders(cluster: Cluster) -
     status = await cluster.broker(1).admin("node.status", {})
     assert {item["node"] for item in status["behind"]} == {gone}
     assert "trades/0" in {item["partition"] for item in status["behind"]}
+
+
+async def test_transactions_are_told_by_those_who_lead(cluster: Cluster) -> None:
+    async def total(name: str) -> float:
+        scrapes = [await numbers(port) for port in cluster.monitoring.values()]
+        return sum(value for scrape in scrapes for (found, _), value in scrape.items() if found == name)
+
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        sender = await peer.sender("trades", "0")
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"one", b"two"])
+        assert await total("holdfast_transactions_ongoing") == 1
+        assert await total("holdfast_partition_open_transactions") == 1
+        assert await total("holdfast_partition_unstable_events") == 2
+        await control.committed(txn)
+        assert await total("holdfast_transactional_ids") == 1
+        assert await total("holdfast_transactions_ongoing") == 0
+        assert await total("holdfast_partition_unstable_events") == 0
+        assert await total("holdfast_transaction_groups_open") == 0
+        given = {"name": "orders", "batch": 0, "run": "r"}
+        await cluster.broker(1).admin("transaction-group.open", given)
+        await cluster.broker(2).transactions.join(MemberTerms("orders", 0, "r", "0"))
+        assert await total("holdfast_transaction_groups_open") == 1
+        async with asyncio.timeout(60):
+            while not await total("holdfast_transaction_groups_oldest_member_seconds"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await cluster.broker(3).admin("transaction-group.commit", {**given, "winners": []})
+        assert await total("holdfast_transaction_groups_open") == 0
+        assert await total("holdfast_transaction_groups_oldest_member_seconds") == 0

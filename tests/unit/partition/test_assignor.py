@@ -12,14 +12,7 @@ from node.partition.api import Failed, LogView
 from node.partition.consumer_groups import assignor
 from node.partition.consumer_groups.assignor import Assignor
 from node.partition.consumer_groups.group_state import Done
-from node.partition.consumer_groups.queries import (
-    Assign,
-    Assigned,
-    GroupList,
-    GroupRow,
-    ListGroups,
-    Revoke,
-)
+from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, GroupRow, ListGroups, Revoke
 
 NO_LEADER = Failed("not_leader", True, "nobody leads")
 
@@ -48,7 +41,7 @@ class _Handle:
     partitions: Partitions
     name: str
 
-    async def ask_group(self, question: Any) -> Any:
+    async def ask(self, question: Any) -> Any:
         known, name = self.partitions, self.name
         known.looks += isinstance(question, ListGroups)
         if name in known.away:

@@ -19,15 +19,8 @@ from node.partition.consumer_groups.group_state import (
     EndClaim,
     Owned,
 )
-from node.partition.consumer_groups.queries import (
-    GroupList,
-    ListGroups,
-    Revoke,
-    decode_answer,
-    decode_question,
-    encode_answer,
-    encode_question,
-)
+from node.partition.consumer_groups.queries import GroupList, ListGroups, Revoke
+from node.peer_types import decode_answer, decode_question, encode_answer, encode_question
 from tests.unit.partition.support import Node, flat
 
 LEASE_S = 5.0
@@ -42,7 +35,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def ask(node: Node, question: Any) -> Any:
     """The answer, turns and all."""
-    return asyncio.run(_asked(node, node.replica.ask_group(question)))
+    return asyncio.run(_asked(node, node.replica.ask(question)))
 
 
 async def _asked(node: Node, asking: Coroutine[Any, Any, Any]) -> Any:
@@ -104,7 +97,7 @@ def test_only_a_whole_lease_of_silence_ends_a_claim(node: Node) -> None:
         nonlocal now_s
         for _ in range(int(seconds * 2)):
             now_s += 0.5
-            node.replica.check_owners(now_s)
+            node.replica.tick(now_s)
             node.turns()
 
     pass_time(3 * LEASE_S)
@@ -184,7 +177,7 @@ def test_who_does_not_lead_answers_nothing(node: Node) -> None:
         answer = ask(node, question)
         assert isinstance(answer, Failed)
         assert (answer.kind, answer.retriable) == ("not_leader", True)
-    node.replica.check_owners(1e9)
+    node.replica.tick(1e9)
 
 
 def test_questions_and_answers_cross_a_network_unchanged(node: Node) -> None:
@@ -193,3 +186,19 @@ def test_questions_and_answers_cross_a_network_unchanged(node: Node) -> None:
     claim(node)
     for answer in (Owned(1, 2, 3), Done(4), Denied("owned", "why"), ask(node, ListGroups())):
         assert decode_answer(encode_answer(answer)) == answer
+
+
+def test_many_silent_owners_lose_their_claims_a_few_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer with thousands of groups has gone: their ends do not all stand in front of everybody's entries."""
+    monkeypatch.setattr("node.partition.consumer_groups.ownership_leases.ENDS_AT_ONCE", 2)
+    for number in range(5):
+        ask(node, Claim(f"g{number}", "a", f"a/{number}", None))
+    node.replica.tick(0.0)
+    active = []
+    for look in range(3):
+        node.replica.tick(LEASE_S + look)
+        node.turns()
+        groups = ask(node, ListGroups("", "", 100))
+        assert isinstance(groups, GroupList)
+        active.append(sum(row.active for row in groups.groups))
+    assert active == [3, 1, 0]

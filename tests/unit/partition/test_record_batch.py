@@ -91,7 +91,7 @@ def test_attribute_bits_are_those_of_kip_98() -> None:
     assert both.compression == 0
 
 
-@pytest.mark.parametrize("attributes", [0x01, 0x40, 0x8000])
+@pytest.mark.parametrize("attributes", [0x05, 0x07, 0x40, 0x8000])
 def test_attributes_of_the_future_are_not_ignored(attributes: int) -> None:
     entry = bytearray(encode([b"x"], 1))
     struct.pack_into(">H", entry, 7, attributes)

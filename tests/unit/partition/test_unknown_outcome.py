@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from node.partition.consumer_groups.queries import AskFate, Fate
+from node.partition.entries.queries import AskFate, Fate
 from tests.unit.partition.support import Node
 
 KNOWN, GONE, NEVER, LATER = Fate(True), Fate(None), Fate(False), Fate(None, pending=True)
 
 
 async def ask(node: Node, index: int, term: int) -> object:
-    return await node.replica.ask_group(AskFate(index, term))
+    return await node.replica.ask(AskFate(index, term))
 
 
 async def test_what_is_applied_is_known_by_its_term(tmp_path: Path) -> None:

@@ -18,18 +18,19 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transfers, symbol
+from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transactional, Transfers, symbol
 from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
+from node.listener.incoming.answering_link import UNKNOWN
 from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope
 from node.listener.incoming.idempotent import producer_terms
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.listener.incoming.idempotent.sequence_numbers import SequenceNumberReader, Wrong
-from node.listener.incoming.incoming_link import UNKNOWN, IncomingLink
+from node.listener.incoming.incoming_link import IncomingLink
 from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
@@ -60,7 +61,21 @@ class IdempotentLink(IncomingLink):
 
     # -------------------------------------------------------------------------------------------- messages come in
 
+    def _in_transaction(self, name: bytes, part: Transfers) -> None:
+        count, size = self._count(part.payloads)
+        own = self.host.transactions.get(name)
+        error = errors.unknown_transaction() if own is None else errors.not_idempotent_in_transaction()
+        if own is not None:
+            own.refuse(error.description or error.condition)
+        self._answer(part.deliveries, count, size, Transactional(name, Rejected(error)))
+
     def on_transfers(self, event: Transfers) -> None:
+        if event.transactions is not None:
+            self._sort_by_transaction(event, event.transactions)
+            return
+        if self._packed is not None:
+            self._packed_batches(event, self._packed)
+            return
         if event.batches:
             self._with_envelopes(event)
             return

@@ -31,12 +31,7 @@ from node.partition.consumer_groups.group_state import (
     End,
     Owned,
 )
-from node.partition.consumer_groups.queries import (
-    Assign,
-    Assigned,
-    GroupList,
-    ListGroups,
-)
+from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, ListGroups
 
 RETRY_DELAY_S = 0.05
 """Between questions to a leader that could not answer."""
@@ -99,7 +94,7 @@ async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[st
             if isinstance(answer, Failed) and not answer.retriable:
                 raise Refused(errors.group_failed(answer, plan.log))
             if isinstance(answer, Assigned) and answer.partition is not None:
-                owned = await broker.handle(plan.log, answer.partition).ask_group(wish)
+                owned = await broker.handle(plan.log, answer.partition).ask(wish)
                 if isinstance(owned, Owned):
                     held = OwnedPartition(
                         broker, host, plan.log, answer.partition, wish.key, owned, durable=membership.durable
@@ -109,7 +104,8 @@ async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[st
                 raise Refused(errors.group_full(plan.log, wish.key, None))
             if loop.time() > deadline_s:
                 raise Refused(errors.group_full(plan.log, wish.key, config.group_hold_s))
-            await asyncio.sleep(RETRY_DELAY_S if isinstance(answer, Assigned) else LEADERLESS_DELAY_S)
+            delay_s = RETRY_DELAY_S if isinstance(answer, Assigned) else LEADERLESS_DELAY_S
+            await asyncio.sleep(delay_s * host.attaches.pace)
         raise Refused(errors.group_full(plan.log, wish.key, None))  # nobody hears it: the peer has left
     finally:
         host.errand(_leave(broker, structs.replace(question, leaving=True)))
@@ -120,7 +116,7 @@ async def _advice(broker: Broker, question: Assign) -> Any:
     view = broker.describe(question.log)
     if view is None:
         raise Refused(errors.log_deleted(question.log))
-    return await broker.handle(question.log, view.partitions[0]).ask_group(question)
+    return await broker.handle(question.log, view.partitions[0]).ask(question)
 
 
 async def _leave(broker: Broker, question: Assign) -> None:
@@ -135,7 +131,7 @@ async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + CONTINUE_WAIT_S
     while True:
-        answer = await broker.handle(log, partition).ask_group(wish)
+        answer = await broker.handle(log, partition).ask(wish)
         if isinstance(answer, Owned):
             return answer
         if isinstance(answer, Failed) and not answer.retriable:
@@ -149,5 +145,5 @@ async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
 
 async def _is_mine(broker: Broker, log: str, partition: str, wish: Claim) -> bool:
     """The owner that stands in the way is this very link, as it was before."""
-    found = await broker.handle(log, partition).ask_group(ListGroups(wish.key))
+    found = await broker.handle(log, partition).ask(ListGroups(wish.key))
     return isinstance(found, GroupList) and any(row.active and row.identity == wish.identity for row in found.groups)

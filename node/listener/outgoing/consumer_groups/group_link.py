@@ -11,7 +11,7 @@ Rules never broken:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast import protocol
@@ -28,6 +28,7 @@ from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import Earliest, Latest, Owner, ReadError, Start
 from node.partition.consumer_groups.group_state import NOTHING, End
+from node.transactions.transaction import StagedPosition
 
 SETTLE_WAIT_S = 1.0
 """A member that is asked to let go of a partition has so long to settle what it was sent."""
@@ -124,15 +125,34 @@ class GroupLink(OutgoingLink):
         self._cursors.append(self._cursor(partition, Earliest()))
         self._reopen()
 
-    def _handed_out(self, cursor: PartitionCursor, numbers: range, payloads: list[bytes]) -> None:
-        if len(numbers) == len(payloads):
-            self._held[cursor.partition].sent(numbers, payloads, self.link.presettled)
+    def _sent(self, cursor: PartitionCursor, numbers: range, runs: list[tuple[int, int]]) -> None:
+        super()._sent(cursor, numbers, runs)
+        self._held[cursor.partition].sent(numbers, runs, self.link.presettled)
 
     def on_settlements(self, event: Settlements) -> None:
-        numbers = [number for number, _ in event.outcomes]
+        super().on_settlements(event)
+        self.maybe_close()
+
+    def _settled(self, numbers: Sequence[int]) -> None:
+        super()._settled(numbers)
         for owned in self._held.values():
             owned.settled(numbers)
-        super().on_settlements(event)
+
+    def given_back(self, number: int) -> None:
+        for owned in self._held.values():
+            owned.given_back(number)
+
+    def staged_positions(self, numbers: Sequence[int]) -> Iterable[StagedPosition]:
+        for owned in self._held.values():
+            position = owned.position_with(numbers)
+            if position is not None:
+                group = self.plan.broker.raft_group(self.plan.log, owned.partition)
+                yield StagedPosition(group, owned.owner.key, owned.owner.claim, position)
+
+    def committed(self, numbers: Sequence[int]) -> None:
+        super().committed(numbers)
+        for owned in self._held.values():
+            owned.moved(numbers)
         self.maybe_close()
 
     # ------------------------------------------------------------------------------------------------- losing it

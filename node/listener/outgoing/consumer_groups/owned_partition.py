@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Protocol
 
-from holdfast import protocol
-from holdfast.amqp import encode_value, symbol
 from node.listener import errors
 from node.listener.broker import Broker
 from node.listener.errors import Refused
-from node.partition.api import After, Earliest, Failed, GroupQuestion, Owner, Start
+from node.partition.api import After, Earliest, Failed, Owner, Question, Start
 from node.partition.consumer_groups.group_state import (
     NOTHING,
     Commit,
@@ -47,13 +48,25 @@ RETRY_DELAY_S = 0.1
 ATTEMPTS_S = 10.0
 """A claim whose end cannot be told for so long is left to its lease."""
 
-_OFFSET_MARK = encode_value(symbol(protocol.ANNOTATION_OFFSET)) + b"\xa3\x10"
+
+class Paced(Protocol):
+    """What the links of a connection do a few at a time."""
+
+    letting_go: asyncio.Semaphore
+
+    @property
+    def pace(self) -> float:
+        """How much longer than usual a receiver that waits for a partition waits between two questions."""
+        ...
 
 
 class BackgroundWork(Protocol):
     """Who sees to work that outlives a connection."""
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    @property
+    def attaches(self) -> Paced: ...
 
 
 class OwnedPartition:
@@ -77,7 +90,9 @@ class OwnedPartition:
         self._durable = durable
         self._order: deque[tuple[int, int]] = deque()  # (delivery, offset), from the oldest that is not settled
         self._unsettled: set[int] = set()
+        self._given_back: set[int] = set()  # of those: they come again, unless they are not stored any more
         self._reached = owned.position  # what may be committed
+        self._staged = owned.position  # what the last transaction was asked to commit
         self._commit_timer: asyncio.TimerHandle | None = None
         self._committing = False
         self._ended = False
@@ -117,29 +132,78 @@ class OwnedPartition:
 
     # ------------------------------------------------------------ settlements
 
-    def sent(self, numbers: range, payloads: Sequence[bytes], presettled: bool) -> None:
-        """These deliveries are on their way."""
-        if not self._durable:
+    def sent(self, numbers: range, runs: Sequence[tuple[int, int]], presettled: bool) -> None:
+        """These deliveries are on their way; `runs` of (offset, count)."""
+        if presettled and not self._durable:
             return
-        for number, payload in zip(numbers, payloads, strict=True):
-            place = payload.index(_OFFSET_MARK) + len(_OFFSET_MARK)
-            self._order.append((number, int(payload[place : place + 16], 16)))
+        offsets = chain.from_iterable(range(offset, offset + count) for offset, count in runs)
+        for number, offset in zip(numbers, offsets, strict=False):
+            if self._order and offset <= self._order[-1][1]:
+                self._sent_again(number, offset)
+            else:
+                self._pass_over_what_is_gone()
+                self._order.append((number, offset))
         if presettled:
             self.settled(())
         else:
             self._unsettled.update(numbers)
 
-    def settled(self, numbers: Sequence[int]) -> None:
-        if not self._durable:
+    def _sent_again(self, number: int, offset: int) -> None:
+        """After a rollback: the delivery takes the place of the one that was given back."""
+        at = bisect_left(self._order, offset, key=itemgetter(1))
+        if self._order[at][1] != offset:  # its group's position has passed it
             return
+        self._unsettled.discard(self._order[at][0])
+        self._given_back.discard(self._order[at][0])
+        self._order[at] = (number, offset)
+
+    def given_back(self, number: int) -> None:
+        """It is handed out again before anything new."""
+        if number in self._unsettled:
+            self._given_back.add(number)
+
+    def _pass_over_what_is_gone(self) -> None:
+        """Something new is handed out: what was given back and has not come again never will, for retention took it."""
+        self._unsettled -= self._given_back
+        self._given_back.clear()
+
+    def settled(self, numbers: Sequence[int]) -> None:
+        """By these alone the position moves only if the source is durable."""
+        if self._advance(numbers) and self._durable:
+            self._commit_soon()
+
+    def _advance(self, numbers: Sequence[int]) -> bool:
+        """Whether more may be committed now."""
         self._unsettled.difference_update(numbers)
         order, reached = self._order, self._reached
         while order and order[0][0] not in self._unsettled:
             reached = order.popleft()[1] + 1
-        if reached > self._reached:
-            self._reached = reached
-            if self._commit_timer is None and not self._committing and not self._ended:
-                self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_S, self._commit_due)
+        if reached <= self._reached:
+            return False
+        self._reached = reached
+        return True
+
+    def _commit_soon(self) -> None:
+        if self._commit_timer is None and not self._committing and not self._ended:
+            self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_S, self._commit_due)
+
+    # ------------------------------------------------------------ transactions
+
+    def position_with(self, numbers: Sequence[int]) -> int | None:
+        """Where the position stands when these deliveries count as well; None: where it is."""
+        counted, reached = set(numbers), self._reached
+        for number, offset in self._order:
+            if number in self._unsettled and number not in counted:
+                break
+            reached = offset + 1
+        self._staged = reached
+        return reached if reached > self._reached else None
+
+    def moved(self, numbers: Sequence[int]) -> None:
+        """A transaction has moved the position over these deliveries."""
+        self.position = max(self.position, self._staged)
+        if self._advance(numbers) and self._durable and self._reached > self.position:
+            self._commit_soon()
 
     @property
     def all_settled(self) -> bool:
@@ -188,16 +252,20 @@ class OwnedPartition:
         if how is not None:
             await self._told(EndClaim(self.owner.key, self.owner.claim, how), deadline_s)
 
-    async def _told(self, question: GroupQuestion, deadline_s: float) -> None:
+    async def _told(self, question: Question, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
-        while isinstance(answer := await self._ask(question), Failed) and answer.retriable:
+        while True:
+            async with self._errands.attaches.letting_go:  # not while it waits for a leader: others have theirs
+                answer = await self._ask(question)
+            if not (isinstance(answer, Failed) and answer.retriable):
+                return
             if loop.time() > deadline_s:
                 log.info("partition %s of %s was not told %s: %s", self.partition, self._log, question, answer.detail)
                 return
             await asyncio.sleep(RETRY_DELAY_S)
 
-    async def _ask(self, question: GroupQuestion) -> Any:
+    async def _ask(self, question: Question) -> Any:
         try:
-            return await self._broker.handle(self._log, self.partition).ask_group(question)
+            return await self._broker.handle(self._log, self.partition).ask(question)
         except KeyError:
             return Failed("deleted", False, f"log {self._log!r} was deleted")

@@ -39,9 +39,7 @@ def bodies(node: SingleNode) -> list[Any]:
 
 
 @pytest.mark.parametrize("properties", [BOUND, None], ids=["bound", "agnostic"])
-async def test_a_batch_is_so_many_events_and_one_outcome(
-    node: SingleNode, properties: dict[str, Any] | None
-) -> None:
+async def test_a_batch_is_so_many_events_and_one_outcome(node: SingleNode, properties: dict[str, Any] | None) -> None:
     rich = encode_message(
         Message(body=b"rich", message_annotations={"x-opt-partition-key": "k"}, application_properties={"n": 1})
     )

@@ -14,7 +14,7 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 from holdfast.amqp import ACCEPTED, RELEASED, Modified, Source
 from holdfast.amqp import LinkDetached as Detached
 from node.partition.api import AppendDone, Appended, Failed, Numbers
-from node.partition.consumer_groups.queries import AskFate, Fate
+from node.partition.entries.queries import AskFate, Fate
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.single import SingleNode
@@ -36,7 +36,7 @@ class Doubtful:
         self.appends += 1
         done(Failed("unknown", True, "lost", entry=self.entry))
 
-    async def ask_group(self, question: Any) -> Any:
+    async def ask(self, question: Any) -> Any:
         assert question == AskFate(*ENTRY)
         self.asked += 1
         return self.fates.pop(0) if len(self.fates) > 1 else self.fates[0]
@@ -194,8 +194,10 @@ async def test_through_a_gateway_whose_leader_dies_nothing_is_lost_without_a_wor
                 sent += len(await peer.send(sender, [message(b"%d" % sent)]))
             await cluster.lose(leader)
             await peer.until(
-                lambda: len(peer.outcomes.get(sender, [])) == sent
-                or any(isinstance(event, Detached) for event in peer.history)
+                lambda: (
+                    len(peer.outcomes.get(sender, [])) == sent
+                    or any(isinstance(event, Detached) for event in peer.history)
+                )
             )
             told = dict(peer.outcomes.get(sender, []))
         assert set(told.values()) <= {ACCEPTED, RELEASED}

@@ -85,8 +85,9 @@ async def test_a_link_without_partition_keeps_a_position_in_each(node: SingleNod
         await offsets(peer, link, 25)
         await settle(peer, link, 25)
         await eventually(
-            lambda: sum(max(0, position(node, terminus_key("a/mine"), one, "wide") or 0) for one in node.logs["wide"])
-            == 25
+            lambda: (
+                sum(max(0, position(node, terminus_key("a/mine"), one, "wide") or 0) for one in node.logs["wide"]) == 25
+            )
         )
         await leave(peer)
     async with Peer(node.port, container="a") as peer:
@@ -172,7 +173,7 @@ async def test_who_is_asked_to_let_go_has_a_moment_to_settle(node: SingleNode, s
         replica = node.logs["trades"]["0"]
         row = replica._machine.ownership.get("g")
         assert row is not None
-        await replica.ask_group(Revoke("g", row.claim))
+        await replica.ask(Revoke("g", row.claim))
         await asyncio.sleep(0.05)
         assert link.is_open
         if settles:

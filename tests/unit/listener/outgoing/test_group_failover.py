@@ -40,7 +40,7 @@ async def row(cluster: Cluster, key: str = "g") -> Any:
     async with asyncio.timeout(20):
         while True:
             leader = await cluster.settled_leader("trades")
-            answer = await cluster.broker(leader).handle("trades", "0").ask_group(ListGroups(key))
+            answer = await cluster.broker(leader).handle("trades", "0").ask(ListGroups(key))
             if isinstance(answer, GroupList):
                 return answer.groups[0] if answer.groups else None
 

@@ -35,7 +35,7 @@ def row(node: SingleNode, key: str = "g") -> Any:
 
 
 async def commit(node: SingleNode, position: int, claim: int = 0, key: str = "g") -> Any:
-    return await node.logs["trades"]["0"].ask_group(Commit(key, claim, position))
+    return await node.logs["trades"]["0"].ask(Commit(key, claim, position))
 
 
 async def test_the_effective_partition_group_and_epoch_are_echoed(node: SingleNode) -> None:
@@ -196,7 +196,7 @@ async def test_a_member_that_is_asked_to_let_go_is_closed_gracefully_once_it_has
         await fill(peer, 4)
         link = await attached(peer, terms(), credit=100)
         await offsets(peer, link, 4)
-        await node.logs["trades"]["0"].ask_group(Revoke("g", row(node).claim))
+        await node.logs["trades"]["0"].ask(Revoke("g", row(node).claim))
         event = await peer.wait(LinkDetached, lambda event: event.link is link)
         assert (event.error, event.closed) == (None, True)
         await eventually(lambda: not row(node).active if row(node) else True)
@@ -216,7 +216,7 @@ async def test_an_owner_that_was_out_of_touch_too_long_is_told_to_attach_again(n
         link = await attached(peer, terms(epoch=3), name="mine", credit=100)
         await offsets(peer, link, 4)
         replica = node.logs["trades"]["0"]
-        await replica.ask_group(EndClaim("g", row(node).claim, End.LOST))
+        await replica.ask(EndClaim("g", row(node).claim, End.LOST))
         assert (await peer.refused(link)).condition == "amqp:link:detach-forced"
         again = await attached(peer, terms(epoch=3), name="mine", credit=100)
         assert again.remote_properties["holdfast:continued"] is True

@@ -53,6 +53,11 @@ class Cluster:
         for number in self.nodes:
             await eventually(lambda number=number: self.settled(number, log))
 
+    async def delete(self, log: str) -> None:
+        """If it is there."""
+        if self.broker(1).describe(log) is not None:
+            await self.broker(1).admin("log.delete", {"name": log})
+
     def settled(self, number: int, log: str) -> bool:
         """The node knows a leader of every partition, and that one is ready."""
         broker = self.broker(number)
@@ -99,7 +104,7 @@ class Cluster:
         node = self.nodes.pop(number)
         node._multiraft.on_wake = None
         node._loop._stopping = True
+        await node._network.stop()  # before its clients go: nobody is told that they have gone
         for connection in list(node._listeners[0]._connections):
             connection.abort()
-        await node._network.stop()
         await node.stop()

@@ -49,9 +49,7 @@ def epoch_of(link: ReceiverLink) -> Any:
 
 def durable(address: str = "trades", policy: str = "never", timeout_s: int = 0, **more: Any) -> Source:
     earliest = start_at(address, "@earliest")
-    return Source(
-        address=address, durable=2, expiry_policy=policy, timeout_s=timeout_s, filter=earliest.filter, **more
-    )
+    return Source(address=address, durable=2, expiry_policy=policy, timeout_s=timeout_s, filter=earliest.filter, **more)
 
 
 async def settle(peer: Peer, link: ReceiverLink, count: int, first: int = 0) -> None:

@@ -20,6 +20,7 @@ from node.partition.api import PartitionHandle
 from node.partition.consumer_groups.assignor import Assignor
 from node.partition.replica import PartitionReplica
 from node.raft_loop import RaftLoop
+from node.security.gate import Gate
 from node.storage import NodeIdentity, Store
 
 QUICK = RaftOptions(heartbeat_s=0.02, election_min_s=0.07, election_max_s=0.1, quorum_check_s=0.1, suspicion_max_s=0.05)
@@ -32,9 +33,10 @@ class Clock:
 class SingleNode:
     """Also the broker: everything is local, until a test says otherwise."""
 
-    def __init__(self, path: Path, **config: Any) -> None:
+    def __init__(self, path: Path, gate: Gate | None = None, **config: Any) -> None:
         self.node_id = 1
         self.container_id = "single-1"
+        self.transactions = None
         self.config = ListenerConfig(bind_port=0, **config)
         self.disk = Store(path, NodeIdentity("single", 1))
         self.multiraft = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
@@ -45,7 +47,7 @@ class SingleNode:
         self.addresses: dict[int, AmqpAddress] = {}
         self.remotes: dict[tuple[str, str], PartitionHandle] = {}
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
-        self.listener = Listener(self, self.config)
+        self.listener = Listener(self, self.config, gate)
         self._assigner = Assignor(self, time.monotonic)
         self.errors: list[BaseException] = []
         self._dirty: dict[PartitionReplica, None] = {}

@@ -12,8 +12,8 @@ from cluster.raft import Committed
 from node.partition.api import Earliest, Numbers, ProducerRequest
 from node.partition.commands import Trim, encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
-from node.partition.consumer_groups.queries import DumpEntries, EntryList
 from node.partition.entries import entry_dump
+from node.partition.entries.queries import DumpEntries, EntryList
 from node.partition.record_batch import Attributes, encode
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from tests.unit.partition.support import Answers, Node
@@ -38,7 +38,7 @@ def propose(node: Node, entry: bytes) -> int:
 
 
 def dump(node: Node, after: int = 0, limit: int = 100, offset: int = -1) -> EntryList:
-    answer = asyncio.run(node.replica.ask_group(DumpEntries(after, limit, offset)))
+    answer = asyncio.run(node.replica.ask(DumpEntries(after, limit, offset)))
     assert isinstance(answer, EntryList)
     return answer
 

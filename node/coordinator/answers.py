@@ -1,0 +1,33 @@
+"""What a coordinator says of a transaction that is over, or decided, to who asks about it (again)."""
+
+from __future__ import annotations
+
+from node.coordinator.commands import Decided, Declined, LastEnd, Registered
+from node.coordinator.state import TransactionalId, how_it_ended
+from node.coordinator.transitions import State
+
+
+def goes_on(one: TransactionalId, last: LastEnd) -> bool:
+    """Whether the holder of the transaction before has the present one, too."""
+    return last is one.last and last.how != "fenced" and not one.registered_since
+
+
+def completed(one: TransactionalId, last: LastEnd) -> Decided:
+    following = one.pair if goes_on(one, last) else (last.producer_id, last.epoch)
+    return Decided(last.committed, True, last.how, *following)
+
+
+def registered(one: TransactionalId) -> Registered:
+    return Registered(one.producer_id, one.epoch, one.timeout_ms, one.last)
+
+
+def ended(one: TransactionalId) -> Declined:
+    """The present transaction is decided already."""
+    if one.how == "fenced":
+        return Declined("fenced", f"another holder wants {one.name!r}: the transaction is being aborted")
+    last = LastEnd(one.producer_id, one.epoch, one.state is State.PREPARE_COMMIT, one.how)
+    return over(one.name, last)
+
+
+def over(name: str, last: LastEnd) -> Declined:
+    return Declined("expired" if last.how in ("timeout", "lease") else "ended", how_it_ended(name, last))

@@ -1,0 +1,200 @@
+"""Transaction groups at the leader of a coordinator: what it answers about them, and what it does by itself.
+
+The rules: nothing is told that was not applied; a commit is answered when every marker is where it belongs, or after a
+while that it is decided, and whoever asked asks again; what expires, expires by a command that the leader proposes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from cluster.crash_points import crash_point
+from node.coordinator.groups.commands import (
+    AbortGroup,
+    CommitGroup,
+    ExpireGroup,
+    ExpireMember,
+    ForgetWriter,
+    GroupDecided,
+    JoinGroup,
+    OpenGroup,
+    Prepare,
+    member_name,
+)
+from node.coordinator.groups.leases import Leases
+from node.coordinator.groups.queries import (
+    LIST_LIMIT,
+    ListWriters,
+    MemberRow,
+    Renewed,
+    RenewLeases,
+    WriterList,
+    WriterRow,
+)
+from node.coordinator.groups.refusals import how_it_ended
+from node.coordinator.groups.state import Group, Writer
+from node.coordinator.groups.transitions import Fate
+from node.coordinator.machine import CoordinatorMachine
+from node.coordinator.queries import GroupQuestion
+from node.coordinator.waiters import Waiters
+
+log = logging.getLogger(__name__)
+
+CLOSE_WAIT_S = 2.0
+"""Who commits a group hears of it when every partition has its marker; or after so long: the decision stands."""
+
+_STEPS = {
+    OpenGroup: "open-group",
+    JoinGroup: "join-group",
+    Prepare: "prepare-member",
+    CommitGroup: "commit-group",
+    AbortGroup: "abort-group",
+    ForgetWriter: "forget-writer",
+}
+"""For crash points."""
+
+
+class Leader(Protocol):
+    """The coordinator's replica on this node, while it leads."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def is_leader(self) -> bool: ...
+    async def propose(self, command: Any, step: str) -> Any: ...
+    def tell(self, command: Any, done: Callable[[object], None] | None = None) -> bool: ...
+
+
+class GroupDesk:
+    def __init__(
+        self,
+        leader: Leader,
+        machine: CoordinatorMachine,
+        now_ms: Callable[[], int],
+        confirm: Callable[[], Awaitable[Any]],
+    ) -> None:
+        """`confirm`: that this node still leads; the failure, or None."""
+        self._leader = leader
+        self._machine = machine
+        self._now_ms = now_ms
+        self._confirm = confirm
+        self._leases = Leases()
+        self._closed: Waiters[tuple[str, int]] = Waiters()
+        self._expiring: set[str] = set()  # writers and members of whom an end is proposed
+
+    # ------------------------------------------------------------ questions
+
+    async def answer(self, question: GroupQuestion) -> Any:
+        match question:
+            case RenewLeases(members, silent):
+                return self._renew(members, silent)
+            case ListWriters():
+                return await self._confirm() or self._list(question)
+            case CommitGroup():
+                return await self._commit(question)
+        return await self._leader.propose(question, _STEPS[type(question)])
+
+    async def _commit(self, question: CommitGroup) -> Any:
+        answer = await self._leader.propose(question, _STEPS[CommitGroup])
+        if not isinstance(answer, GroupDecided) or answer.complete:
+            return answer
+        if not self._is_closed(question.writer, question.batch) and self._leader.is_leader:
+            await self._closed.wait((question.writer, question.batch), CLOSE_WAIT_S)
+        return GroupDecided(True, self._is_closed(question.writer, question.batch))
+
+    def _is_closed(self, writer: str, batch: int) -> bool:
+        one = self._machine.writers.get(writer)
+        return one is not None and one.closed >= batch
+
+    def _renew(self, members: list[str], silent: list[str]) -> Renewed:
+        """Those that live by a lease here. A leader that was deposed, and does not know, renews nothing by it."""
+        leased = {one.id for one in self._machine.writers.leased()}
+        self._leases.renew(leased.intersection(members))
+        return Renewed([one for one in [*members, *silent] if not self._lives(one)])
+
+    def _lives(self, member: str) -> bool:
+        found = self._machine.writers.member(member)
+        return found is not None and found.fate in (Fate.JOINED, Fate.PREPARED)
+
+    # ------------------------------------------------------------ what the leader does by itself
+
+    def heed(self) -> None:
+        """Something was applied after which a group may be closed. Called inside a turn."""
+        for writer, batch in self._closed.awaited():
+            if self._is_closed(writer, batch):
+                self._closed.tell((writer, batch))
+
+    def tick(self, now_s: float, now_ms: int) -> None:
+        """If this node leads: ends groups and members whose time is over."""
+        writers = self._machine.writers
+        for writer, group in writers.overdue(self._machine.lived_ms(now_ms)):
+            command = ExpireGroup(writer.name, group.batch, now_ms)
+            self._expire(command, writer.name, "group", f"the time of batch {group.batch} of {writer.name!r} is over")
+        for member in self._leases.over(writers.leased(), now_s):
+            text = f"the client of member {member.what} was silent for {member.lease_ms} ms"
+            self._expire(ExpireMember(member.id, now_ms), member_name(member.id), "lease", text)
+
+    def _expire(self, command: ExpireGroup | ExpireMember, key: str, step: str, text: str) -> None:
+        if key in self._expiring:
+            return
+        crash_point(f"coordinator-before-expire-{step}")
+        log.info("%s: %s", self._leader.what, text)
+        self._expiring.add(key)
+        if not self._leader.tell(command, lambda _: self._expiring.discard(key)):
+            self._expiring.discard(key)
+
+    def not_leading(self) -> None:
+        self._leases.clear()
+        self._expiring.clear()
+        self._closed.give_up()
+
+    # ------------------------------------------------------------ what is shown
+
+    def groups(self) -> tuple[int, int]:
+        """Groups that are open, and for how long the oldest member of any is, in milliseconds."""
+        open_groups = self._machine.writers.open_groups()
+        lived_ms = self._machine.lived_ms(self._now_ms())
+        return len(open_groups), max((_oldest_ms(group, lived_ms) for _, group in open_groups), default=0)
+
+    def _list(self, question: ListWriters) -> WriterList:
+        writers = self._machine.writers
+        limit = max(1, min(question.limit, LIST_LIMIT))
+        if question.name:
+            one = writers.get(question.name)
+            return WriterList([] if one is None else [self._row(one, question.after_member, limit)])
+        found = [one for one in writers.rows() if one.name > question.after]
+        return WriterList([self._row(one, 0, 0) for one in found[:limit]])
+
+    def _row(self, one: Writer, after_member: int, limit: int) -> WriterRow:
+        lived_ms = self._machine.lived_ms(self._now_ms())
+        ended = "" if one.aborted is None else f"batch {one.aborted.batch} was aborted{how_it_ended(one.aborted.how)}"
+        row = WriterRow(one.name, one.run, one.closed, one.query, ended)
+        group = one.group
+        if group is None:
+            return row
+        some = group.members[after_member : after_member + limit]
+        return WriterRow(
+            one.name, one.run, one.closed, one.query, ended, group.batch, group.state.name.lower(),
+            lived_ms - group.opened_ms, group.timeout_ms, len(group.members),
+            sum(member.fate is Fate.PREPARED for member in group.members), _oldest_ms(group, lived_ms),
+            [
+                MemberRow(
+                    member.id, member.part, member.attempt, member.fate.name.lower(),
+                    member.how if member.fate is Fate.ABORTED else "", lived_ms - member.joined_ms, member.lease_ms,
+                    self._partitions(member.id),
+                )
+                for member in some
+            ],
+        )  # fmt: skip
+
+    def _partitions(self, member: str) -> list[int]:
+        one = self._machine.get(member_name(member))
+        return [] if one is None else list(one.groups)
+
+
+def _oldest_ms(group: Group, lived_ms: int) -> int:
+    """Of the members that committed readers may wait for; 0: there is none."""
+    open_ms = (lived_ms - one.joined_ms for one in group.members if one.fate in (Fate.JOINED, Fate.PREPARED))
+    return max(open_ms, default=0)

@@ -1,0 +1,43 @@
+"""Which members' clients were heard of lately, as the leader of a coordinator measures it.
+
+The problem: a client may hang with its connection open, and committed readers wait for what it has begun. The rules:
+ - only who is alive itself renews: the node that holds a member's link says so when it has heard from the client;
+ - a renewal is no entry of the log, so a new leader knows of none, and gives each member a whole lease anew;
+ - while this leader itself stood still, nobody could be heard: such a time counts for no member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.coordinator.groups.state import Member
+
+LONGEST_GAP_S = 1.5
+"""Between two looks; they are meant to come twice a second. What goes beyond was this leader's own silence."""
+
+
+class Leases:
+    def __init__(self) -> None:
+        self._heard_s: dict[str, float] = {}
+        self._renewed: set[str] = set()
+        self._looked_s: float | None = None
+
+    def renew(self, members: Iterable[str]) -> None:
+        self._renewed.update(members)
+
+    def over(self, leased: list[Member], now_s: float) -> list[Member]:
+        """Those whose lease has ended. Call it twice a second."""
+        gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        lost_s = max(0.0, gap_s - LONGEST_GAP_S)
+        self._looked_s = now_s
+        renewed, self._renewed = self._renewed, set()
+        heard_s: dict[str, float] = {}
+        for one in leased:
+            before_s = self._heard_s.get(one.id)
+            heard_s[one.id] = now_s if before_s is None or one.id in renewed else before_s + lost_s
+        self._heard_s = heard_s
+        return [one for one in leased if now_s - heard_s[one.id] > one.lease_ms / 1000]
+
+    def clear(self) -> None:
+        """This node does not lead any more."""
+        self._heard_s, self._renewed, self._looked_s = {}, set(), None

@@ -1,0 +1,64 @@
+"""What a coordinator keeps of the writers of transaction groups. The rules are in `writers.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from node.coordinator.commands import How
+from node.coordinator.groups.transitions import Fate, GroupState
+
+NONE_CLOSED = -1
+
+
+class Member(msgspec.Struct, array_like=True):
+    """Fields are only ever added at the end."""
+
+    id: str
+    producer_id: int
+    epoch: int
+    part: str
+    attempt: str
+    holder: str
+    lease_ms: int
+    joined_ms: int  # in lived time
+    fate: Fate = Fate.JOINED
+    how: How = "client"  # it was aborted
+
+    @property
+    def what(self) -> str:
+        return f"{self.id} (part {self.part!r}, attempt {self.attempt!r})"
+
+
+class Group(msgspec.Struct, array_like=True):
+    batch: int
+    run: str
+    query: str
+    timeout_ms: int
+    opened_ms: int  # in lived time
+    state: GroupState = GroupState.OPEN
+    members: list[Member] = []  # in the order in which they joined
+    pending: int = 0  # when decided: members that lack markers
+
+    @property
+    def deadline_ms(self) -> int:
+        return self.opened_ms + self.timeout_ms
+
+
+class AbortedGroup(msgspec.Struct, frozen=True, array_like=True):
+    batch: int
+    run: str
+    how: How
+
+
+class Writer(msgspec.Struct, array_like=True):
+    """`run`: the newest."""
+
+    name: str
+    run: str
+    closed: int = NONE_CLOSED
+    query: str = ""  # of the batch that was closed last
+    earlier_runs: list[str] = []
+    group: Group | None = None
+    aborted: AbortedGroup | None = None  # the last one that was
+    touched_ms: int = 0
+    once: bool = False  # its name was drawn for one batch

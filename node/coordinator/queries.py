@@ -1,0 +1,110 @@
+"""What is asked of a transaction coordinator's leader, and what it answers. Plain data that crosses a network
+unchanged; the commands among the questions are stamped with the time by the leader that proposes them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from node.coordinator.commands import (
+    Added,
+    AddPartitions,
+    Decided,
+    Declined,
+    EndTransaction,
+    GroupResult,
+    How,
+    Register,
+    Registered,
+)
+from node.coordinator.groups.commands import AbortGroup, CommitGroup, ForgetWriter, JoinGroup, OpenGroup, Prepare
+from node.coordinator.groups.queries import ListWriters, Renewed, RenewLeases, WriterList
+
+LIST_LIMIT = 500
+"""Transactional ids in one answer: about 100 KiB."""
+
+
+class AskOutcome(msgspec.Struct, frozen=True, array_like=True, tag=57):
+    """A partition asks what became of a transaction whose marker does not come. `overdue`: its time is over there, so
+    if it has not begun at its coordinator, it never may."""
+
+    producer_id: int
+    epoch: int
+    overdue: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
+    """None: it is not decided. `coordinator_epoch`: the term of the leader that says so."""
+
+    committed: bool | None
+    coordinator_epoch: int
+
+
+class DecideTransaction(msgspec.Struct, frozen=True, array_like=True, tag=69):
+    """As EndTransaction, which is what becomes of it, and answered as soon as it is decided."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+
+
+class AwaitEnd(msgspec.Struct, frozen=True, array_like=True, tag=68):
+    """The holder of a decided transaction waits for its markers, which are the way to its next one. The answer is
+    `Decided`; if that is not complete, it took too long: ask again."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class ListIds(msgspec.Struct, frozen=True, array_like=True, tag=58):
+    """`name`: this one only; "": those behind `after`, by name."""
+
+    name: str = ""
+    after: str = ""
+    limit: int = LIST_LIMIT
+
+
+class IdRow(msgspec.Struct, frozen=True, array_like=True):
+    """`open_ms` -1: no transaction is under way. `groups`: Raft groups of the partitions that take part."""
+
+    name: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    open_ms: int
+    groups: list[int]
+    last: str  # how the transaction before ended; "": there was none
+
+
+class IdList(msgspec.Struct, frozen=True, array_like=True, tag=67):
+    rows: list[IdRow]
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag=59):
+    """An operator ends the transaction that the id has open."""
+
+    transactional_id: str
+
+
+GroupQuestion = (
+    OpenGroup | JoinGroup | Prepare | CommitGroup | AbortGroup | ForgetWriter | RenewLeases | ListWriters
+)
+CoordinatorQuestion = (
+    Register
+    | AddPartitions
+    | EndTransaction
+    | DecideTransaction
+    | AwaitEnd
+    | AskOutcome
+    | ListIds
+    | Abort
+    | GroupQuestion
+)
+CoordinatorAnswer = Registered | Added | Decided | Declined | Outcome | IdList | GroupResult | Renewed | WriterList
+
+__all__ = [
+    "Abort", "AskOutcome", "AwaitEnd", "CoordinatorAnswer", "CoordinatorQuestion", "DecideTransaction", "GroupQuestion",
+    "How", "IdList", "IdRow", "ListIds", "Outcome",
+]  # fmt: skip

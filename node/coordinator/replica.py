@@ -1,0 +1,423 @@
+"""A transaction coordinator on this node: the Raft state machine, and what its leader answers and does.
+
+The problem: a decision is worth nothing until every partition has its marker, and whoever decided may die in between.
+The rules: nothing is told that was not applied; markers leave only after the decision was, from whoever leads then, and
+again from each next leader until all partitions have confirmed theirs; what expires, expires by a replicated command
+that the leader proposes.
+
+A coordinator keeps nothing but its state: its log is cut behind the checkpoint like that of the metadata group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cluster.crash_points import crash_point
+from cluster.raft import ENTRY_REGULAR, DiskBatch, NotLeader, Outcome, Overloaded
+from node.coordinator import commands
+from node.coordinator.commands import (
+    AddPartitions,
+    Command,
+    Complete,
+    Decided,
+    Declined,
+    EndTransaction,
+    Expire,
+    Fence,
+    ForgetIdle,
+    Forgotten,
+    Register,
+    Result,
+)
+from node.coordinator.groups.commands import GroupCommand
+from node.coordinator.groups.desk import GroupDesk
+from node.coordinator.machine import CoordinatorMachine
+from node.coordinator.markers import AskGroup, MarkerSender
+from node.coordinator.queries import (
+    LIST_LIMIT,
+    Abort,
+    AskOutcome,
+    AwaitEnd,
+    CoordinatorAnswer,
+    CoordinatorQuestion,
+    DecideTransaction,
+    IdList,
+    IdRow,
+    ListIds,
+)
+from node.coordinator.queries import Outcome as TransactionOutcome
+from node.coordinator.state import TransactionalId
+from node.coordinator.transitions import DECIDED, State
+from node.coordinator.waiters import Waiters
+from node.partition.api import Failed, FailureKind
+from node.partition.raft_group import GroupLike, confirm_leadership, propose
+
+log = logging.getLogger(__name__)
+
+KEPT_ENTRIES = 1000
+"""Of the log, at least, and twice as many at most while all nodes are there: 200 KiB. Whoever was away for longer is
+given the state."""
+
+COMPLETE_WAIT_S = 2.0
+"""Who waits for the markers of a transaction hears after so long that they are not everywhere, when a partition is
+down, and asks again."""
+
+QUIET_S = 60.0
+"""While ids are known, the leader proposes an entry at least so often: what expires goes by the time between entries,
+of which a minute counts (`machine.LONGEST_STEP_MS`)."""
+
+QUIET_WHILE_OPEN_S = 10.0
+"""The same while a transaction is open."""
+
+
+_STEPS = {Register: "register", AddPartitions: "add", EndTransaction: "end"}
+"""For crash points."""
+
+
+class CoordinatorReplica:
+    """`cluster.raft.StateMachine` of one coordinator. `on_role_change` is the node's to set."""
+
+    def __init__(self, name: str, group_id: int, now_ms: Callable[[], int], ask: AskGroup) -> None:
+        """`ask`: how the leaders of partitions are asked, by Raft group."""
+        self.name = name
+        self.group_id = group_id
+        self.on_role_change: Callable[[CoordinatorReplica], None] | None = None
+        self._machine = CoordinatorMachine(group_id)
+        self._now_ms = now_ms
+        self._group: GroupLike | None = None
+        self._closed: Failed | None = None
+        self._markers = MarkerSender(self.what, self._machine.get, ask, self._complete)
+        self._marked: Waiters[tuple[int, int]] = Waiters()  # for the markers of a transaction to be everywhere
+        self._completed: Waiters[tuple[int, int]] = Waiters()  # and for that to be replicated
+        self._desk = GroupDesk(self, self._machine, now_ms, self._confirm)
+        self._ripe: dict[tuple[int, int], str] = {}  # pairs whose markers are everywhere, and the names of their ids
+        self._completing: set[tuple[int, int]] = set()  # of those: the entry that says so is proposed
+        self._quiet_since_s: float | None = None
+        self._expiring: set[tuple[int, int]] = set()
+
+    @property
+    def what(self) -> str:
+        return f"coordinator {self.name} (group {self.group_id})"
+
+    # ------------------------------------------------------------ life
+
+    def bind(self, group: GroupLike) -> None:
+        self._group = group
+        group.on_role_change = self._role_changed
+
+    @property
+    def group(self) -> GroupLike:
+        if self._group is None:
+            raise RuntimeError(f"{self.what} was used before its Raft group was bound")
+        return self._group
+
+    def close(self, *, deleted: bool = False) -> None:
+        """Idempotent."""
+        if self._closed is None:
+            kind: FailureKind = "deleted" if deleted else "not_leader"
+            self._closed = Failed(kind, not deleted, f"{self.what} is closed on this node")
+            self._not_leading()
+
+    def _role_changed(self, _: object) -> None:
+        if not self.group.is_leader:
+            self._not_leading()
+        if self.on_role_change is not None:
+            self.on_role_change(self)
+
+    def _not_leading(self) -> None:
+        self._markers.stop()
+        self._ripe.clear()
+        self._completing.clear()
+        self._quiet_since_s = None
+        self._expiring.clear()
+        self._marked.give_up()
+        self._completed.give_up()
+        self._desk.not_leading()
+
+    @property
+    def is_leader(self) -> bool:
+        """Leads, and has applied all that earlier leaders committed."""
+        group = self._group
+        return group is not None and self._closed is None and group.is_leader and group.ready
+
+    @property
+    def leader(self) -> int | None:
+        return self._group.leader if self._group is not None else None
+
+    def transactions(self) -> tuple[int, int, int]:
+        """Ids, transactions that are open, and those whose markers are under way."""
+        return len(self._machine), len(self._machine.ongoing()), len(self._machine.decided())
+
+    def groups(self) -> tuple[int, int]:
+        """Transaction groups that are open, and for how long the oldest member of any is, in milliseconds."""
+        return self._desk.groups()
+
+    # ------------------------------------------------------------ StateMachine
+
+    def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> Result:
+        command = data[len(ENTRY_REGULAR) :]
+        result = self._machine.apply(index, command)
+        if isinstance(result, Forgotten) and result.writers:
+            log.warning("%s: writers forgotten, with their last batches: %s", self.what, ", ".join(result.writers))
+        if self._group is not None and self._group.is_leader:
+            self._heed(command)
+        return result
+
+    def _heed(self, data: bytes) -> None:
+        """What the leader is to do about a command that was applied. Called inside a turn."""
+        try:
+            command = commands.decode(data)
+        except msgspec.DecodeError:  # it was refused as such
+            return
+        if isinstance(command, GroupCommand):
+            self._send_markers()
+            self._desk.heed()
+            return
+        if not isinstance(command, ForgetIdle):
+            self._send_marker(self._machine.get(command.transactional_id))
+        if isinstance(command, Complete):
+            crash_point("coordinator-after-complete")
+            for waiters in (self._marked, self._completed):
+                waiters.tell((command.producer_id, command.epoch))
+            self._desk.heed()
+
+    def _send_markers(self) -> None:
+        for one in self._machine.decided():
+            self._send_marker(one)
+
+    def _send_marker(self, one: TransactionalId | None) -> None:
+        if one is not None and one.pair not in self._ripe:
+            self._markers.send(one.name, self.group.term)
+
+    def checkpoint(self) -> bytes:
+        return self._machine.checkpoint()
+
+    def restore(self, index: int, data: bytes | None) -> None:
+        self._machine.restore(data)
+        assert self._machine.state.applied_index <= index, "a checkpoint from the future"
+
+    # ------------------------------------------------------------ questions
+
+    async def ask(self, question: Any) -> Any:
+        """A `CoordinatorAnswer`, or Failed. Repeating a question whose outcome is unknown does no harm."""
+        if self._closed is not None or not self.is_leader:
+            leader = self.leader
+            return self._closed or Failed("not_leader", True, f"this node does not lead {self.what}", leader)
+        if isinstance(question, CoordinatorQuestion):
+            return await self._answer(question)
+        return Failed("rejected", False, f"{self.what} cannot answer {type(question).__name__}")
+
+    async def _answer(self, question: CoordinatorQuestion) -> CoordinatorAnswer | Failed:
+        match question:
+            case Register():
+                return await self._propose(question)
+            case AddPartitions():
+                return await self._add(question)
+            case EndTransaction():
+                return await self._end(question)
+            case DecideTransaction(name, producer_id, epoch, commit):
+                return await self._propose(EndTransaction(name, producer_id, epoch, commit))
+            case AwaitEnd():
+                return await self._await_end(question)
+            case AskOutcome():
+                return await self._outcome(question)
+            case ListIds():
+                self._complete_ripe()
+                for pair in list(self._completing):
+                    await self._completed.wait(pair, COMPLETE_WAIT_S)
+                return self._list(question)
+            case Abort(name):
+                one = self._machine.get(name)
+                if one is None:
+                    return Declined("unknown-id", f"{name!r} is not known here")
+                if one.state is not State.ONGOING:
+                    return Declined("ended", f"{name!r} has no transaction open")
+                return await self._end(EndTransaction(name, *one.pair, commit=False, by_operator=True))
+        answer: CoordinatorAnswer | Failed = await self._desk.answer(question)
+        return answer
+
+    async def _outcome(self, question: AskOutcome) -> CoordinatorAnswer | Failed:
+        pair = (question.producer_id, question.epoch)
+        failed = await self._confirm()
+        unbegun = self._machine.next_of(*pair) if failed is None and question.overdue else None
+        if unbegun is not None:
+            fenced = await self.propose(Fence(unbegun.name, *pair), "fence")
+            failed = fenced if isinstance(fenced, Failed) else None
+        return failed or TransactionOutcome(self._machine.outcome(*pair), self.group.term)
+
+    async def _confirm(self) -> Failed | None:
+        if await confirm_leadership(self.group):
+            return None
+        return Failed("not_leader", True, f"this node has just lost the leadership of {self.what}")
+
+    async def _add(self, question: AddPartitions) -> CoordinatorAnswer | Failed:
+        """Who was told early that its last transaction is complete may be faster than the entry that says so; if that
+        is not proposed yet, it goes with this one."""
+        one = self._machine.get(question.transactional_id)
+        pair = (question.producer_id, question.epoch)
+        if one is not None and one.state in DECIDED and self._machine.following(one.pair) == pair:
+            ended = one.pair
+            self._complete_ripe()
+            if ended not in self._completing:
+                await self._completed.wait(ended, COMPLETE_WAIT_S)
+            if one.pair == ended and ended not in self._completing:
+                return Declined("busy", f"the last transaction of {one.name!r} is being ended; try again")
+        return await self._propose(question)
+
+    async def _end(self, question: EndTransaction) -> CoordinatorAnswer | Failed:
+        """Decided, and complete, if that does not take too long, so that who has ended it reads what it has written.
+        Operators look at what it has become, so they wait for the entry that says so."""
+        answer = await self._propose(question)
+        if not isinstance(answer, Decided) or answer.complete:
+            return answer
+        name, pair = question.transactional_id, (question.producer_id, question.epoch)
+        if not question.by_operator:
+            return await self._marked_everywhere(name, pair) or answer
+        if self._decided(name, pair) is not None and self.is_leader:
+            await self._completed.wait(pair, COMPLETE_WAIT_S)
+        return self._machine.completed(name, pair) or answer
+
+    async def _await_end(self, question: AwaitEnd) -> CoordinatorAnswer | Failed:
+        """A leader that was deposed, and does not know, says nothing wrong: what it has applied is decided, what is
+        marked stays so, and a pair is told to one holder, here or elsewhere."""
+        name, pair = question.transactional_id, (question.producer_id, question.epoch)
+        unknown = Declined("busy", f"it is not known here that the transaction {pair} of {name!r} is decided")
+        return await self._marked_everywhere(name, pair) or self._decided(name, pair) or unknown
+
+    async def _marked_everywhere(self, name: str, pair: tuple[int, int]) -> Decided | None:
+        """That it is complete, if that does not take too long: when every partition has its marker, nothing can keep
+        the holder from the next pair, so the entry that says so is not waited for. With whom a fenced one goes on is
+        known by that entry only; then None, too, and that entry is seen to."""
+        decided = self._decided(name, pair)
+        if decided is None or not self.is_leader:
+            return self._machine.completed(name, pair)
+        following = self._machine.following(pair)
+        if pair in self._ripe or await self._marked.wait(pair, COMPLETE_WAIT_S):
+            if following is not None and decided.how != "fenced":
+                return Decided(decided.committed, True, decided.how, *following)
+            self._complete_ripe()
+        return self._machine.completed(name, pair)
+
+    def _decided(self, name: str, pair: tuple[int, int]) -> Decided | None:
+        """While its markers are under way."""
+        one = self._machine.get(name)
+        if one is None or one.pair != pair or one.state not in DECIDED:
+            return None
+        return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *pair)
+
+    async def _propose(self, command: Register | AddPartitions | EndTransaction) -> Any:
+        return await self.propose(command, _STEPS[type(command)])
+
+    async def propose(self, command: Any, step: str) -> Any:
+        """A command of a client: what came of it, or Failed. `step`: for crash points."""
+        crash_point(f"coordinator-before-{step}")
+        self._complete_ripe()
+        entry = _entry(commands.stamped(command, self._now_ms()))
+        result = await propose(self.group, entry, self.what)
+        crash_point(f"coordinator-after-{step}")
+        if isinstance(result, Result | Failed):
+            return result
+        return Failed("rejected", False, f"{self.what} did not do it: {result}")
+
+    def _list(self, question: ListIds) -> IdList:
+        if question.name:
+            one = self._machine.get(question.name)
+            found = [] if one is None else [one]
+        else:
+            found = sorted((one for one in self._machine if one.name > question.after), key=lambda one: one.name)
+        limit = max(1, min(question.limit, LIST_LIMIT))
+        return IdList([self._row(one) for one in found[:limit]])
+
+    def _row(self, one: TransactionalId) -> IdRow:
+        under_way = one.state is State.ONGOING or one.state in DECIDED
+        open_ms = self._machine.lived_ms(self._now_ms()) - one.started_ms if under_way else -1
+        return IdRow(
+            one.name, one.state.name.lower(), one.producer_id, one.epoch, one.timeout_ms, open_ms, list(one.groups),
+            one.last_end,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ what the leader does by itself
+
+    def tick(self, now_s: float) -> None:
+        """If this node leads: ends what is overdue, and sends markers that an earlier leader may not have sent. Call it
+        about twice a second."""
+        if not self.is_leader:
+            return
+        now_ms = self._now_ms()
+        self._complete_ripe()
+        self._send_markers()
+        self._desk.tick(now_s, now_ms)
+        for one in self._machine.overdue(now_ms):
+            if one.pair not in self._expiring:
+                self._expiring.add(one.pair)
+                crash_point("coordinator-before-expire")
+                log.info("%s: the time of %r is over (producer %d, epoch %d)", self.what, one.name, *one.pair)
+                if not self._tell(Expire(one.name, *one.pair, now_ms), self._expired(one.pair)):
+                    self._expiring.discard(one.pair)
+        self._keep_time(now_s, now_ms)
+
+    def _expired(self, pair: tuple[int, int]) -> Callable[[Outcome], None]:
+        return lambda _: self._expiring.discard(pair)
+
+    def _keep_time(self, now_s: float, now_ms: int) -> None:
+        writers = self._machine.writers
+        is_open = bool(self._machine.ongoing() or writers.open_groups())
+        if self._quiet_since_s is None or not (len(self._machine) or len(writers)):
+            self._quiet_since_s = now_s
+        elif now_s - self._quiet_since_s >= (QUIET_WHILE_OPEN_S if is_open else QUIET_S):
+            self._quiet_since_s = now_s
+            self._tell(ForgetIdle(now_ms))
+
+    def _complete(self, name: str, pair: tuple[int, int]) -> None:
+        """Every partition has its marker. The entry that says so is waited for by nobody but groups and operators: it
+        goes with the next command, which most often is the begin of the holder's next transaction, or with a tick."""
+        crash_point("coordinator-before-complete")
+        if not self.is_leader:
+            return
+        self._marked.tell(pair)
+        self._ripe[pair] = name
+        one = self._machine.get(name)
+        if pair in self._completed.awaited() or (one is not None and one.writer):
+            self._complete_ripe()
+
+    def _complete_ripe(self) -> None:
+        """Proposes what is known to be complete, if it was not; what cannot be proposed now is by the next tick."""
+        for pair, name in list(self._ripe.items()):
+            if pair in self._completing:
+                continue
+            self._completing.add(pair)
+            if not self._tell(Complete(name, *pair, self._now_ms()), self._completion_heard(pair)):
+                self._completing.discard(pair)
+
+    def _completion_heard(self, pair: tuple[int, int]) -> Callable[[object], None]:
+        """Whatever became of it: if the id is still decided, its markers are sent again, and then it is ripe again."""
+
+        def heard(_: object) -> None:
+            self._ripe.pop(pair, None)
+            self._completing.discard(pair)
+
+        return heard
+
+    def tell(self, command: Command, done: Callable[[Any], None] | None = None) -> bool:
+        return self._tell(command, done)
+
+    def _tell(self, command: Command, done: Callable[[Any], None] | None = None) -> bool:
+        """Whether it was proposed; if not, the next tick, here or elsewhere, tries again."""
+        try:
+            self.group.propose(_entry(command), done or _unheard)
+        except (NotLeader, Overloaded) as error:
+            log.debug("%s: %s was not proposed: %s", self.what, command, error)
+            return False
+        return True
+
+
+def _entry(command: Command) -> bytes:
+    return ENTRY_REGULAR + commands.encode(command)
+
+
+def _unheard(_: object) -> None:
+    """Nobody waits for it."""

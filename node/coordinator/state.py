@@ -1,0 +1,70 @@
+"""What a coordinator keeps of each transactional id, and what its checkpoint holds. The rules are in `machine.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from node.coordinator.commands import How, LastEnd
+from node.coordinator.groups.writers import Writer
+from node.coordinator.transitions import State
+
+LAYOUT = 1
+
+NEVER = -1
+
+
+class TransactionalId(msgspec.Struct, array_like=True):
+    """Fields are only ever added at the end."""
+
+    name: str
+    producer_id: int
+    epoch: int  # of the transaction under way, or of the next one
+    holder: str
+    timeout_ms: int
+    state: State = State.EMPTY
+    groups: list[int] = []  # partitions of the transaction under way, in the order in which they were added
+    started_ms: int = NEVER  # in lived time, as `touched_ms`
+    touched_ms: int = 0
+    how: How = "client"  # of the end that is decided
+    last: LastEnd | None = None
+    fresh: bool = True  # nothing was asked of it since it was registered
+    registered_since: bool = False  # since the end of `last`: the present pair is not for the holder of that one
+    before: LastEnd | None = None  # the end that was the last one when another holder came: it may not have heard of it
+    writer: str = ""  # whose group it is a member of; "": of none
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.producer_id, self.epoch
+
+    @property
+    def deadline_ms(self) -> int:
+        return self.started_ms + self.timeout_ms
+
+    @property
+    def last_end(self) -> str:
+        """For people; "": there was none."""
+        return "" if self.last is None else how_it_ended(self.name, self.last)
+
+
+class CoordinatorState(msgspec.Struct, array_like=True):
+    """What a checkpoint holds. Fields are only ever added at the end."""
+
+    layout: int = LAYOUT
+    applied_index: int = 0
+    stamped_ms: int = 0  # the time in the last entry
+    lived_ms: int = 0  # time that passed from entry to entry: what expires goes by it
+    serial: int = 0  # producer ids given out
+    ids: list[TransactionalId] = []  # by name; filled for a checkpoint only
+    writers: list[Writer] = []  # of groups, likewise
+    spare: list[tuple[int, int]] = []  # (producer id, epoch) of members to come
+
+
+def how_it_ended(name: str, last: LastEnd) -> str:
+    what = "was committed" if last.committed else "was aborted"
+    why = {
+        "timeout": ", since its time was over",
+        "operator": " by an operator",
+        "lease": ", since its client was silent for as long as its lease",
+        "group": ", since its group was committed without it",
+    }.get(last.how, "")
+    return f"the transaction of producer {last.producer_id}, epoch {last.epoch}, of {name!r} {what}{why}"

@@ -1,0 +1,71 @@
+"""Asking whoever leads a Raft group, of a partition or of a transaction coordinator, be it this node or another.
+
+The rule: a question is asked of one node at a time, and whatever is repeated here is a question that may be repeated
+(`node/peer_types.py` has no other). A group that the cluster has deleted answers `deleted`, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from cluster.metadata import MetadataView
+from cluster.rpc import PeerNetwork
+from node.partition.api import Failed
+from node.routing_events import RoutingEvents
+
+RETRY_DELAY_S = 0.05
+"""Between attempts while nothing announces a change: a busy leader is asked twenty times a second."""
+
+
+class AskedReplica(Protocol):
+    @property
+    def is_leader(self) -> bool: ...
+    async def ask(self, question: Any) -> Any: ...
+
+
+class Replicas(Protocol):
+    """Those of this node, and what it knows of the others."""
+
+    def replica(self, group: int) -> AskedReplica | None: ...
+    def leader_of(self, group: int) -> int | None: ...
+
+
+class LeaderCalls:
+    def __init__(
+        self, node_id: int, replicas: Replicas, view: MetadataView, network: PeerNetwork, routing_events: RoutingEvents
+    ) -> None:
+        self._node_id = node_id
+        self._replicas = replicas
+        self._view = view
+        self._network = network
+        self._routing_events = routing_events
+
+    async def ask(self, group: int, question: Any) -> Any:
+        """The answer, or Failed; one attempt."""
+        replica = self._replicas.replica(group)
+        if replica is not None and replica.is_leader:
+            return await replica.ask(question)
+        if self._view.was_deleted(group):
+            return Failed("deleted", False, f"the log of group {group} was deleted")
+        leader = self._replicas.leader_of(group)
+        if leader is None or leader == self._node_id:
+            return Failed("not_leader", True, f"no reachable node leads group {group} now; try again")
+        return await self._network.client(leader).ask(group, question)
+
+    async def ask_until(self, group: int, question: Any, within_s: float) -> Any:
+        """As `ask`, again through changes of leader, until there is an answer that trying again would not change, or
+        time is up: then the last Failed, `unknown` if any attempt may have been carried out."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + within_s
+        in_doubt: Failed | None = None
+        while True:
+            answer = await self.ask(group, question)
+            if not isinstance(answer, Failed) or not answer.retriable:
+                return answer
+            if answer.kind == "unknown":
+                in_doubt = answer
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return in_doubt or answer
+            await self._routing_events.wait(min(RETRY_DELAY_S, left_s))

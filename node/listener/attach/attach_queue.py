@@ -1,0 +1,93 @@
+"""Attaches of one connection whose answer takes a while: so many at a time, the others behind them.
+
+The problem: the claim of a consumer group, the opening of a producer and the position of `@latest` each cost an entry
+in a log or a question to a leader, and work in the turn that brings the answer; a peer may attach ten thousand links in
+one write. The rules: UNDER_WAY of a connection are under way at once, in the order in which they came; receivers that
+wait for a partition of their group, which may take as long as others keep theirs, do not stand in the way of the rest,
+and there are no more than HELD of them. A link that is gone when its turn comes is passed over. Rejected: a limit for
+the node. One peer would use it up for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.amqp import Link
+from holdfast.amqp.errors import RESOURCE_LIMIT_EXCEEDED, Error
+from node.listener.errors import Refused
+from node.listener.limits.turns import Turns
+
+UNDER_WAY = 4
+"""Of one connection: each takes a millisecond of the turn that answers it. Some hundreds a second are answered so."""
+
+LETTING_GO = 4
+"""Claims of one connection that are let go at once: each is an entry in a log. A connection that ends may have had
+thousands, and whatever honest producers send waits behind the entries that came before."""
+
+HELD = 256
+"""Receivers of one connection that wait for a partition: more than a process has any use for."""
+
+HELD_AT_FULL_PACE = 8
+"""So many ask for a partition twenty times a second; more share that pace."""
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Start = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class AttachQueue:
+    def __init__(self, turns: Turns) -> None:
+        self.until_answer = turns.until_answer
+        self.held = 0
+        self._under_way = 0
+        self._over = False
+        self.letting_go = asyncio.Semaphore(LETTING_GO)
+        """For the questions by which the claims of links that are gone are let go."""
+        self._waiting: deque[tuple[Link, Work, Start]] = deque()
+
+    def add(self, link: Link, work: Work, start: Start) -> None:
+        """`start` makes a task of it."""
+        self._waiting.append((link, work, start))
+        self._go_on()
+
+    def hold(self, work: Work, start: Start) -> None:
+        """One that waits for a partition. Raises Refused."""
+        if self.held >= HELD:
+            told = f"{HELD} receivers of this connection wait for partitions already: attach when one has come"
+            raise Refused(Error(RESOURCE_LIMIT_EXCEEDED, told))
+        self.held += 1
+        start(self._until_held(work))
+
+    @property
+    def pace(self) -> float:
+        """How much longer than usual a receiver waits between two questions for a partition."""
+        return max(1.0, self.held / HELD_AT_FULL_PACE)
+
+    def forget_some(self, most: int) -> bool:
+        """The connection is gone, and nobody waits for an answer. Whether that was all."""
+        self._over = True
+        for _ in range(min(most, len(self._waiting))):
+            self._waiting.popleft()
+        return not self._waiting
+
+    def _go_on(self) -> None:
+        while self._waiting and self._under_way < UNDER_WAY and not self._over:
+            link, work, start = self._waiting.popleft()
+            if link.alive:
+                self._under_way += 1
+                start(self._until_answered(work))
+
+    async def _until_answered(self, work: Work) -> None:
+        try:
+            await work()
+        finally:
+            self._under_way -= 1
+            self._go_on()
+
+    async def _until_held(self, work: Work) -> None:
+        try:
+            await work()
+        finally:
+            self.held -= 1

@@ -1,0 +1,107 @@
+"""What a link or a request needs its peer to be allowed.
+
+Problem: an attach names a log, and besides it perhaps a group, a producer or a transactional id, through each of which
+one client can end another's work.
+Rules never broken: every name that an attach or a request carries is a resource of its own; what a peer may not use, it
+is not told about: its right to the log is looked at before whether there is one. A request that stands in no table here
+is for administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast import protocol
+from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
+from node.listener.attach.link_plan import Kind, Plan
+from node.security.authorisation import Need
+
+
+def first_need(link: Link) -> Need | None:
+    """Of the log that a link is about; None: of none."""
+    if isinstance(link, ReceiverLink):
+        target = link.remote_target
+        if link.wants_coordinator or not isinstance(target, Target) or not target.address:
+            return None
+        return None if target.address == protocol.MANAGEMENT_ADDRESS else Need("publish", "log", target.address)
+    assert isinstance(link, SenderLink)
+    source = link.remote_source
+    if not isinstance(source, Source) or source.dynamic or not source.address:
+        return None
+    if source.address == protocol.MANAGEMENT_ADDRESS:
+        return None
+    if source.address.endswith(protocol.INFO_SUFFIX):
+        return Need("describe", "log", source.address.removesuffix(protocol.INFO_SUFFIX))
+    return Need("consume", "log", source.address)
+
+
+def needs(plan: Plan) -> Iterator[Need]:
+    """All of a link that is to be served, or is."""
+    if plan.kind is Kind.INGEST:
+        yield Need("publish", "log", plan.log)
+        if plan.producer is not None and plan.producer.producer_id is not None:
+            yield Need("publish", "producer-group", str(plan.producer.producer_id))
+    elif plan.kind is Kind.EGRESS:
+        yield Need("consume", "log", plan.log)
+        if plan.membership is not None and plan.membership.group is not None:
+            yield Need("consume", "group", plan.membership.group)
+    elif plan.kind is Kind.INFO:
+        yield Need("describe", "log", plan.log)
+    elif plan.kind is Kind.COORDINATOR:
+        terms = plan.transactions
+        assert terms is not None
+        writer = terms.member.writer if terms.member is not None else None
+        yield Need("transact", "transactional-id", writer if writer is not None else terms.transactional_id)
+
+
+_CLUSTER, _LOOK = ("cluster", "cluster", ""), ("describe", "cluster", "")
+_LOG, _ID = ("describe", "log", "name"), ("describe", "transactional-id", "name")
+_TRANSACT = ("transact", "transactional-id", "name")
+
+REQUESTS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "log.create": (("create", "log", "name"),),
+    "log.list": (),
+    "log.describe": (_LOG,),
+    "log.alter": (("alter", "log", "name"),),
+    "log.delete": (("delete", "log", "name"),),
+    "log.dump": (("consume", "log", "name"),),
+    "producer.list": (_LOG,),
+    "producer.describe": (_LOG,),
+    "group.list": (_LOG,),
+    "group.describe": (_LOG, ("describe", "group", "group")),
+    "group.commit": (("consume", "log", "name"), ("consume", "group", "group")),
+    "group.reset": (("consume", "log", "name"), ("alter", "group", "group")),
+    "group.delete": (("consume", "log", "name"), ("delete", "group", "group")),
+    "transaction.list": (),
+    "transaction.describe": (_ID,),
+    "transaction.abort": (_TRANSACT,),
+    "transaction.hanging": (_LOOK,),
+    "transaction-group.open": (_TRANSACT,),
+    "transaction-group.commit": (_TRANSACT,),
+    "transaction-group.abort": (_TRANSACT,),
+    "transaction-group.list": (),
+    "transaction-group.describe": (_ID,),
+    "node.list": (_LOOK,),
+    "node.status": (_LOOK,),
+    "node.describe": (_LOOK,),
+    "cluster.status": (_LOOK,),
+    "user.whoami": (),
+}
+"""Operation -> (operation, kind of resource, argument that names it). All others need `cluster cluster`."""
+
+LISTED: Mapping[str, tuple[str, str, str]] = {
+    "log.list": ("logs", "log", "name"),
+    "group.list": ("groups", "group", "group"),
+    "transaction.list": ("transactions", "transactional-id", "transactional_id"),
+    "transaction-group.list": ("writers", "transactional-id", "writer"),
+}
+"""Operation -> (key of its list, kind, key of the name): who asks is given those that it may describe."""
+
+READS = frozenset({"list", "describe", "dump", "status", "hanging", "whoami"})
+"""Verbs that change nothing, and are not written down."""
+
+
+def needs_of_request(operation: str, arguments: Mapping[str, Any]) -> Iterator[Need]:
+    for wanted, kind, argument in REQUESTS.get(operation, (_CLUSTER,)):
+        yield Need(wanted, kind, str(arguments.get(argument) or "") if argument else "")

@@ -1,0 +1,217 @@
+"""What becomes of the deliveries of a link that brings events: answers, credit, and how such a link ends.
+
+Problem: what a client makes of an answer decides whether it sends again, and whether what it sends next may overtake;
+and some clients do not know the answer that would be true.
+
+Rules never broken:
+ - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
+   released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
+   that outcome. To others that is never said: see `doubtful_deliveries.py`;
+ - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
+   have in memory here, whatever the peer does;
+ - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
+   later message is accepted. Else the resent message would come behind its successors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import protocol
+from holdfast.amqp import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    Modified,
+    OtherState,
+    ReceiverLink,
+    Rejected,
+    Source,
+    Transactional,
+    symbol,
+    uint,
+    ulong,
+)
+from node.listener import errors
+from node.listener.attach.link_plan import Plan
+from node.listener.endpoint import Endpoint, EndpointHost
+from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.doubtful_deliveries import find_out
+from node.partition.api import Appended, Failed
+
+MIN_CREDIT = 2
+"""However big the messages: one being replicated, one on its way."""
+
+UNKNOWN = Modified(delivery_failed=True)
+
+
+def _stored(offset: int, count: int, partition: symbol) -> OtherState:
+    return OtherState(protocol.STORED_CODE, (ulong(offset), uint(count), partition))
+
+
+class AnsweringLink(Endpoint):
+    """Implements `QueueOwner`."""
+
+    link: ReceiverLink
+
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
+        super().__init__(host, link, plan)
+        self._unanswered = 0
+        self._mean_size = 0.0
+        self._redirects = plan.bound and host.redirects
+        self._window = host.config.credit_window  # messages
+        source = link.remote_source
+        outcomes = source.outcomes if isinstance(source, Source) else ()
+        self._tells_places = protocol.STORED in outcomes
+        self._tells_doubts = protocol.MODIFIED in outcomes
+        self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
+        self._doubtful_count = 0
+        self._asked_about: list[QueuedBatch] = []  # somebody may yet tell what became of them
+        self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
+
+    # -------------------------------------------------------------------------------------------- messages come in
+
+    def _count(self, payloads: list[bytes]) -> tuple[int, int]:
+        """From now on they are unanswered."""
+        count, size = len(payloads), sum(map(len, payloads))
+        self._note(count, size, count)
+        return count, size
+
+    def _note(self, count: int, size: int, events: int) -> None:
+        self._unanswered += count
+        share = min(1.0, count / 64) if self._mean_size else 1.0
+        self._mean_size += (size / count - self._mean_size) * share
+        self.host.received(count, size, events)
+
+    # -------------------------------------------------------------------------------------------- answers go out
+
+    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
+        if not self._tells_places:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+            return
+        at = 0
+        for count, offset in stored.rows(batch.count) if batch.events == batch.count else ((1, stored.base_offset),):
+            self._settle_row(batch, at, count, offset, symbol(partition))
+            at += count
+        self._account(batch.count, batch.size, True)
+
+    def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
+        """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
+        link, deliveries = self.link, batch.deliveries
+        if batch.in_row:
+            link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
+            link.settle(deliveries[at + 1 : at + count], ACCEPTED)
+            return
+        for place in range(count):
+            link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
+
+    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        if self._tells_doubts or not batch.deliveries:
+            self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+        else:
+            self._asked_about.append(batch)
+            self.host.spawn(self._find_out(batch, why, partition))
+        self._order_at_risk()
+
+    async def _find_out(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        wait_s = self.host.config.leader_wait_s
+        broker, log = self.plan.broker, self.plan.log
+        stored = await find_out(broker, log, partition, why, wait_s)
+        if batch not in self._asked_about:  # the link is gone, and it was let go of
+            return
+        self._asked_about.remove(batch)
+        if broker.describe(log) is None:  # whatever became of it is gone
+            self._answer(batch.deliveries, batch.count, batch.size, Rejected(errors.log_deleted(log)))
+        elif stored is None:
+            self.in_doubt(batch)
+        else:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED if stored else RELEASED)
+            if not stored:
+                self._order_at_risk()
+        self.host.flush_soon()
+
+    def in_doubt(self, batch: QueuedBatch) -> None:
+        """And so it stays."""
+        self._doubtful.append(batch)
+        self._doubtful_count += batch.count
+        self.leave(errors.outcome_unknown(self.plan.log), over=True)
+
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
+        error = errors.append_refused(why, self.plan.log)
+        self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+        if why.kind == "deleted":
+            self.leave(errors.log_deleted(self.plan.log))
+
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
+        self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
+        self._order_at_risk()
+
+    def broken(self, error: BaseException) -> None:
+        self.host.fail(error)
+
+    def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
+        self.link.settle(deliveries, state)
+        self._account(count, size, state is ACCEPTED)
+
+    def _account(self, count: int, size: int, accepted: bool) -> None:
+        self._unanswered -= count
+        self.host.answered(count, size, accepted)
+        if not self.leaving:
+            self._top_up()
+        elif self.idle:
+            self.maybe_close()
+
+    def _top_up(self) -> None:
+        """Refill the window in quarters, so that a flow frame goes out for many messages, not for each."""
+        window, window_bytes = self._window, self.host.config.credit_window_bytes
+        if self._mean_size * window > window_bytes:
+            window = max(MIN_CREDIT, int(window_bytes / self._mean_size))
+        missing = window - self._unanswered - self.link.credit
+        if missing > 0 and missing * 4 >= window:
+            self.link.grant(missing)
+
+    def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
+        """What became of a batch that was handed to a transaction."""
+        accepted = isinstance(state, Transactional) and state.outcome is ACCEPTED
+        self.link.settle(batch.deliveries, state)
+        self._account(batch.count, batch.size, accepted)
+        self.host.flush_soon()
+
+    # -------------------------------------------------------------------------------------------- changes, leaving
+
+    def _order_at_risk(self) -> None:
+        if self.leaving or not self._ordered:
+            return
+        broker, log, bound = self.plan.broker, self.plan.log, self.plan.partition
+        if broker.describe(log) is None:
+            self.leave(errors.log_deleted(log))
+        elif self._redirects and bound is not None and not broker.is_local(log, bound):
+            self.move()
+        else:
+            self.leave(errors.order_at_risk(self.plan.log))
+
+    @property
+    def idle(self) -> bool:
+        return self._unanswered == self._doubtful_count
+
+    def maybe_close(self) -> None:
+        super().maybe_close()
+        if self._doubtful and not self.link.alive:
+            self._forget_doubtful()
+
+    def _forget_doubtful(self) -> None:
+        """The peer was told that the link ended with an error, or has ended it itself. The deliveries are never
+        settled, not even without a state, which some clients take for an answer: the engine keeps them until the
+        connection ends.
+        """
+        doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
+        for batch in doubtful:
+            self._unanswered -= batch.count
+            self.host.answered(batch.count, batch.size, False)
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()
+        asked, self._asked_about = self._asked_about, []
+        self._doubtful += asked
+        self._forget_doubtful()

@@ -1,0 +1,161 @@
+"""The input of one connection, taken in by pieces, and its budget.
+
+The rules: nothing is taken in ahead of what came before it. Of attaches and the like one piece is taken at once, and
+the rest waits: a read of them is a quarter of a second of work, a read of events some milliseconds. While something
+waits the socket is not read, so that what waits is one read of it at most; before each piece the engine is told how
+much it may keep, and after it what it keeps is told to the accounts. Nor is the socket read while too much was received
+and is not replicated yet, or while the peer takes no output: the only back-pressure that a peer cannot ignore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from holdfast.amqp import Engine
+from node.listener.config import ListenerConfig
+from node.listener.limits.accounts import Budget
+from node.listener.limits.turns import Turns, clock_s
+
+DELIVERIES_SHARE = 0.75
+"""Of a connection's budget: who settles late can still attach, and finish its messages."""
+
+
+class Inputs(Protocol):
+    """The listener: what all its connections share."""
+
+    turns: Turns
+    unanswered_bytes: int
+
+    def input_share(self, usual_bytes: int) -> int: ...
+
+
+class Eater(Protocol):
+    """The connection."""
+
+    engine: Engine
+    config: ListenerConfig
+
+    def digest(self) -> None:
+        """Handle the events that a piece has brought."""
+        ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Intake:
+    """Implements `turns.Taker`."""
+
+    def __init__(self, connection: Eater, listener: Inputs, budget: Budget) -> None:
+        self.budget = budget
+        self.output_bytes = 0
+        """Of the connection, as last looked at."""
+        self.write_paused = False
+        """The socket takes no more output."""
+        self.unanswered = 0
+        """Messages received whose outcome is open."""
+        self.read_paused = False
+        self._unanswered_bytes = 0
+        self._connection = connection
+        self._listener = listener
+        self._turns = listener.turns
+        self._transport: asyncio.Transport | None = None
+        self._waiting = b""
+        self._over = False
+
+    def open(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, data: bytes) -> None:
+        """What the socket has brought."""
+        if self._over:
+            return
+        turns = self._turns
+        if self._waiting:
+            self._waiting += data
+            return
+        if not turns.input_over:
+            began_s = clock_s()
+            data = self._piece(data)
+            turns.used_input(clock_s() - began_s)
+            while data and not turns.input_over and not self._connection.engine.crowded:
+                began_s = clock_s()
+                data = self._piece(data)
+                turns.used_input(clock_s() - began_s)
+        if data and not self._over:
+            self._waiting = data
+            turns.wait_to_take(self)
+            self.read_or_pause()
+
+    def work_on(self) -> bool:
+        if self._waiting and not self._over:
+            self._waiting = self._piece(self._waiting)
+            if not self._waiting:
+                self.read_or_pause()
+        return bool(self._waiting)
+
+    def _piece(self, data: bytes) -> bytes:
+        """Takes in the beginning; returns the rest."""
+        connection = self._connection
+        engine = connection.engine
+        engine.keep_limit = self.budget.limit - self.output_bytes
+        try:
+            taken = engine.receive_some(data)
+            connection.digest()
+        except Exception as error:  # noqa: BLE001 - a bug met by one peer's bytes must not reach another peer
+            connection.fail(error)
+            return b""
+        self.account()
+        return data[taken:] if taken < len(data) and not self._over else b""
+
+    def account(self) -> None:
+        if self._over:
+            return
+        self.budget.tell(self._connection.engine.kept_bytes + len(self._waiting) + self.output_bytes)
+
+    def room_for_deliveries(self) -> int:
+        """Bytes that may still be kept of what is sent and not settled; some are left for what the peer says."""
+        self.account()
+        return int(self.budget.limit * DELIVERIES_SHARE) - self.budget.held
+
+    # ------------------------------------------------------------------------------------------------- back-pressure
+
+    def received(self, count: int, size: int) -> None:
+        self.unanswered += count
+        self._unanswered_bytes += size
+        self._listener.unanswered_bytes += size
+        self.read_or_pause()
+
+    def answered(self, count: int, size: int) -> None:
+        self.unanswered -= count
+        self._unanswered_bytes -= size
+        self._listener.unanswered_bytes -= size
+        if self.read_paused:
+            self.read_or_pause()
+
+    def read_or_pause(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        config, pending = self._connection.config, self._connection.engine.pending_output
+        limit = self._listener.input_share(config.uncommitted_bytes)
+        full = bool(self._waiting) or self._unanswered_bytes > (limit // 2 if self.read_paused else limit)
+        stuck = pending > config.pending_output_limit_bytes and self.write_paused
+        if (full or stuck) != self.read_paused:
+            self.read_paused = not self.read_paused
+            if self.read_paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self._over = True
+        self._transport = None
+        del self._connection  # which has this; what nothing points at any more is freed at once
+        self._waiting = b""
+        self.budget.close()

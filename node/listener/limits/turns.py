@@ -1,0 +1,162 @@
+"""Whose turn it is: how long connections may keep the loop, and who comes next.
+
+The problem: one read of a socket brings up to 256 KiB; as transfers that is some milliseconds of work, as attaches it
+is a quarter of a second, in which nobody else is served and elections begin. The rules: a connection's input is worked
+off in pieces of bounded work (the engine cuts them); in one turn of the loop all connections together get INPUT_S for
+what comes in it, WAITING_S for what waits, and OUTPUT_S for output; ANSWERS attaches that took a while are answered;
+and what is left waits, each connection behind the others. A connection whose input waits is not read any more, so what
+waits is bounded, and its peer's own socket fills. Whoever asks for little is served at once: it does not stand behind
+what waits.
+Rejected: threads, and a limit of frames a second. The former need locks around everything that links touch; the latter
+punishes a fast client on an idle node, and does not know what a frame costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+INPUT_S = 0.02
+"""For input that comes in one turn of the loop; the piece under way is finished, which may take milliseconds more. It
+is events that use it up, since of a read of attaches only the first piece counts here (`intake.py`): a read of 256 KiB
+is less than a millisecond of work as events of 1 KiB and some eight as events of 100 bytes, so two of the latter fit,
+and who sends in bulk to an idle node never waits. With what a turn has besides (a piece of waiting input, 10 ms of
+output, two answers, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would
+make a second sender in bulk wait for the first."""
+
+WAITING_S = 0.001
+"""For input that waits, in one turn of the loop: one piece, which is some four attaches or up to 2,000 events. An event
+that is published takes some five turns from its socket to its answer, and waits so long in each; with two answers and
+the turn of the groups these are three or four milliseconds each while others flood the node with attaches. Whoever
+attaches a thousand links at once still has them in less than a second."""
+
+OUTPUT_S = 0.01
+"""For reading events and handing them to sockets, in one turn of the loop: more than a thousand events of 1 KiB. A
+receiver is not hurt by waiting as a sender is: what it waits for comes in larger pieces."""
+
+ENDING_S = 0.002
+"""For releasing what lost connections leave behind, in one turn of the loop; a piece of it may take longer (a thousand
+unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it."""
+
+ANSWERS = 2
+"""Attaches that took a while (groups, producers, positions) and are answered in one turn of the loop: each makes a link
+and its terms, half a millisecond or more, and the entries of all that were under way come back in one turn."""
+
+clock_s = time.perf_counter
+
+
+class Taker(Protocol):
+    """A connection whose input waits."""
+
+    def work_on(self) -> bool:
+        """Take in a piece of what waits; False: nothing is left."""
+        ...
+
+
+class Giver(Protocol):
+    """A connection whose links have more to send."""
+
+    def send_on(self) -> None:
+        """Send a share; it waits again if that was not all."""
+        ...
+
+
+class Turns:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        self.input_s = 0.0
+        self.output_s = 0.0
+        self._takers: deque[Taker] = deque()
+        self._givers: deque[Giver] = deque()
+        self._ending: deque[Callable[[], bool]] = deque()
+        self._answered = 0
+        self._answerers: deque[asyncio.Future[None]] = deque()
+        self._due = False
+
+    def used_input(self, took_s: float) -> None:
+        self.input_s += took_s
+        if not self._due:
+            self._call_soon()
+
+    def used_output(self, took_s: float) -> None:
+        self.output_s += took_s
+        if not self._due:
+            self._call_soon()
+
+    @property
+    def input_over(self) -> bool:
+        return self.input_s >= INPUT_S
+
+    @property
+    def output_over(self) -> bool:
+        return self.output_s >= OUTPUT_S
+
+    async def until_answer(self) -> None:
+        """Until one more attach may be answered in this turn."""
+        if not self._due:
+            self._call_soon()
+        if self._answered < ANSWERS and not self._answerers:
+            self._answered += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._answerers.append(waiter)
+        await waiter
+
+    def wait_to_take(self, connection: Taker) -> None:
+        """Its input is worked off when its turn has come."""
+        self._takers.append(connection)
+        if not self._due:
+            self._call_soon()
+
+    def wait_to_give(self, connection: Giver) -> None:
+        self._givers.append(connection)
+        if not self._due:
+            self._call_soon()
+
+    def wait_to_end(self, release: Callable[[], bool]) -> None:
+        """A connection is gone. `release` lets go of a piece of what it leaves, and says whether that was all."""
+        self._ending.append(release)
+        if not self._due:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        self._due = True
+        asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """The next turn of the loop begins. What waits has its share apart from what comes now, which is not to stand
+        behind it."""
+        self._due = False
+        takers, givers = self._takers, self._givers
+        until_s = clock_s() + WAITING_S
+        while takers and clock_s() < until_s:
+            connection = takers.popleft()
+            if connection.work_on():
+                takers.append(connection)
+        self.input_s = self.output_s = 0.0
+        self._let_answer()
+        self._let_end()
+        for _ in range(len(givers)):
+            if self.output_over:
+                break
+            givers.popleft().send_on()
+        if (takers or givers or self._answerers or self._ending) and not self._due:
+            self._call_soon()
+
+    def _let_end(self) -> None:
+        ending, until_s = self._ending, clock_s() + ENDING_S
+        while ending and clock_s() < until_s:
+            if ending[0]():
+                ending.popleft()
+
+    def _let_answer(self) -> None:
+        self._answered = 0
+        while self._answerers and self._answered < ANSWERS:
+            waiter = self._answerers.popleft()
+            if not waiter.done():  # its connection may be gone
+                self._answered += 1
+                waiter.set_result(None)

@@ -1,0 +1,78 @@
+"""The way of one transaction's messages into one partition, from all links of its connection.
+
+Problem: the node numbers them, from 0 in each transaction and partition, so that it may submit a batch again whatever
+became of it; so there is one line of numbers, whichever link a message came on.
+
+Rules never broken, in addition to those of an idempotent append queue:
+ - the partition takes part in the transaction before anything is stored: it has joined, or it begins with the first
+   batch, behind which everything waits for its answer, as in every idempotent append queue;
+ - what cannot be written makes the transaction roll back: the answer of its client's commit says so, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.listener.broker import Broker
+from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
+from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
+from node.partition.api import Failed, Numbers
+from node.partition.record_batch import DIGEST_BYTES
+from node.transactions.transaction import Transaction
+
+
+class TransactionalBatch(QueuedBatch):
+    """`link`: whose deliveries they are. `log`: where they go, for people."""
+
+    __slots__ = ("begins", "link", "log")
+
+    def __init__(self, batch: QueuedBatch, link: Any, log: str) -> None:
+        super().__init__(batch.deliveries, batch.records, batch.count, batch.size)
+        self.link = link
+        self.log = log
+        self.begins: int | None = None  # the Raft group in which the transaction begins with it
+
+
+class TransactionQueue(IdempotentAppendQueue):
+    def __init__(
+        self, owner: QueueOwner, broker: Broker, log: str, partition: str, transaction: Transaction, *, wait_s: float
+    ) -> None:
+        super().__init__(owner, broker, log, partition, wait_s=wait_s, follow=True)
+        self._transaction = transaction
+        self._number = 0
+        self._group = broker.raft_group(log, partition)
+        self._begins = transaction.begins_with_events(self._group)
+        self._early: list[QueuedBatch] | None = None  # what waits until the partition has joined; None: nothing need
+        if self._begins is None:
+            self._early = []
+            transaction.join(self._group).add_done_callback(lambda done: self._joined(done.result()))
+
+    def submit(self, batch: QueuedBatch) -> None:
+        if batch.numbers is None:  # else it has waited, and keeps its place in the line
+            # Of records never appended under another number: equal digests say nothing that the number does not.
+            digests = bytes(DIGEST_BYTES * batch.events)
+            begins, self._begins = self._begins, None
+            batch.numbers = Numbers(*self._transaction.pair, self._number, digests, True, begins)
+            self._number += batch.events
+            if begins is not None:
+                assert isinstance(batch, TransactionalBatch)
+                batch.begins = self._group
+        if self._early is None:
+            super().submit(batch)
+        else:
+            self._early.append(batch)
+
+    def _joined(self, failed: Failed | None) -> None:
+        early, self._early = self._early or [], None
+        for batch in early:
+            if failed is None:
+                super().submit(batch)
+            else:
+                self._owner.refused(batch, failed)
+
+    def close(self) -> None:
+        """Nothing more goes in: the transaction is over."""
+        early, self._early = self._early or [], None
+        super().close()
+        for batch in early:
+            self._owner.turned_away(batch, "the transaction is over")

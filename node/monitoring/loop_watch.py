@@ -1,0 +1,64 @@
+"""How long one turn of the event loop takes: nobody else is served meanwhile, and heartbeats wait.
+
+The problem: the loop itself tells nobody, and a clock around each callback would cost every event. So a timer asks to
+be called all INTERVAL_S; how late that happens is what was left of the turn that stood in its way. The rule: a machine
+that is busy with other processes is not blamed on this one: no more is counted than the processor time that the loop's
+thread used since the timer before. Rejected: asyncio's debug mode, which writes lines and times each callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+INTERVAL_S = 0.02
+"""A turn may hide so much of its length; fifty timers a second take a thousandth of a core."""
+
+PERIOD_S = 30.0
+"""The longest turn of the period under way and of the one before is told, so that a scraper misses none."""
+
+
+class LoopWatch:
+    def __init__(self) -> None:
+        self.longest_ever_s = 0.0
+        self._longest_s = 0.0
+        self._before_s = 0.0
+        self._due_s = 0.0
+        self._period_ends_s = 0.0
+        self._used_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """Of the last half minute at least, and of no more than a whole one."""
+        return max(self._longest_s, self._before_s)
+
+    def start(self) -> None:
+        self._period_ends_s = asyncio.get_running_loop().time() + PERIOD_S
+        self._used_s = time.thread_time()
+        self._wait()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + INTERVAL_S
+        self._timer = loop.call_at(self._due_s, self._called)
+
+    def _called(self) -> None:
+        now_s, used_s = asyncio.get_running_loop().time(), time.thread_time()
+        self.note(now_s - self._due_s, used_s - self._used_s, now_s)
+        self._used_s = used_s
+        self._wait()
+
+    def note(self, late_s: float, used_s: float, now_s: float) -> None:
+        """The timer came so late, and the thread had used so much of the processor since the one before."""
+        if now_s >= self._period_ends_s:
+            self._before_s, self._longest_s = self._longest_s, 0.0
+            self._period_ends_s = now_s + PERIOD_S
+        turn_s = max(0.0, min(late_s, used_s))
+        self._longest_s = max(self._longest_s, turn_s)
+        self.longest_ever_s = max(self.longest_ever_s, turn_s)

@@ -1,0 +1,60 @@
+"""The node's words as they travel between nodes: `cluster.rpc.PartitionTypes`.
+
+Partitions' words are those of `node.partition.api`. What a leader is asked besides appending and reading, be it of a
+partition or of a transaction coordinator, is one union here; the tag says which it is, and who is asked refuses what is
+not for it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from node.coordinator.queries import CoordinatorAnswer, CoordinatorQuestion
+from node.partition import questions as partition
+from node.partition.api import (
+    After,
+    AfterTime,
+    Appended,
+    Earliest,
+    Failed,
+    Latest,
+    Numbers,
+    Owner,
+    PartitionInfo,
+    ProducerInfo,
+    ProducerOpened,
+    ProducerRequest,
+    ReadError,
+    StoredBatch,
+)
+
+__all__ = [
+    "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Numbers", "Owner", "PartitionInfo",
+    "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError", "StoredBatch", "decode_answer",
+    "decode_question", "encode_answer", "encode_question",
+]  # fmt: skip
+
+Question = partition.Question | CoordinatorQuestion
+Answer = partition.Answer | CoordinatorAnswer
+
+_ENCODER = msgspec.msgpack.Encoder()
+_QUESTIONS = msgspec.msgpack.Decoder(Question)
+_ANSWERS = msgspec.msgpack.Decoder(Answer)
+
+
+def encode_question(question: Question) -> bytes:
+    return _ENCODER.encode(question)
+
+
+def decode_question(data: bytes) -> Question:
+    """Raises ValueError."""
+    return _QUESTIONS.decode(data)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    return _ENCODER.encode(answer)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Raises ValueError."""
+    return _ANSWERS.decode(data)

@@ -1,0 +1,130 @@
+"""What a principal may do: grants of the cluster, and the rule that combines them.
+
+Problem: rights are many and change while links are open; whoever decides must decide alike on every node.
+Rules never broken: a denial wins over whatever else allows; what nothing allows is denied; whoever was authenticated as
+a user that is gone may do nothing. Whoever may do something with a log may see that it is there (`describe`).
+
+A cluster without a user, a grant or a configured administrator is open: who is let in may do everything there. It is
+closed by the first of them, at once, on links that are open as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from cluster.metadata import ADMIN_ROLE, GrantRecord, UserRecord
+from node.security.principal import Principal
+
+EVERYBODY = "*"
+ROLE = "role:"
+
+IMPLY_DESCRIBE = frozenset({"publish", "consume", "create", "alter", "delete", "transact"})
+
+
+class Need(NamedTuple):
+    operation: str
+    kind: str
+    name: str | None  # None: whichever; there is nothing to name
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.kind}" + (f" {self.name!r}" if self.name else "")
+
+
+class Access(Protocol):
+    """What the cluster knows (`cluster.metadata.MetadataView`)."""
+
+    @property
+    def users(self) -> Mapping[str, UserRecord]: ...
+    @property
+    def grants(self) -> Iterable[GrantRecord]: ...
+    @property
+    def access_secret(self) -> bytes:
+        """Of the cluster; empty before its first user."""
+        ...
+
+    @property
+    def access_revision(self) -> int:
+        """Changes with users and grants, in this process."""
+        ...
+
+
+class NoAccess:
+    """A cluster that knows nobody."""
+
+    users: Mapping[str, UserRecord] = {}
+    grants: Iterable[GrantRecord] = ()
+    access_secret = b""
+    access_revision = 0
+
+
+class Policy:
+    def __init__(self, access: Access, administrators: Iterable[str] = (), *, never_open: bool = False) -> None:
+        self._access = access
+        self._administrators = frozenset(administrators)
+        self._never_open = never_open
+        self._by_subject: dict[str, list[GrantRecord]] = {}
+        self._revision: int | None = None
+
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    @property
+    def revision(self) -> int:
+        return self._access.access_revision
+
+    @property
+    def is_open(self) -> bool:
+        known = self._administrators or self._access.users or any(True for _ in self._access.grants)
+        return not (known or self._never_open)
+
+    def roles(self, principal: Principal) -> frozenset[str]:
+        user = self._access.users.get(principal.name)
+        own = frozenset() if user is None else frozenset(user.roles)
+        configured = frozenset({ADMIN_ROLE}) if principal.name in self._administrators else frozenset()
+        return principal.roles | own | configured
+
+    def may(self, principal: Principal, operation: str, kind: str, name: str) -> bool:
+        return self._decide(principal, operation, kind, lambda grant: _covers(grant, name))
+
+    def may_some(self, principal: Principal, operation: str, kind: str) -> bool:
+        """Of things without a name, like a transaction that nobody else can know of: whoever may it anywhere."""
+        return self._decide(principal, operation, kind, lambda grant: grant.allow or (grant.prefix and not grant.name))
+
+    def _decide(self, principal: Principal, operation: str, kind: str, covers: object) -> bool:
+        assert callable(covers)
+        if self.is_open:
+            return True
+        if principal.is_anonymous or (principal.by_password and not self._known(principal.name)):
+            return False
+        roles = self.roles(principal)
+        if ADMIN_ROLE in roles:
+            return True
+        allowed = False
+        for grant in self._grants_of(principal.name, roles):
+            if grant.kind != kind or not covers(grant):
+                continue
+            if not grant.allow and grant.operation == operation:
+                return False
+            implied = operation == "describe" and grant.operation in IMPLY_DESCRIBE
+            allowed = allowed or (grant.allow and (implied or grant.operation == operation))
+        return allowed
+
+    def _known(self, name: str) -> bool:
+        return name in self._access.users
+
+    def _grants_of(self, name: str, roles: frozenset[str]) -> Iterable[GrantRecord]:
+        if self._revision != self.revision:
+            self._revision = self.revision
+            self._by_subject = {}
+            for grant in self._access.grants:
+                self._by_subject.setdefault(grant.principal, []).append(grant)
+        # A token or a certificate may name anybody, and must not come to a role's grants by its name.
+        own = () if name == EVERYBODY or name.startswith(ROLE) else (name,)
+        for subject in (*own, EVERYBODY, *(ROLE + role for role in sorted(roles))):
+            yield from self._by_subject.get(subject, ())
+
+
+def _covers(grant: GrantRecord, name: str) -> bool:
+    return name.startswith(grant.name) if grant.prefix else name == grant.name

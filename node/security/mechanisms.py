@@ -1,0 +1,171 @@
+"""The server's side of the SASL mechanisms.
+
+Problem: each step of a login is a chance to tell a stranger who has an account here, or to keep a thousand others
+waiting behind one hash.
+Rules never broken: of a user that is not there everything looks as of one that is, up to the refusal: its salt is made
+from the cluster's secret and its name, and hashing takes as long; hashing and keys of tokens are looked at in a thread;
+a proof is compared in constant time (by `scramp`, by `hmac`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+
+from scramp import ScramException, ScramMechanism
+
+from cluster.metadata import ScramKeys, UserRecord
+from holdfast.amqp.framing.sasl import Accepted, Answer, Challenge, Denied, Later
+from node.security.principal import Principal
+from node.security.tokens import TokenRefused, TokenVerifier
+
+ITERATIONS = 20_000
+"""Of whom is unknown here: as many as our own tools take for a new password."""
+
+MAX_PASSWORD_BYTES = 1024
+BINDING = "tls-server-end-point"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+Find = Callable[[str], UserRecord | None]
+Refused = Callable[[str, str, str], None]
+"""Told the name that was claimed, the mechanism and the reason."""
+
+
+class Credentials:
+    """The keys of users, and such as look like keys of those that are none."""
+
+    def __init__(self, find: Find, secret: Callable[[], bytes]) -> None:
+        self._find = find
+        self._secret = secret
+
+    def keys(self, name: str, algorithm: str) -> tuple[ScramKeys, bool]:
+        """And whether they are a user's."""
+        user = self._find(name)
+        if user is not None:
+            return (user.sha256 if algorithm == "sha256" else user.sha512), True
+        salt = self._invented(b"salt", name, algorithm)[:16]
+        size = hashlib.new(algorithm).digest_size
+        stored = self._invented(b"stored", name, algorithm)[:size]
+        return ScramKeys(ITERATIONS, salt, stored, self._invented(b"server", name, algorithm)[:size]), False
+
+    def _invented(self, what: bytes, name: str, algorithm: str) -> bytes:
+        return hmac.digest(self._secret(), b"\0".join((what, algorithm.encode(), name.encode())), "sha512")
+
+
+class Plain:
+    def __init__(self, credentials: Credentials, refused: Refused) -> None:
+        self._credentials = credentials
+        self._refused = refused
+
+    def respond(self, data: bytes) -> Answer:
+        parts = data.split(b"\0")
+        if len(parts) != 3 or len(parts[2]) > MAX_PASSWORD_BYTES:
+            return self._deny("", "a malformed message")
+        acting_as, name, password = parts
+        try:
+            user = name.decode()
+        except UnicodeDecodeError:
+            return self._deny("", "a name that is no text")
+        if acting_as not in (b"", name):
+            return self._deny(user, "wants to act as another user")
+        keys, known = self._credentials.keys(user, "sha256")
+        return Later(lambda: self._checked(user, password, keys, known))
+
+    def _checked(self, user: str, password: bytes, keys: ScramKeys, known: bool) -> Answer:
+        salted = hashlib.pbkdf2_hmac("sha256", password, keys.salt, keys.iterations)
+        stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+        if not hmac.compare_digest(stored, keys.stored_key) or not known:
+            return self._deny(user, "a wrong password" if known else "there is no such user")
+        return Accepted(Principal(user, "PLAIN"))
+
+    def _deny(self, user: str, why: str) -> Denied:
+        self._refused(user, "PLAIN", why)
+        return Denied(f"{user!r}, {why}")
+
+
+class Scram:
+    """`binding`: the hash of the certificate that the client was shown, if it can be bound to."""
+
+    def __init__(self, name: str, credentials: Credentials, binding: bytes | None, refused: Refused) -> None:
+        self._name = name
+        self._algorithm = HASHES[name.removesuffix("-PLUS")]
+        self._credentials = credentials
+        self._refused = refused
+        self._user = ""
+        self._known = False
+        channel = None if binding is None else (BINDING, binding)
+        self._scram: Any = ScramMechanism(name).make_server(self._keys, channel_binding=channel)
+
+    def _keys(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        keys, self._known = self._credentials.keys(user, self._algorithm)
+        self._user = user
+        return keys.salt, keys.stored_key, keys.server_key, keys.iterations
+
+    def respond(self, data: bytes) -> Answer:
+        stage = self._scram.stage
+        if stage is not None and stage >= 4:
+            return Accepted(Principal(self._user, self._name))  # the client has heard our proof
+        try:
+            text = data.decode()
+            if stage is None:
+                self._scram.set_client_first(text)
+                return Challenge(self._scram.get_server_first().encode())
+            self._scram.set_client_final(text)
+            if not self._known:
+                return self._deny("there is no such user")
+            return Challenge(self._scram.get_server_final().encode())
+        except (ScramException, UnicodeDecodeError) as error:
+            return self._deny(str(error) if self._known or stage is None else "there is no such user")
+
+    def _deny(self, why: str) -> Denied:
+        self._refused(self._user, self._name, why)
+        return Denied(f"{self._user!r}, {why}")
+
+
+class External:
+    """The certificate has been verified by TLS; `subject` is whom it names."""
+
+    def __init__(self, subject: str, refused: Refused) -> None:
+        self._subject = subject
+        self._refused = refused
+
+    def respond(self, data: bytes) -> Answer:
+        if data not in (b"", self._subject.encode()):
+            self._refused(self._subject, "EXTERNAL", "wants to act as another user")
+            return Denied(f"the certificate of {self._subject!r} is not of whom it wants to act as")
+        return Accepted(Principal(self._subject, "EXTERNAL"))
+
+
+class Token:
+    """XOAUTH2 and OAUTHBEARER: they differ in a header, and in how a refusal is explained."""
+
+    def __init__(self, name: str, verifier: TokenVerifier, refused: Refused) -> None:
+        self._name = name
+        self._verifier = verifier
+        self._refused = refused
+        self._over: Denied | None = None
+
+    def respond(self, data: bytes) -> Answer:
+        if self._over is not None:
+            return self._over  # the client has read why
+        fields = data.split(b"\x01")
+        bearer = next((field[5:] for field in fields if field.startswith(b"auth=")), b"")
+        kind, _, token = bearer.partition(b" ")
+        if kind.lower() != b"bearer" or not token or not token.isascii():
+            return self._deny("no bearer token in the message")
+        return Later(lambda: self._checked(token.decode()))
+
+    def _checked(self, token: str) -> Answer:
+        try:
+            return Accepted(self._verifier.verify(token, self._name))
+        except TokenRefused as error:
+            return self._deny(str(error))
+
+    def _deny(self, why: str) -> Answer:
+        self._refused("", self._name, why)
+        self._over = Denied(f"its token, {why}")
+        status = "invalid_token" if self._name == "OAUTHBEARER" else "401"
+        return Challenge(json.dumps({"status": status, "schemes": "bearer"}).encode())

@@ -1,0 +1,83 @@
+"""The first user of a cluster, whom its nodes are configured with, so that it is never open.
+
+Problem: somebody has to be let in to add the first user. While a cluster is open for that, so is it to whoever comes
+first, and a play that builds a cluster on a network cannot keep strangers away meanwhile.
+Rules never broken: a node that is configured with a first user lets nobody in without a credential, from its first
+moment on. The user is added where there is no user at all, by what a majority has confirmed, and else nothing is
+changed: whoever has another password since, or was removed, stays so. The file holds what SCRAM keeps of a password,
+and not the password.
+Rejected: users that stand in the configuration for good; of two that differ, each node would believe its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.metadata import ADMIN_ROLE, CommandProposer, MetadataView, Refusal, ScramKeys, put_user
+from node.admin.access import SECRET_BYTES, keys_from
+from node.admin.errors import AdminError
+from node.config import ConfigError
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.5
+"""When the metadata have no leader; its election takes about as long."""
+
+PASSING = ("unavailable", "unknown")
+"""Refusals that end when a majority is there."""
+
+
+@dataclass(frozen=True)
+class FirstUser:
+    name: str
+    keys: tuple[ScramKeys, ScramKeys]
+
+
+def first_user_of(path: str) -> FirstUser | None:
+    """As `holdfast user keys` wrote it. Raises ConfigError."""
+    if not path:
+        return None
+    where = f"security.first_user_file: {path}"
+    try:
+        told = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where} cannot be read: {error}") from error
+    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+        raise ConfigError(f"{where} names no user; write it with `holdfast user keys NAME`")
+    try:
+        return FirstUser(told["name"], keys_from(told))
+    except AdminError as error:
+        raise ConfigError(f"{where}: {error}; write it with `holdfast user keys NAME`") from error
+
+
+async def have_first_user(
+    user: FirstUser, proposer: CommandProposer, view: MetadataView, current: Callable[[], Awaitable[None]]
+) -> None:
+    """Returns when this node knows users. All nodes may do this at once: a user is new only once."""
+    while True:
+        try:
+            await current()
+            if view.users:
+                return
+            await _add(user, proposer)
+        except AdminError as error:
+            if error.code not in PASSING:
+                log.error("security.first_user_file: the cluster refuses %r, nobody can log in: %s", user.name, error)
+                return
+            log.warning("the cluster's first user is not added yet: %s", error)
+            await asyncio.sleep(ASK_AGAIN_S)
+
+
+async def _add(user: FirstUser, proposer: CommandProposer) -> None:
+    secret = secrets.token_bytes(SECRET_BYTES)
+    result = await proposer.execute(put_user(user.name, user.keys, is_new=True, roles=[ADMIN_ROLE], secret=secret))
+    if not isinstance(result, Refusal):
+        log.info("the cluster's first user is %r, an administrator", user.name)
+    elif result.code != "already-exists":
+        raise AdminError(result.code, result.message)

@@ -1,0 +1,186 @@
+"""All transactional ids that are held at this node.
+
+The problem: a client may name its transactional id, and then there is one holder of it in the cluster; most stock
+clients name none, and want transactions as they come. Ids that nobody named are the node's own, and are used again and
+again, so that a coordinator knows about as many of them as there were ever open at once, and not as many as there were
+links.
+
+The rule: what is lent out again has no transaction that could still write: its end is known, and its next pair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from node.transactions.coordinators import Calls, Coordinators
+from node.transactions.errors import TransactionFailed
+from node.transactions.member import Leases, MemberProducer, MemberTerms
+from node.transactions.producer import TransactionalProducer
+from node.transactions.transaction import State, Transaction
+
+log = logging.getLogger("holdfast.transactions")
+
+OWN_PREFIX = "$node-"
+"""Of ids that nobody named. Clients' ids do not begin with a dollar sign."""
+
+MAX_OWN = 10_000
+"""Of those, open at once at one node."""
+
+MAX_TIMEOUT_MS = 15 * 60 * 1000
+DEFAULT_TIMEOUT_MS = 60_000
+"""As Kafka's."""
+
+
+class TransactionManager:
+    def __init__(self, node_id: int, calls: Calls, coordinators: Coordinators) -> None:
+        self.calls = calls
+        self.coordinators = coordinators
+        self._node_id = node_id
+        self._free: dict[int, list[TransactionalProducer]] = {}  # by timeout; their next pair is known
+        self._numbers = 0
+        self._spare_numbers: deque[int] = deque()  # of ids that were given up, to be registered anew; the oldest first
+        self._held: dict[str, tuple[TransactionalProducer, Callable[[str], None]]] = {}  # named ones
+        self._ending: set[asyncio.Task[None]] = set()
+        self.leases = Leases(calls)
+
+    # ------------------------------------------------------------ ids that a client names
+
+    async def hold(
+        self, name: str, timeout_ms: int, fenced: Callable[[str], None], succeeds: str = ""
+    ) -> TransactionalProducer:
+        """Nobody else has the id from now on. `fenced` is called when another link of this node takes it. `succeeds`:
+        the holder that comes back; if anybody else has had the id since, it is refused. Raises TransactionFailed."""
+        if name.startswith("$"):
+            raise TransactionFailed("invalid", f"transactional id {name!r}: choose one without a dollar sign in front")
+        group = await self.coordinators.group_of(name)
+        producer = TransactionalProducer(self.calls, name, group, timeout_ms, succeeds)
+        await producer.register()
+        earlier = self._held.get(name)
+        assert producer.pair is not None
+        if earlier is not None and (earlier[0].pair or producer.pair) > producer.pair:
+            # pairs only rise: that one came later, and was answered first
+            raise TransactionFailed("fenced", f"another link of this node has {name!r} now")
+        self._held[name] = (producer, fenced)
+        if earlier is not None:
+            earlier[0].fenced = earlier[0].fenced or f"another link of this node has {name!r} now"
+            earlier[1](earlier[0].fenced)
+        return producer
+
+    def let_go(self, producer: TransactionalProducer) -> None:
+        """Its link is gone. The id keeps its pair at the coordinator."""
+        held = self._held.get(producer.name)
+        if held is not None and held[0] is producer:
+            del self._held[producer.name]
+        if isinstance(producer, MemberProducer):
+            self.leases.let_go(producer)
+            if producer.is_left:
+                self._soon(self._leave(producer))
+
+    # ------------------------------------------------------------ members of groups
+
+    async def join(self, terms: MemberTerms) -> MemberProducer:
+        """A member of a transaction group; its lease is kept from here (`leases.keep`) until it is let go. Raises
+        TransactionFailed."""
+        producer = MemberProducer(self.calls, await self.coordinators.group_of(terms.writer), terms)
+        await producer.join()
+        return producer
+
+    async def _leave(self, producer: MemberProducer) -> None:
+        """Its client is gone before it began."""
+        assert producer.pair is not None
+        try:
+            await producer.end(producer.pair, commit=False)
+        except TransactionFailed as error:
+            log.info("member %s is over by itself: %s", producer.member, error.detail)
+
+    # ------------------------------------------------------------ transactions
+
+    async def begin(self, producer: TransactionalProducer) -> Transaction:
+        """Raises TransactionFailed."""
+        return Transaction(self.calls, producer, await producer.ready())
+
+    # ------------------------------------------------------------ ids that nobody names
+
+    async def begin_anonymous(self, timeout_ms: int) -> Transaction:
+        """Raises TransactionFailed."""
+        free = self._free.get(timeout_ms, [])
+        producer = free.pop() if free else await self._own(timeout_ms)
+        assert producer.pair is not None
+        return Transaction(self.calls, producer, producer.pair)
+
+    async def _own(self, timeout_ms: int) -> TransactionalProducer:
+        number = self._number()
+        name = f"{OWN_PREFIX}{self._node_id}-{number}"
+        try:
+            producer = TransactionalProducer(self.calls, name, await self.coordinators.group_of(name), timeout_ms)
+            await producer.register()
+        except BaseException:
+            self._spare_numbers.append(number)
+            raise
+        return producer
+
+    def _number(self) -> int:
+        """A new one while there are any: what stood in the way of one that was given up, a coordinator or a partition
+        that is down, may still be there."""
+        if self._numbers < MAX_OWN:
+            self._numbers += 1
+            return self._numbers - 1
+        for free in self._free.values():  # of other timeouts
+            if free:
+                self._spare_numbers.append(_number_of(free.pop()))
+                break
+        if not self._spare_numbers:
+            raise TransactionFailed("too-many", f"{MAX_OWN} transactions are open at this node: end some of them")
+        return self._spare_numbers.popleft()
+
+    def give_back(self, transaction: Transaction) -> None:
+        """It has ended, and nobody named its id."""
+        self._soon(self._give_back(transaction))
+
+    async def _give_back(self, transaction: Transaction) -> None:
+        producer = transaction.producer
+        try:
+            pair = await producer.ready()
+            if pair == transaction.pair and transaction.takes_part:
+                raise TransactionFailed("unavailable", f"it is not known how {pair} ended")
+        except TransactionFailed as error:
+            log.info("transactional id %r is registered anew: %s", producer.name, error.detail)
+            self._spare_numbers.append(_number_of(producer))
+        else:
+            self._free.setdefault(producer.timeout_ms, []).append(producer)
+
+    # ------------------------------------------------------------ ends that nobody waits for
+
+    def abandon(self, transaction: Transaction, *, anonymous: bool) -> None:
+        """Its client is gone: it is rolled back, if it was not ended."""
+        self._soon(self._abandon(transaction, anonymous=anonymous))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _abandon(self, transaction: Transaction, *, anonymous: bool) -> None:
+        if transaction.state is State.OPEN:
+            try:
+                await transaction.abort()
+            except TransactionFailed as error:
+                log.info("a transaction of %r is left to its timeout: %s", transaction.producer.name, error.detail)
+            if anonymous:
+                self.give_back(transaction)
+
+    async def close(self) -> None:
+        """The node stops; what is open is left to its coordinator, and to time."""
+        await self.leases.close()
+        for task in list(self._ending):
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+
+def _number_of(producer: TransactionalProducer) -> int:
+    """Of an id that is the node's own."""
+    return int(producer.name.rpartition("-")[2])

@@ -1,0 +1,173 @@
+"""A transactional id that is held at this node: the pair (producer id, epoch) of its next transaction.
+
+The problem: each end of a transaction raises the epoch, an answer may be lost, and another node may take the id at any
+moment. The rule: a pair is used for one transaction only, and only a pair that the coordinator has told as *the next*
+is used; while the coordinator has not finished with the last transaction, the next one waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from node.coordinator.commands import Decided, Declined, EndTransaction, LastEnd, Register, Registered
+from node.coordinator.groups.commands import Prepared
+from node.coordinator.queries import AwaitEnd, DecideTransaction
+from node.partition.api import Failed
+from node.transactions.coordinators import Calls
+from node.transactions.errors import Code, TransactionFailed
+
+log = logging.getLogger("holdfast.transactions")
+
+BUSY_DELAY_S = 0.05
+"""Between attempts at a coordinator that is still ending the last transaction."""
+
+REGISTER_WITHIN_S = 10.0
+"""For a coordinator to have a leader, and for the transaction of an earlier holder to be ended."""
+
+FINISH_WITHIN_S = 30.0
+"""For the markers of a decided transaction to be everywhere, before its id is given up: a partition may be down."""
+
+END_ATTEMPT_S = 5.0
+"""Of asking for a decision: nobody gives up, but each attempt ends, so that a change of leader is noticed."""
+
+DECIDED = ("fenced", "ended", "expired")
+"""Who is told so as the answer to an end knows that the transaction was aborted."""
+
+_CODES: dict[str, Code] = {
+    "forgotten": "fenced",
+    "busy": "unavailable",
+    "fenced": "fenced",
+    "unknown-id": "ended",
+    "ended": "ended",
+    "expired": "timeout",
+    "invalid": "invalid",
+    "too-many": "too-many",
+    "not-prepared": "invalid",
+    "another-query": "invalid",
+}
+
+
+class TransactionalProducer:
+    decides = True
+    """Whoever ends its transactions decides them; a member of a group only prepares them, even empty ones."""
+
+    def __init__(self, calls: Calls, name: str, group: int, timeout_ms: int, succeeds: str = "") -> None:
+        """`group`: its coordinator. `succeeds`: the holder that comes back as this one."""
+        self.name = name
+        self.group = group
+        self.timeout_ms = timeout_ms
+        self.holder = secrets.token_hex(12)
+        self.pair: tuple[int, int] | None = None  # of the next transaction, or of the one that is open
+        self.last: LastEnd | None = None  # how the transaction before the registration ended
+        self.fenced = ""  # why it can do nothing any more
+        self._calls = calls
+        self._succeeds = succeeds
+        self._finishing: asyncio.Task[None] | None = None
+
+    async def register(self, *, again: bool = False) -> None:
+        """`again`: only if nobody else has registered the id since. Raises TransactionFailed."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + REGISTER_WITHIN_S
+        question = Register(self.name, self.holder, self.timeout_ms, again=again, succeeds=self._succeeds)
+        while True:
+            left_s = deadline_s - loop.time()
+            answer = await self._calls.ask_until(self.group, question, max(0.0, left_s))
+            if isinstance(answer, Registered):
+                self.pair, self.last = (answer.producer_id, answer.epoch), answer.last
+                return
+            if isinstance(answer, Declined) and answer.retriable and left_s > 0:
+                await asyncio.sleep(BUSY_DELAY_S)
+                continue
+            raise failed_by(answer)
+
+    async def ready(self) -> tuple[int, int]:
+        """The pair for the next transaction; waits for the end of the last one. Raises TransactionFailed."""
+        if self._finishing is not None:
+            await asyncio.shield(self._finishing)
+        if self.fenced:
+            raise TransactionFailed("fenced", self.fenced)
+        if self.pair is None:
+            raise TransactionFailed("unavailable", f"the last transaction of {self.name!r} is not over yet; try again")
+        return self.pair
+
+    async def end(self, pair: tuple[int, int], *, commit: bool) -> Decided | Prepared:
+        """What was decided, for good, when committed readers see it, or after a while. Asks until it is known: as long
+        as nobody can be asked, nothing is. Raises TransactionFailed when it was decided otherwise."""
+        return await self._end(EndTransaction(self.name, *pair, commit), pair, commit=commit)
+
+    async def decide(self, pair: tuple[int, int], *, commit: bool) -> Decided | Prepared:
+        """As `end`, as soon as it is decided: only the next transaction waits for the markers (`ready`)."""
+        return await self._end(DecideTransaction(self.name, *pair, commit), pair, commit=commit)
+
+    async def _end(
+        self, question: EndTransaction | DecideTransaction, pair: tuple[int, int], *, commit: bool
+    ) -> Decided:
+        while True:
+            answer = await self._calls.ask_until(self.group, question, END_ATTEMPT_S)
+            if isinstance(answer, Decided):
+                break
+            if not isinstance(answer, Failed) or not answer.retriable:
+                failed = failed_by(answer)
+                self._over(failed, pair)
+                raise failed
+            log.warning("coordinator of %r (group %d) cannot be asked: %s", self.name, self.group, answer.detail)
+        if answer.complete:
+            self._goes_on(answer, pair)
+        else:
+            self.pair = None
+            self._finishing = asyncio.ensure_future(self._finish(pair, commit=commit))
+        return answer
+
+    async def _finish(self, pair: tuple[int, int], *, commit: bool) -> None:
+        """The decision is known; ask until every partition has its marker, and the next pair is told. Whoever does not
+        know of the decision, or not of the question, is asked for the decision again."""
+        waits, decides = AwaitEnd(self.name, *pair), EndTransaction(self.name, *pair, commit)
+        question: AwaitEnd | EndTransaction = waits
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + FINISH_WITHIN_S
+        try:
+            while loop.time() < deadline_s:
+                answer = await self._calls.ask_until(self.group, question, END_ATTEMPT_S)
+                if isinstance(answer, Decided) and answer.complete:
+                    self._goes_on(answer, pair)
+                    return
+                if isinstance(answer, Declined) and not answer.retriable:
+                    self._over(failed_by(answer), pair)
+                    return
+                question = waits if isinstance(answer, Decided) else decides
+                await asyncio.sleep(BUSY_DELAY_S)
+        finally:
+            self._finishing = None
+
+    def _goes_on(self, answer: Decided, pair: tuple[int, int]) -> None:
+        self.pair = (answer.producer_id, answer.epoch)
+        if self.pair == pair:  # the pair to go on with is told to the holder alone
+            self.pair, self.fenced = None, f"another holder has {self.name!r} now"
+
+    def _over(self, why: TransactionFailed, pair: tuple[int, int]) -> None:
+        """It was decided without us. After a timeout the id is still ours, with a pair that has to be asked for."""
+        self.pair = None
+        if why.code == "fenced":
+            self.fenced = why.detail
+        elif self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._register_again())
+
+    async def _register_again(self) -> None:
+        try:
+            await self.register(again=True)
+        except TransactionFailed as error:
+            if error.code == "fenced":
+                self.fenced = error.detail
+            log.info("transactional id %r could not be registered again: %s", self.name, error.detail)
+        finally:
+            self._finishing = None
+
+
+def failed_by(answer: object) -> TransactionFailed:
+    if isinstance(answer, Declined):
+        return TransactionFailed(_CODES[answer.code], answer.detail, decided=answer.code in DECIDED)
+    if isinstance(answer, Failed):
+        return TransactionFailed("unavailable" if answer.retriable else "invalid", answer.detail)
+    return TransactionFailed("unavailable", f"a coordinator answered {answer}")

@@ -1,0 +1,59 @@
+"""What of one read is taken in at once: events as long as the turn lasts, of attaches a piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node.listener.config import ListenerConfig
+from node.listener.limits.accounts import Accounts, Budget
+from node.listener.limits.intake import Intake
+from node.listener.limits.turns import Turns
+
+PIECE = 10
+
+
+class Engine:
+    kept_bytes = keep_limit = pending_output = 0
+    crowded = False
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def receive_some(self, data: bytes) -> int:
+        self.taken += data[:PIECE]
+        return min(PIECE, len(data))
+
+
+class Parts:
+    """A connection and its listener, as the intake sees them."""
+
+    def __init__(self) -> None:
+        self.engine: Any = Engine()
+        self.config = ListenerConfig()
+        self.turns = Turns()
+        self.unanswered_bytes = 0
+
+    def input_share(self, usual_bytes: int) -> int:
+        return usual_bytes
+
+    def digest(self) -> None:
+        pass
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+
+@pytest.mark.parametrize("crowded", [False, True], ids=["events", "attaches"])
+async def test_a_read_of_attaches_waits_behind_its_first_piece_and_one_of_events_does_not(crowded: bool) -> None:
+    parts = Parts()
+    parts.engine.crowded = crowded
+    intake = Intake(parts, parts, Budget(Accounts()))
+    said = bytes(range(5 * PIECE))
+    intake.take(said)
+    assert len(parts.engine.taken) == (PIECE if crowded else len(said))
+    assert intake.waits == crowded
+    while intake.waits:
+        intake.work_on()
+    assert parts.engine.taken == said

@@ -1,0 +1,248 @@
+"""What clients get wrong on a control link, or under a transaction: the condition that the specification names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import protocol
+from holdfast.amqp import Accepted, ConnectionClosed, Coordinator, Declared, Rejected, Source
+from holdfast.amqp.transactions import encode_declare, encode_discharge
+from node.coordinator.markers import MarkerSender
+from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.peer import Peer, eventually, message
+from tests.unit.listener.support.reading import start_at
+from tests.unit.listener.support.transacting import Control, send_under, why
+from tests.unit.listener.transactions.test_transactions import read
+
+ROLLBACK, TIMEOUT = "amqp:transaction:rollback", "amqp:transaction:timeout"
+UNKNOWN_ID, INVALID, STOLEN = "amqp:transaction:unknown-id", "amqp:invalid-field", "amqp:link:stolen"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path) as three:
+        await three.create("trades", partitions=4)
+        yield three
+
+
+async def named(peer: Peer, name: str = "worker", **terms: Any) -> Control:
+    link = peer.engine.open_sender(Coordinator(), properties={protocol.TRANSACTIONAL_ID: name} | terms)
+    await peer._opened(link)
+    await peer.until(lambda: link.credit > 0)
+    return Control(peer, link)
+
+
+async def refusal(peer: Peer, **terms: Any) -> str:
+    link = peer.engine.open_sender(Coordinator(), properties=terms)
+    return (await peer.refused(link)).condition
+
+
+async def test_a_transaction_whose_time_is_over_is_rolled_back_and_its_commit_is_told_why(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await named(peer, **{protocol.TRANSACTION_TIMEOUT: 1000})
+        sender = await peer.sender("trades", "0")
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"too late"])
+        broker = cluster.broker(1)
+        coordinator = await broker.transactions.coordinators.group_of("worker")
+
+        def over() -> bool:
+            return all(
+                replica._machine.get("worker") is not None and replica._machine.get("worker").last is not None
+                for node in cluster.nodes.values()
+                for replica in node._replicas.coordinators()
+                if replica.group_id == coordinator
+            )
+
+        await eventually(over)
+        (late,) = await send_under(peer, sender, txn, [b"later"])
+        assert isinstance(late, Rejected)
+        assert why(await control.commit(txn)) in (TIMEOUT, ROLLBACK)
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"in time"])
+        await control.committed(txn)
+        assert (await read(cluster, 2, expected=1))["0"] == [b"in time"]
+
+
+async def test_the_holder_before_is_fenced(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2]) as successor, Peer(cluster.ports[1]) as third:
+        first = await named(zombie)
+        sender = await zombie.sender("trades", "1")
+        txn = await first.declare()
+        await send_under(zombie, sender, txn, [b"of a zombie"])
+        second = await named(successor, **{protocol.TRANSACTION_TIMEOUT: 900_000})
+        assert isinstance(await first.commit(txn), Rejected)
+        assert (await zombie.refused(first.link)).condition == STOLEN
+        txn = await second.declare()
+        await send_under(successor, await successor.sender("trades", "1"), txn, [b"of the successor"])
+        await second.committed(txn)
+        await named(third)
+        txn = await second.declare()  # nobody is asked, and its first event may be stored before somebody is
+        sender = await successor.sender("trades", "2")
+        await send_under(successor, sender, txn, [b"of a zombie"])
+        assert isinstance(await second.commit(txn), Rejected)
+        assert (await successor.refused(second.link)).condition == STOLEN
+        sender.send_many([message(b"behind it")])  # committed readers do not wait for what nobody will ever end
+        await successor.flush()
+        reader = await successor.receiver(start_at("trades", "@earliest"), "2", credit=5)
+        await successor.until(lambda: len(successor.received.get(reader, [])) == 1)
+        assert (await read(cluster, 3, expected=2))["2"] == [b"behind it"]
+
+
+async def test_who_rolls_back_what_its_successor_has_ended_does_not_go_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    markers, send_one = asyncio.Event(), MarkerSender._send_one
+
+    async def delayed(self: MarkerSender, group: int, question: Any) -> None:
+        await markers.wait()
+        await send_one(self, group, question)
+
+    monkeypatch.setattr(MarkerSender, "_send_one", delayed)
+    async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2]) as successor:
+        first = await named(zombie)
+        sender = await zombie.sender("trades", "1")
+        txn = await first.declare()
+        await send_under(zombie, sender, txn, [b"of a zombie"])
+        second = asyncio.ensure_future(named(successor))
+        await eventually(lambda: any(replica._machine.decided() for replica in coordinators(cluster)))
+        abort = await first.ask(encode_discharge(txn, True))
+        await eventually(lambda: any(replica._marked.awaited() for replica in coordinators(cluster)))
+        markers.set()
+        assert isinstance(await first.answer(abort), Accepted)
+        assert why(await first.answer(await first.ask(encode_declare()))) == STOLEN
+        txn = await (await second).declare()
+        assert txn
+
+
+def coordinators(cluster: Cluster) -> list[Any]:
+    return [replica for node in cluster.nodes.values() for replica in node._replicas.coordinators()]
+
+
+async def test_who_is_fenced_on_the_same_node_is_told_at_once(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as one, Peer(cluster.ports[1]) as other:
+        first = await named(one)
+        await named(other)
+        assert (await one.refused(first.link)).condition == STOLEN
+
+
+async def test_declares_that_cannot_be(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        distributed = await control.answer(await control.ask(encode_declare(b"global")))
+        assert why(distributed) == "amqp:not-implemented"
+        nonsense = await control.answer(await control.ask(message(b"declare")))
+        assert why(nonsense) == "amqp:decode-error"
+        assert why(await control.answer(await control.ask(encode_discharge(b"", False)))) == UNKNOWN_ID
+        assert isinstance(await control.answer(await control.ask(encode_declare())), Declared)
+
+
+async def test_a_settled_declare_ends_its_link(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        await control.ask(encode_declare(), settled=True)
+        assert (await peer.refused(control.link)).condition == INVALID
+
+
+async def test_an_id_has_one_transaction_at_a_time_and_who_names_none_may_have_several(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await named(peer)
+        first = await control.declare()
+        assert why(await control.answer(await control.ask(encode_declare()))) == "amqp:not-allowed"
+        await control.committed(first)
+        anonymous = await Control.attach(peer)
+        several = [await anonymous.declare() for _ in range(3)]
+        assert len(set(several)) == 3
+        for txn in several:
+            await anonymous.aborted(txn)
+
+
+async def test_attaches_that_cannot_be(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        for terms in (
+            {protocol.TRANSACTION_TIMEOUT: 15 * 60 * 1000 + 1},
+            {protocol.TRANSACTION_TIMEOUT: 0},
+            {protocol.TRANSACTION_TIMEOUT: "long"},
+            {protocol.TRANSACTIONAL_ID: ""},
+            {protocol.TRANSACTIONAL_ID: "x" * 257},
+            {protocol.TRANSACTIONAL_ID: 7},
+            {protocol.TRANSACTIONAL_ID: "$node-1-0"},
+        ):
+            assert await refusal(peer, **terms) == INVALID, terms
+
+
+async def test_without_a_rejected_outcome_the_link_ends_instead(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        link = peer.engine.open_sender(Coordinator(), source=Source(outcomes=("amqp:accepted:list",)))
+        await peer._opened(link)
+        await peer.until(lambda: link.credit > 0)
+        control = Control(peer, link)
+        await control.ask(encode_discharge(b"nobody's", False))
+        assert (await peer.refused(link)).condition == UNKNOWN_ID
+
+
+async def test_a_client_that_goes_leaves_nothing_open(cluster: Cluster) -> None:
+    for closes in (True, False):
+        async with Peer(cluster.ports[2]) as peer:
+            control = await Control.attach(peer)
+            sender = await peer.sender("trades", "2")
+            txn = await control.declare()
+            await send_under(peer, sender, txn, [b"left alone"])
+            if closes:
+                control.link.close()
+                await peer.flush()
+                await eventually(lambda: not open_anywhere(cluster))
+                (late,) = await send_under(peer, sender, txn, [b"late"])
+                assert why(late) == UNKNOWN_ID
+        await eventually(lambda: not open_anywhere(cluster))
+    await read(cluster, 1, expected=0)
+
+
+def open_anywhere(cluster: Cluster) -> int:
+    return sum(
+        len(replica._machine.transactions.open())
+        for node in cluster.nodes.values()
+        for replica in node._replicas.all_open()
+    )
+
+
+async def test_settled_messages_count_and_one_that_cannot_be_stored_rolls_back(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[3]) as peer:
+        control = await Control.attach(peer)
+        sender = await peer.sender("trades", "3")
+        txn = await control.declare()
+        sender.send_many([message(b"settled")], settled=True, txn_id=txn)
+        await control.committed(txn)
+        assert (await read(cluster, 1, expected=1))["3"] == [b"settled"]
+        txn = await control.declare()
+        sender.send_many([message(b"good"), b"\x00Su\xa1\x03bad"], settled=True, txn_id=txn)
+        assert why(await control.commit(txn)) == ROLLBACK
+        await read(cluster, 1, expected=1)
+
+
+async def test_a_message_that_is_rejected_rolls_its_transaction_back(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[3]) as peer:
+        control = await Control.attach(peer)
+        sender = await peer.sender("trades", "3")
+        txn = await control.declare()
+        sender.send_many([message(b"good"), b"\x00Su\xa1\x03bad"], txn_id=txn)
+        await peer.flush()
+        states = await peer.states(sender, 2)
+        assert [state.txn_id for state in states] == [txn, txn]
+        assert why(states[1].outcome) == "amqp:decode-error"
+        assert why(await control.commit(txn)) == ROLLBACK
+        await read(cluster, 1, expected=0)
+
+
+async def test_many_declares_and_discharges_at_once_are_each_answered(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        transactions = await asyncio.gather(*(control.declare() for _ in range(5)))
+        answers = await asyncio.gather(*(control.discharge(txn, fail=n % 2 == 1) for n, txn in enumerate(transactions)))
+        assert answers == [Accepted()] * 5
+        assert not any(isinstance(event, ConnectionClosed) for event in peer.history)

@@ -1,0 +1,1 @@
+"""Record batches whose records are compressed."""
