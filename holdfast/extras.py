@@ -10,12 +10,28 @@ from importlib.util import find_spec
 from typing import Final
 
 EXTRAS: Final = {
-    "node": ("crc32c", "google.protobuf", "grpc", "kazoo", "prometheus_client", "pysyncobj", "rocksdict"),
+    "node": (
+        "cryptography",
+        "google.protobuf",
+        "grpc",
+        "jwt",
+        "kazoo",
+        "prometheus_client",
+        "pysyncobj",
+        "rocksdict",
+    ),
     "zookeeper": ("kazoo",),
+    "chaos": ("pyarrow", "toxiproxy"),
+    "spark": ("matplotlib", "pandas", "pyarrow", "pyspark"),
 }
 """Extra of the distribution (pyproject.toml) -> modules that its packages bring."""
 
-NEEDED_BY: Final = {"node": "to run a node", "zookeeper": "to reach ZooKeeper"}
+NEEDED_BY: Final = {
+    "node": "to run a node",
+    "zookeeper": "to reach ZooKeeper",
+    "spark": "to run a job on Spark",
+    "chaos": "to run chaos tests",
+}
 
 
 def missing(extra: str) -> str | None:

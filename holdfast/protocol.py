@@ -17,21 +17,24 @@ Requests to `$management`
    - body: amqp-value map of the arguments below (string keys), or any empty body where there are none.
 3. The request is settled `accepted` as soon as it is understood as a request; its outcome is in the answer.
    A message that cannot be read as a request is settled `rejected` with the reason.
+4. `group, commit` may be part of a transaction of the same connection (a transfer with its transactional state), and
+   nothing else. One that fails makes the transaction roll back. Wait for the answer before the discharge.
 
     type, operation     name  arguments                                        body of the answer
     log, create         yes   partitions int, replicas int,                    as describe
                               retention_ms, retention_bytes int or null;
-                              all optional
+                              compression string or null; all optional
     log, list           no    -                                                logs: list of maps (name, partitions int,
                                                                                replicas int, retention_ms,
-                                                                               retention_bytes)
+                                                                               retention_bytes, compression)
     log, describe       yes   -                                                name, retention_ms, retention_bytes,
-                                                                               partitions: list of maps (partition
-                                                                               string, leader int or null,
+                                                                               compression, partitions: list of maps
+                                                                               (partition string, leader int or null,
                                                                                replicas list of int, ...)
     log, alter          yes   partitions (more, never fewer), retention_ms,    as describe
-                              retention_bytes: an absent key stays as it is,
-                              null lifts the bound
+                              retention_bytes, compression (none, gzip or
+                              zstd, of events to come): an absent key stays
+                              as it is, null lifts the bound, or is none
     log, delete         yes   -                                                name
     log, dump           yes   partition int, after int (entries behind this    partition, first_index, last_index int,
                               index), offset string (from the entry that       entries: list of maps (index, term, kind,
@@ -53,11 +56,48 @@ Requests to `$management`
                         (log) done), partition int, claim int (told with the
                               answer to the attach; without it, an operator's
                               word, only while nobody reads), log int (which
-                              making of it, told likewise)
+                              making of it, told likewise). Sent under a
+                              transaction: noted, and done when that commits,
+                              if the claim is in force then
     group, reset        yes   group string, partition int (absent: all), to:   as describe
                         (log) an offset, @earliest, @latest or none
     group, delete       yes   group string                                     group
                         (log)
+    transaction, list   no    after_id string (ids behind it)                  transactions: list of maps
+                                                                               (transactional_id, state, producer_id,
+                                                                               epoch, timeout_ms, open_ms int or null,
+                                                                               partition_count, last), next string or
+                                                                               null: the after_id of the next page
+    transaction,        yes   -                                                one such map; partitions: list of maps
+    describe            (id)                                                   (log, partition, raft_group)
+    transaction, abort  yes   -                                                as describe, when it was rolled back
+                        (id)
+    transaction,        no    margin_ms int                                    transactions: list of maps: those that a
+    hanging                                                                    partition holds open for longer than
+                                                                               their timeout and the margin (log,
+                                                                               partition, transactional_id string or
+                                                                               null, coordinator, producer_id, epoch,
+                                                                               open_ms, timeout_ms, first_offset
+                                                                               string or null, prepared boolean,
+                                                                               coordinator_says string)
+    transaction-group,  yes   batch long, run string, query string,            already_done, known boolean,
+    open              (writer) timeout_ms int, once boolean                    last_committed long or null, timeout_ms
+    transaction-group,  yes   batch long, run string, winners list of string   committed, complete boolean: false while
+    commit            (writer) (members)                                       some partition lacks its marker: again
+    transaction-group,  yes   batch long, run string; without a run, whatever  committed boolean
+    abort             (writer) run has it open, and without a batch, whichever
+    transaction-group,  yes   -                                                last_committed long or null
+    forget            (writer)
+    transaction-group,  no    after_writer string (those behind it)            writers: list of maps (writer, run,
+    list                                                                       last_committed long or null, query,
+                                                                               aborted string or null, batch long or
+                                                                               null, state string, open_ms, timeout_ms
+                                                                               int or null, members, prepared int,
+                                                                               oldest_member_ms int or null), next
+    transaction-group,  yes   after_member int (those behind it, in the order  one such map; group_members: list of maps
+    describe          (writer) in which they joined)                           (member, part, attempt, state string, why
+                                                                               string or null, open_ms, lease_ms int,
+                                                                               partitions: list of maps), next
     node, list          no    -                                                nodes: list of maps; confirmed boolean:
                                                                                false when nobody could say whether it
                                                                                is all there is
@@ -79,6 +119,22 @@ Requests to `$management`
     node, repair        no    node int, raft_group int                         as status; the node's replica of that
                                                                                Raft group begins anew, empty
     cluster, status     no    -                                                a map
+    user, add           yes   roles list of string, scram_sha_256 and          name
+                              scram_sha_512 string: what is kept of the
+                              password, iterations:salt:stored-key:server-key
+                              (RFC 5802), the last three in base64
+    user, password      yes   scram_sha_256, scram_sha_512 string              name
+    user, roles         yes   roles list of string                             name
+    user, remove        yes   -                                                name
+    user, list          no    -                                                users: list of maps (name, roles list)
+    user, whoami        no    -                                                principal, mechanism string, roles list,
+                                                                               open_cluster boolean, expires_ms long or
+                                                                               null
+    grant, add          no    principal string (a name, role:NAME, or *),      as it was given, with effect string
+    grant, remove             operation, resource string (the kind),
+                              resource_name string, prefix int (1: all names
+                              that begin so), deny int (1)
+    grant, list         no    -                                                grants: list of such maps
 
 Answers
 -------
@@ -92,11 +148,16 @@ list, map with string keys.
     201     -                   created
     400     invalid-argument    the request is wrong: change it; no
     403     not-allowed         no
+    403     not-authorized      whoever the connection is known as may not do that; no
     404     not-found           no such log, partition, producer or node; no
     409     already-exists      no
     409     not-enough-nodes    more replicas asked for than there are nodes; no
     409     group-active        the group is being read: stop its receivers first; no
     409     not-owner           the claim is not in force any more: another receiver has the partition; no
+    409     fenced              a newer run has the writer, or the batch is closed: stop; no
+    409     group-aborted       the batch was aborted, and why: open it anew; no
+    409     not-prepared        a winner is not prepared: nothing was decided; no
+    409     another-query       the batch would be taken for done, and is another query's; no
     501     not-implemented     no such type and operation; no
     503     unavailable         no leader of the metadata group now, certainly not done; yes
     504     unknown             it may or may not have been done: look before trying again; no
@@ -105,6 +166,7 @@ list, map with string keys.
 Rejected: encoding answers as JSON text in a data section. A map of AMQP values needs no second parser in any client.
 """
 
+import struct
 from typing import Final
 
 # --- Event Stream Extensions: open, attach, delivery annotations
@@ -119,6 +181,10 @@ LINK_RESUME: Final = "holdfast:resume"  # asked by a receiver, boolean: begin at
 LINK_CLAIM: Final = "holdfast:claim"  # told to a receiver, long: what a commit is made in the name of
 LINK_CONTINUED: Final = "holdfast:continued"  # told to a receiver, true: nobody else read since this link did last
 LINK_POSITION: Final = "holdfast:position"  # told to a receiver, symbol: the last event that is done
+LINK_UNTIL: Final = "holdfast:until"  # asked by a receiver, symbol, and repeated: the link ends before this offset
+
+LINK_PUBLISHERS: Final = "holdfast:publishers"  # asked by a receiver, true, and repeated: delivery annotations also
+# tell PRODUCER_ID, PRODUCER_EPOCH and PRODUCER_SEQUENCE of each event: long, short and int; -1 if it has no numbers
 
 ANNOTATION_OFFSET: Final = "event-streams-offset"
 ANNOTATION_TIMESTAMP: Final = "event-streams-timestamp"
@@ -158,10 +224,41 @@ PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
 IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both ways: true when a message without the three
 # is to have the number behind that of the message before it on the link
 
+PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender that is
+# bound to a partition: true; of the answer: a uint. Then each
+# transfer of the link is a packed batch (`holdfast/batches/packed_batch.py`), stored side by side or not at all, with
+# one outcome; and so many events at most may be unsettled on the link. Who is not answered so sends single messages.
+
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
 ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
+
+# --- transactions: properties of the attach to the coordinator
+TRANSACTIONAL_ID: Final = "holdfast:transactional-id"  # string; who attaches with it last has it, and nobody else
+TRANSACTION_TIMEOUT: Final = "holdfast:transaction-timeout"  # uint, milliseconds; the answer tells what is in force
+TRANSACTION_HOLDER: Final = "holdfast:transaction-holder"  # string; the answer tells it. Who attaches again with it is
+# let in only if nobody else has attached with the id since, else refused: amqp:link:stolen
+DISCHARGE_ANSWER: Final = "holdfast:discharge-answer"  # string, one of DISCHARGE_ANSWERS, and told in the answer
+ANSWERED_WHEN_VISIBLE: Final = "visible"  # to committed readers: unless something else is said
+ANSWERED_WHEN_DECIDED: Final = "decided"  # for good, by a majority; committed readers see it a moment later
+DISCHARGE_ANSWERS: Final = (ANSWERED_WHEN_VISIBLE, ANSWERED_WHEN_DECIDED)
+LAST_TRANSACTION: Final = "holdfast:last-transaction"  # of the answer: a map that says how the last one of the id ended
+# (producer-id long, epoch short, committed boolean, how string); with PRODUCER_ID and PRODUCER_EPOCH, of the next one
+
+# Of a member of a transaction group, whose transaction is prepared by a discharge and decided by its group:
+GROUP_WRITER: Final = "holdfast:group-writer"  # string; who writes the batch
+GROUP_BATCH: Final = "holdfast:group-batch"  # long; which
+GROUP_RUN: Final = "holdfast:group-run"  # string; the start of the writer that has opened it
+GROUP_PART: Final = "holdfast:group-part"  # string; what part of the batch: at most one member of each is committed
+GROUP_ATTEMPT: Final = "holdfast:group-attempt"  # string or absent; for people
+GROUP_LEASE: Final = "holdfast:group-lease"  # uint, milliseconds, or absent; the answer tells what is in force
+GROUP_MEMBER: Final = "holdfast:group-member"  # string, of the answer: the member, for whoever commits the group
+
+TRANSACTION_NAME: Final = struct.Struct(">BQHI")
+TRANSACTION_NAME_VERSION: Final = 1
+"""A transaction's id is these 15 bytes: the version, its producer id and epoch, by which `holdfast:last-transaction`
+names it, too, and four bytes that nobody can guess."""
 
 # --- an outcome of ours: accepted, and where. Used on links whose source lists it among its outcomes, and on no other.
 MODIFIED: Final = "amqp:modified:list"  # who lists it among its source's outcomes is told of unknown outcomes by it
@@ -189,6 +286,9 @@ INFO_REPLICAS: Final = "replicas"
 INFO_EVENTS: Final = "events"
 INFO_BYTES: Final = "bytes"
 INFO_NEXT_OFFSET: Final = "next-offset"
+INFO_STABLE_OFFSET: Final = "stable-offset"  # committed readers get what lies below it; next-offset with nothing open
+INFO_OPEN_TRANSACTIONS: Final = "open-transactions"
+INFO_ABORTED_TRANSACTIONS: Final = "aborted-transactions"  # with events that are stored still, and never delivered
 INFO_LOG: Final = "log"
 
 # --- `$management`
@@ -200,13 +300,18 @@ STATUS_DESCRIPTION: Final = "status-description"
 ERROR_CODE: Final = "error-code"
 RETRIABLE: Final = "retriable"
 
+_LOG_SETTINGS: Final = frozenset({"partitions", "retention_ms", "retention_bytes", "compression"})
+
+_PASSWORD: Final = frozenset({"scram_sha_256", "scram_sha_512"})
+_GRANT: Final = frozenset({"principal", "operation", "resource", "resource_name", "prefix", "deny"})
+
 # (type, operation) -> (needs a name, argument keys, status of success).
 # What reaches `Broker.admin` is "<type>.<operation>" with the arguments, and `name` among them.
 REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
-    ("log", "create"): (True, frozenset({"partitions", "replicas", "retention_ms", "retention_bytes"}), 201),
+    ("log", "create"): (True, _LOG_SETTINGS | {"replicas"}, 201),
     ("log", "list"): (False, frozenset(), 200),
     ("log", "describe"): (True, frozenset(), 200),
-    ("log", "alter"): (True, frozenset({"partitions", "retention_ms", "retention_bytes"}), 200),
+    ("log", "alter"): (True, _LOG_SETTINGS, 200),
     ("log", "delete"): (True, frozenset(), 200),
     ("log", "dump"): (True, frozenset({"partition", "after", "offset", "limit"}), 200),
     ("producer", "list"): (True, frozenset({"partition", "after", "limit"}), 200),
@@ -216,6 +321,16 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("group", "commit"): (True, frozenset({"group", "partition", "offset", "claim", "log"}), 200),
     ("group", "reset"): (True, frozenset({"group", "partition", "to"}), 200),
     ("group", "delete"): (True, frozenset({"group"}), 200),
+    ("transaction", "list"): (False, frozenset({"after_id"}), 200),
+    ("transaction", "describe"): (True, frozenset(), 200),
+    ("transaction", "abort"): (True, frozenset(), 200),
+    ("transaction", "hanging"): (False, frozenset({"margin_ms"}), 200),
+    ("transaction-group", "open"): (True, frozenset({"batch", "run", "query", "timeout_ms", "once"}), 200),
+    ("transaction-group", "commit"): (True, frozenset({"batch", "run", "winners"}), 200),
+    ("transaction-group", "abort"): (True, frozenset({"batch", "run"}), 200),
+    ("transaction-group", "forget"): (True, frozenset(), 200),
+    ("transaction-group", "list"): (False, frozenset({"after_writer"}), 200),
+    ("transaction-group", "describe"): (True, frozenset({"after_member"}), 200),
     ("node", "list"): (False, frozenset(), 200),
     ("node", "status"): (False, frozenset({"node"}), 200),
     ("node", "drain"): (False, frozenset({"node"}), 200),
@@ -224,20 +339,40 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "describe"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
+    ("user", "add"): (True, _PASSWORD | {"roles"}, 201),
+    ("user", "password"): (True, _PASSWORD, 200),
+    ("user", "roles"): (True, frozenset({"roles"}), 200),
+    ("user", "remove"): (True, frozenset(), 200),
+    ("user", "list"): (False, frozenset(), 200),
+    ("user", "whoami"): (False, frozenset(), 200),
+    ("grant", "add"): (False, _GRANT, 201),
+    ("grant", "remove"): (False, _GRANT, 200),
+    ("grant", "list"): (False, frozenset(), 200),
 }
 
-TEXT_ARGUMENTS: Final = frozenset({"group", "after_group", "offset", "to"})
-"""All others are integers."""
+TEXT_ARGUMENTS: Final = frozenset(
+    {"group", "after_group", "after_id", "after_writer", "offset", "to", "compression", "run", "query"}
+    | {"scram_sha_256", "scram_sha_512", "principal", "operation", "resource", "resource_name"}
+)
+LIST_ARGUMENTS: Final = frozenset({"winners", "roles"})
+"""Lists of strings."""
+FLAG_ARGUMENTS: Final = frozenset({"once"})
+"""Booleans. All others are integers."""
 
 # error-code -> (status, retriable)
 STATUS_OF_ERROR: Final[dict[str, tuple[int, bool]]] = {
     "invalid-argument": (400, False),
     "not-allowed": (403, False),
+    "not-authorized": (403, False),
     "not-found": (404, False),
     "already-exists": (409, False),
     "not-enough-nodes": (409, False),
     "group-active": (409, False),
     "not-owner": (409, False),
+    "fenced": (409, False),
+    "group-aborted": (409, False),
+    "not-prepared": (409, False),
+    "another-query": (409, False),
     "not-implemented": (501, False),
     "unavailable": (503, True),
     "unknown": (504, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.commands.access import grant, user, whoami
 from holdfast.cli.commands.bench import bench
 from holdfast.cli.commands.cluster import cluster
 from holdfast.cli.commands.consume import consume
@@ -11,8 +12,11 @@ from holdfast.cli.commands.demo import demo
 from holdfast.cli.commands.group import group
 from holdfast.cli.commands.log import log
 from holdfast.cli.commands.node import node
+from holdfast.cli.commands.pipeline import pipeline
 from holdfast.cli.commands.produce import produce
 from holdfast.cli.commands.producer import producer
+from holdfast.cli.commands.trials.chaos import chaos
+from holdfast.cli.commands.txn import txn
 
 EPILOG = """
 \b
@@ -37,5 +41,9 @@ def main() -> None:
     """
 
 
-for command in (bench, cluster, consume, demo, group, log, node, produce, producer):
+COMMANDS = (
+    bench, chaos, cluster, consume, demo, grant, group, log, node, pipeline, produce, producer, txn, user, whoami,
+)  # fmt: skip
+
+for command in COMMANDS:
     main.add_command(command)

@@ -118,7 +118,12 @@ async def _run_load(frame: CommandFrame, load: Load) -> Measured:
 async def _produce(frame: CommandFrame, load: Load, measured: Measured) -> None:
     filler = os.urandom(load.size - MIN_SIZE)
     # The buffer is the window, so that latency is the cluster's and not that of a queue in this process.
-    options = ProducerOptions(window=load.window, max_buffered_events=load.window, delivery_timeout_s=frame.timeout_s)
+    options = ProducerOptions(
+        window=load.window,
+        max_buffered_events=load.window,
+        delivery_timeout_s=frame.timeout_s,
+        network=frame.network(),
+    )
     async with ProducerClient(frame.servers, load.log, options) as producer:
         started_s = time.monotonic()
         with frame.output.progress("publishing", load.events) as bar:

@@ -57,6 +57,7 @@ def cluster() -> None:
     default=None,
     help="fsync (default): acknowledged means on a majority's disks; replicated: in their page caches.",
 )
+@click.option("--tls", is_flag=True, help="Mutual TLS between the nodes, by an authority made for them.")
 @click.option("--detach", is_flag=True, help="Return when it is ready (otherwise: run until Ctrl-C).")
 @click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
 @command_frame(servers=False)
@@ -68,6 +69,7 @@ def up(
     rpc_port: int,
     name: str,
     durability: str | None,
+    tls: bool,
     detach: bool,
     wait_s: float,
 ) -> None:
@@ -75,9 +77,9 @@ def up(
     terminate_like_interrupt()
     if LocalCluster.exists(directory):
         local = LocalCluster.load(directory)
-        _refuse_change(local, nodes, amqp_port, durability)
+        _refuse_change(local, nodes, amqp_port, durability, tls)
     else:
-        local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync")
+        local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync", tls=tls)
     start(local, frame.output, wait_s)
     try:
         _describe(local, frame.output, detach)
@@ -87,7 +89,7 @@ def up(
 
 
 def create(
-    directory: Path, nodes: int, amqp_port: int | None, rpc_port: int, name: str, durability: str
+    directory: Path, nodes: int, amqp_port: int | None, rpc_port: int, name: str, durability: str, *, tls: bool = False
 ) -> LocalCluster:
     """Write the files of a new cluster; nothing is started."""
     amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT, "AMQP")
@@ -101,6 +103,7 @@ def create(
             NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}")
             for number, (a, r) in enumerate(zip(amqp, rpc, strict=True), start=1)
         ],
+        tls=tls,
     )
     local = LocalCluster(directory, plan)
     try:
@@ -160,7 +163,9 @@ async def _status_of(server: str, timeout_s: float) -> dict[str, Any]:
         return await admin.cluster_status()
 
 
-def _refuse_change(local: LocalCluster, nodes: int | None, amqp_port: int | None, durability: str | None) -> None:
+def _refuse_change(
+    local: LocalCluster, nodes: int | None, amqp_port: int | None, durability: str | None, tls: bool
+) -> None:
     """A cluster that exists is started as it is; asking for another shape is a mistake worth a word."""
     plan = local.plan
     port = int(plan.nodes[0].amqp.rpartition(":")[2])
@@ -168,6 +173,7 @@ def _refuse_change(local: LocalCluster, nodes: int | None, amqp_port: int | None
         ("--nodes", nodes, len(plan.nodes)),
         ("--amqp-port", amqp_port or None, port),
         ("--durability", durability, plan.durability),
+        ("--tls", tls or None, plan.tls),
     ]
     for option, value, existing in asked:
         if value is not None and value != existing:

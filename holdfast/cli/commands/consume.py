@@ -47,6 +47,13 @@ from holdfast.client.start_position import Start
 @click.option(
     "--where", default=None, metavar="CONDITION", help='Only events for which it is true, for example "price > 100".'
 )
+@click.option(
+    "--isolation",
+    type=click.Choice(["committed", "uncommitted"]),
+    default="committed",
+    show_default=True,
+    help="With uncommitted, also events of transactions that are open or were rolled back.",
+)
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
 @click.option("--idle-s", type=click.FloatRange(min=0.01), default=None, help="Stop when nothing came for so long.")
@@ -65,6 +72,7 @@ def consume(
     epoch: int | None,
     ownership: str | None,
     where: str | None,
+    isolation: str,
     most: int | None,
     until_end: bool,
     idle_s: float | None,
@@ -92,7 +100,7 @@ def consume(
     shared = None if ownership is None else ZooKeeperOwnership(ownership, login=frame.zookeeper.login())
     consumer = {
         "start": start, "partitions": list(partitions) or None, "group": group, "epoch": epoch, "ownership": shared,
-        "filter": where, "options": options,
+        "filter": where, "isolation": isolation, "options": options,
     }  # fmt: skip
     started_s = time.monotonic()
     count = 0

@@ -17,6 +17,7 @@ _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.ASCII | re.IGNORECASE)
 _SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 FOR_EVER = "forever"
+COMPRESSION = click.Choice(["none", "gzip", "zstd"])
 
 
 class Quantity(click.ParamType):
@@ -51,6 +52,7 @@ def log() -> None:
 @click.option("--replicas", type=click.IntRange(min=1), default=None, help="Default: three, or every node if fewer.")
 @click.option("--retention", type=DURATION, default=None, help="Keep events so long, for example 7d.")
 @click.option("--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB.")
+@click.option("--compression", type=COMPRESSION, default=None, help="Of events where they are stored. Default: none.")
 @command_frame()
 def create_log(
     frame: CommandFrame,
@@ -59,6 +61,7 @@ def create_log(
     replicas: int | None,
     retention: int | str | None,
     retention_bytes: int | str | None,
+    compression: str | None,
 ) -> None:
     """Create log NAME."""
 
@@ -70,6 +73,7 @@ def create_log(
                 replicas=replicas,
                 retention_ms=_bound(retention),
                 retention_bytes=_bound(retention_bytes),
+                compression=compression,
             )
 
     _show_log(frame.output, run(work()))
@@ -88,7 +92,7 @@ def list_logs(frame: CommandFrame) -> None:
     frame.output.result({"logs": logs})
     frame.output.table(
         "",
-        ["log", "partitions>", "replicas>", "keeps", "up to>"],
+        ["log", "partitions>", "replicas>", "keeps", "up to>", "compression"],
         (
             [
                 entry["name"],
@@ -96,6 +100,7 @@ def list_logs(frame: CommandFrame) -> None:
                 entry.get("replicas"),
                 duration_text(entry.get("retention_ms")),
                 _size_text(entry.get("retention_bytes")),
+                entry.get("compression"),
             ]
             for entry in logs
         ),
@@ -116,6 +121,8 @@ def describe_log(frame: CommandFrame, name: str) -> None:
                 info = extents.get(str(entry["partition"]))
                 if info is not None:
                     entry |= {"earliest_offset": info.earliest_offset, "latest_offset": info.latest_offset}
+                    if info.stable_offset is not None:
+                        entry |= {"stable_offset": info.stable_offset, "open_transactions": info.open_transactions}
                     entry |= {key: info.details[key] for key in ("events", "bytes") if key in info.details}
             return description
 
@@ -127,6 +134,7 @@ def describe_log(frame: CommandFrame, name: str) -> None:
 @click.option("--partitions", type=click.IntRange(min=1), default=None, help="More than now, never fewer.")
 @click.option("--retention", type=DURATION, default=None, help="For example 7d, or forever.")
 @click.option("--retention-bytes", type=SIZE, default=None, help="Per partition, for example 10GiB, or forever.")
+@click.option("--compression", type=COMPRESSION, default=None, help="Of events that are yet to come.")
 @command_frame()
 def alter_log(
     frame: CommandFrame,
@@ -134,19 +142,22 @@ def alter_log(
     partitions: int | None,
     retention: int | str | None,
     retention_bytes: int | str | None,
+    compression: str | None,
 ) -> None:
     """Change log NAME. More partitions move keys: events of one key are then in two partitions."""
-    changes: dict[str, int | None] = {}
+    changes: dict[str, int | str | None] = {}
     if partitions is not None:
         changes["partitions"] = partitions
     if retention is not None:
         changes["retention_ms"] = _bound(retention)
     if retention_bytes is not None:
         changes["retention_bytes"] = _bound(retention_bytes)
+    if compression is not None:
+        changes["compression"] = compression
     if not changes:
         raise CliError(
             "nothing to change was given",
-            advice="give --partitions, --retention or --retention-bytes",
+            advice="give --partitions, --retention, --retention-bytes or --compression",
             exit_code=EXIT_USAGE,
         )
 
@@ -258,8 +269,10 @@ def _show_log(output: Output, description: dict[str, Any]) -> None:
     ]
     right = {"events", "bytes"}
     behind = [_behind(entry) for entry in partitions]
+    compression = description.get("compression", "none")
+    packed = "" if compression == "none" else f", compressed with {compression}"
     output.table(
-        f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition)",
+        f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition{packed})",
         columns
         + [key.replace("_", " ") + (">" if key in right else "") for key in optional]
         + (["not following"] if any(behind) else []),

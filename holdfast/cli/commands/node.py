@@ -20,6 +20,7 @@ from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import counted
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
+from holdfast.client.transport.network import NetworkOptions
 
 ASK_AGAIN_S = 0.5
 ANSWER_WITHIN_S = 5.0  # of one node, when all are asked: one that hangs must not hide the others
@@ -200,7 +201,7 @@ async def _judge(
     problems = []
     if nodes is not None and len(registered) != nodes:
         problems.append(f"{len(registered)} node(s) are registered, not {nodes}")
-    answers = await asyncio.gather(*(_ask(entry, listener) for entry in registered))
+    answers = await asyncio.gather(*(_ask(frame, entry, listener) for entry in registered))
     statuses = []
     for entry, answer in zip(registered, answers, strict=True):
         if isinstance(answer, str):
@@ -222,10 +223,12 @@ def _problems(status: dict[str, Any], expect_version: str | None) -> list[str]:
     return found
 
 
-async def _ask(entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
+async def _ask(frame: CommandFrame, entry: dict[str, Any], listener: str) -> dict[str, Any] | str:
     """The node's own status, or why there is none."""
     try:
-        async with AdminClient([_address(entry, listener)], timeout_s=ANSWER_WITHIN_S) as admin:
+        options = NetworkOptions(security=frame.security)
+        where = [_address(entry, listener)]
+        async with AdminClient(where, timeout_s=ANSWER_WITHIN_S, options=options) as admin:
             return await admin.node_status(int(entry["node"]))
     except (CliError, HoldfastError) as error:
         return str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -12,8 +12,8 @@ from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import ProgressBar, counted
-from holdfast.client.errors import HoldfastError
-from holdfast.client.options import ProducerOptions
+from holdfast.client.errors import HoldfastError, TransactionRolledBackError
+from holdfast.client.options import Compression, ProducerOptions
 from holdfast.client.produce.idempotent.producer_identity import (
     MAX_GROUP_ID,
     MAX_OWNER_LEVEL,
@@ -21,6 +21,9 @@ from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingOptions,
 )
 from holdfast.client.producer import ProducerClient
+
+TRANSACTION_EVENTS = 1000
+"""Of one transaction: enough that its commit costs little for each, and soon done."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class InputSource:
     key: str | None
     partition: str | None
     skip_header: bool
+    transaction_events: int = TRANSACTION_EVENTS
 
 
 @click.command()
@@ -64,6 +68,19 @@ class InputSource:
     default=None,
     help="Number of the last event published: go on behind it.",
 )
+@click.option(
+    "--transactional-id", default=None, help="Publish in transactions, as the holder of this id; who had it is fenced."
+)
+@click.option(
+    "--transaction-size",
+    type=click.IntRange(min=1),
+    default=None,
+    help=f"With --transactional-id: events of one transaction (default: {TRANSACTION_EVENTS}).",
+)
+@click.option(
+    "--compression", type=click.Choice(get_args(Compression)), default="none", show_default=True,
+    help="Of events on their way to the node. What the log keeps is compressed as the log's setting says.",
+)  # fmt: skip
 @command_frame()
 def produce(
     frame: CommandFrame,
@@ -80,6 +97,9 @@ def produce(
     producer_group: int | None,
     owner_level: int | None,
     starting_sequence: int | None,
+    transactional_id: str | None,
+    transaction_size: int | None,
+    compression: Compression,
 ) -> None:
     """Publish the lines of FILE (default: standard input; .gz is read as such) to LOG.
 
@@ -101,14 +121,17 @@ def produce(
             advice="give --partition, and no key",
             exit_code=EXIT_USAGE,
         )
+    _check_transactions(transactional_id, transaction_size, idempotent)
     options = ProducerOptions(
+        transactional_id=transactional_id,
+        compression=compression,
         route_by="node" if route_by == "node" else "client",
         delivery_timeout_s=frame.timeout_s,
         network=frame.network(follow_redirects=redirect),
         idempotent=idempotent,
         partition_options={partition: own} if idempotent and partition is not None else {},
     )
-    source = InputSource(file, column, key, partition, skip_header)
+    source = InputSource(file, column, key, partition, skip_header, transaction_size or TRANSACTION_EVENTS)
     started_s = time.monotonic()
     producer_result = run(_publish(frame, log, source, options))
     took_s = time.monotonic() - started_s
@@ -125,6 +148,19 @@ def produce(
             frame.output.say(_to_go_on(result))
 
 
+def _check_transactions(transactional_id: str | None, transaction_size: int | None, idempotent: bool) -> None:
+    if transaction_size is not None and transactional_id is None:
+        raise CliError(
+            "--transaction-size is that of transactions", advice="give --transactional-id with it", exit_code=EXIT_USAGE
+        )
+    if transactional_id is not None and idempotent:
+        raise CliError(
+            "--idempotent and --transactional-id exclude each other",
+            advice="leave --idempotent out: the events of a transaction are numbered by the nodes",
+            exit_code=EXIT_USAGE,
+        )
+
+
 def _to_go_on(state: dict[str, Any]) -> str:
     return (
         f"to go on later: --producer-group {state['producer_group_id']} --owner-level {state['owner_level']} "
@@ -134,15 +170,78 @@ def _to_go_on(state: dict[str, Any]) -> str:
 
 async def _publish(frame: CommandFrame, log: str, source: InputSource, options: ProducerOptions) -> dict[str, Any]:
     async with ProducerClient(frame.servers, log, options) as producer:
+        sink = Sink(producer, source) if options.transactional_id is None else TransactionSink(producer, source)
         try:
-            await _publish_lines(frame, log, source, producer)
+            await _publish_lines(frame, log, source, sink)
         except (HoldfastError, CliError):
+            if isinstance(sink, TransactionSink):
+                frame.output.note(f"{counted(sink.confirmed, 'event')} before the failure were committed")
             if producer.stats.accepted and (state := await _state(producer, source.partition)):
                 frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
             raise
+        if isinstance(sink, TransactionSink):
+            return {"events": sink.confirmed, "resent": 0, "transactions": sink.committed, "redone": sink.redone}
         stats = producer.stats
         told = {"events": stats.accepted, "resent": stats.resent + stats.released, "links_opened": stats.attached}
         return told | await _state(producer, source.partition)
+
+
+class Sink:
+    """Where the lines go."""
+
+    def __init__(self, producer: ProducerClient, source: InputSource) -> None:
+        self._producer, self._source = producer, source
+
+    async def send(self, line: bytes, key: str | None) -> None:
+        await self._producer.send(line, key=key, partition=self._source.partition)
+
+    @property
+    def confirmed(self) -> int:
+        return self._producer.stats.accepted
+
+    async def flush(self) -> None:
+        await self._producer.flush()
+
+
+class TransactionSink(Sink):
+    """So many lines are one transaction. One that is rolled back, for a reason that passes, is done again: its lines
+    are still here."""
+
+    def __init__(self, producer: ProducerClient, source: InputSource) -> None:
+        super().__init__(producer, source)
+        self.committed = self.redone = self._events = 0
+        self._lines: list[tuple[bytes, str | None]] = []
+
+    async def send(self, line: bytes, key: str | None) -> None:
+        self._lines.append((line, key))
+        if len(self._lines) >= self._source.transaction_events:
+            await self.flush()
+
+    @property
+    def confirmed(self) -> int:
+        return self._events
+
+    async def flush(self) -> None:
+        if not self._lines:
+            return
+        deadline_s = time.monotonic() + self._producer.options.delivery_timeout_s
+        while True:
+            try:
+                await self._attempt()
+            except TransactionRolledBackError as error:
+                if not error.retriable or time.monotonic() >= deadline_s:
+                    raise
+                self.redone += 1
+            else:
+                break
+        self.committed += 1
+        self._events += len(self._lines)
+        self._lines.clear()
+
+    async def _attempt(self) -> None:
+        async with self._producer.transaction() as tx:
+            for line, key in self._lines:
+                await tx.send(line, key=key, partition=self._source.partition)
 
 
 async def _state(producer: ProducerClient, partition: str | None) -> dict[str, Any]:
@@ -160,7 +259,7 @@ async def _state(producer: ProducerClient, partition: str | None) -> dict[str, A
     }
 
 
-async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, producer: ProducerClient) -> None:
+async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, sink: Sink) -> None:
     stream = open_input(source.path)
     column, header_due = source.key_column, source.skip_header
     if column is not None and column.needs_header:
@@ -179,13 +278,13 @@ async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, pro
                 try:
                     key = column.key_of(line) if column is not None else source.key
                 except CliError as error:
-                    await producer.flush()
-                    before = f"{counted(producer.stats.accepted, 'event')} before it stand in the log"
+                    await sink.flush()
+                    before = f"{counted(sink.confirmed, 'event')} before it stand in the log"
                     advice = "correct that line or --key-column, and publish again from there"
                     raise CliError(f"{error}; {before}", advice=advice) from error
-                await producer.send(line, key=key, partition=source.partition)
-            _show(bar, producer.stats.accepted, started_s)
-        await producer.flush()
+                await sink.send(line, key)
+            _show(bar, sink.confirmed, started_s)
+        await sink.flush()
 
 
 def _show(bar: ProgressBar, count: int, started_s: float) -> None:

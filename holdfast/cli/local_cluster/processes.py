@@ -9,6 +9,7 @@ people's.
 
 The directory:  D/cluster.json   what the cluster is (name, nodes, addresses)
                 D/nodeN/node.toml  node.pid  node.log  data/
+                D/nodes-ca.pem  D/nodeN/node.pem  node.key   with TLS between nodes
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from holdfast.cli.shared.errors import CliError
 from holdfast.extras import missing
 
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
+DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner, and who is in its group
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
 
 EXIT_MEANINGS = {
@@ -55,6 +57,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durability: str
     nodes: list[NodePlan]
     version: int = 1
+    tls: bool = False  # between nodes
 
     def node(self, node_id: int) -> NodePlan:
         for node in self.nodes:
@@ -166,8 +169,19 @@ class LocalCluster:
     def write(self) -> None:
         """Write `cluster.json` and each node's configuration. Whole files, renamed into place."""
         _require_node_packages()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        authority = None
+        if self.plan.tls:
+            # Imported here: what a node needs is not there in every installation.
+            from holdfast.cli.local_cluster.authority import Authority
+
+            authority = Authority(self.plan.name)
+            authority.write(self.directory / "nodes-ca.pem")
         for node in self.plan.nodes:
-            self.node_directory(node.id).mkdir(parents=True, exist_ok=True)
+            directory = self.node_directory(node.id)
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            if authority is not None:
+                authority.issue(node.id, directory / "node.pem", directory / "node.key")
             _replace(self.config_path(node.id), self._node_toml(node))
         _replace(
             self.directory / "cluster.json",
@@ -176,11 +190,18 @@ class LocalCluster:
 
     def _node_toml(self, node: NodePlan) -> str:
         peers = ",\n".join(f'    {{ id = {peer.id}, address = "{peer.rpc}" }}' for peer in self.plan.nodes)
-        data = json.dumps(str(self.node_directory(node.id) / "data"))  # a JSON string is a TOML basic string
+        home = self.node_directory(node.id)
+        data = json.dumps(str(home / "data"))  # a JSON string is a TOML basic string
+        files = {
+            "ca_file": self.directory / "nodes-ca.pem",
+            "cert_file": home / "node.pem",
+            "key_file": home / "node.key",
+        }
+        tls = "".join(f"{key} = {json.dumps(str(path))}\n" for key, path in files.items()) if self.plan.tls else ""
         return (
             f"# Written by `holdfast cluster up`.\n\n"
             f"[node]\nid = {node.id}\ndata_dir = {data}\n\n"
-            f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n\n"
+            f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n{tls}\n"
             f'[[listener]]\nname = "default"\nbind = "{node.amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
             f'[log]\nlevel = "info"\n'
@@ -220,6 +241,7 @@ class LocalCluster:
             raise CliError(f"node {node_id} is running already")
         _require_node_packages()
         with self.log_path(node_id).open("ab") as log:
+            os.fchmod(log.fileno(), FILE_MODE)
             child = subprocess.Popen(
                 [sys.executable, "-m", "node", "--config", str(self.config_path(node_id))],
                 stdin=subprocess.DEVNULL,
@@ -319,6 +341,7 @@ class Starting:
 def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(text, encoding="utf-8")
+    temporary.chmod(FILE_MODE)
     temporary.replace(path)
 
 

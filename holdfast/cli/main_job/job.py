@@ -176,7 +176,7 @@ class _Run:
         self.failover.resumed.set()  # nothing more will be confirmed
         async with AdminClient(job.local.plan.servers) as admin:
             infos = await admin.log_info(LOG, complete=True)
-        self.ends = {info.partition: info.latest_offset for info in infos if info.latest_offset is not None}
+        self.ends = {info.partition: end for info in infos if (end := info.last_stable_offset) is not None}
 
     async def read_back(self) -> None:
         """Through one node, which serves as a gateway what it does not lead; until the end of every partition."""

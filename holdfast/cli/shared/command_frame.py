@@ -14,7 +14,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,12 +35,26 @@ from holdfast.client.errors import (
 )
 from holdfast.client.transport.bootstrap import SCHEME, find_servers
 from holdfast.client.transport.network import NetworkOptions
+from holdfast.client.transport.security import Security
 
 T = TypeVar("T")
 
 # A person waits at the terminal: where nothing answers at all, the address is wrong or the cluster is down, and says so
 # soon. A cluster that is there gets --timeout-s for elections and the like.
 FIRST_CONTACT_S = 3.0
+SECURITY_OPTIONS = {
+    "tls": {"is_flag": True, "default": None, "help": "Connect with TLS (follows from --ca and --cert)."},
+    "ca": {"metavar": "FILE", "help": "Authorities to trust, in PEM (default: the system's)."},
+    "cert": {"metavar": "FILE", "help": "Certificate to show, in PEM."},
+    "key": {"metavar": "FILE", "help": "Its key (default: it is in the same file)."},
+    "user": {"metavar": "NAME", "help": "Log in as this user."},
+    "password_file": {"metavar": "FILE", "help": "Its first line is the user's password."},
+    "token": {"metavar": "TOKEN", "help": "Log in by this token, or by that in a file: @FILE."},
+}
+
+OPTION_NAMES = {"key": "cert-key"}
+"""Where `produce` has an option of that name already."""
+
 ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a pause, and servers may be several
 
 
@@ -52,10 +66,13 @@ class CommandFrame:
     servers: list[str]
     timeout_s: float
     zookeeper: settings.ZooKeeperSection
+    security: Security = field(default_factory=Security)
 
     def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
         """How a command reaches the cluster."""
-        return NetworkOptions(follow_redirects=follow_redirects, first_contact_s=FIRST_CONTACT_S)
+        return NetworkOptions(
+            follow_redirects=follow_redirects, first_contact_s=FIRST_CONTACT_S, security=self.security
+        )
 
     def admin(self, server: str | None = None) -> AdminClient:
         """For administrative requests: to the cluster, or to that node of it."""
@@ -76,12 +93,15 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
             timeout_s: float | None = None,
             **options: Any,
         ) -> None:
+            given = {name: options.pop(f"_{name}", None) for name in SECURITY_OPTIONS}
             output = Output(as_json=as_json, progress=progress)
             try:
                 loaded = settings.load(config)
                 bound_s = timeout_s or loaded.client.timeout_s
                 found = _found(settings.servers_from(server, loaded), bound_s, loaded.zookeeper) if servers else []
-                function(CommandFrame(output, found, bound_s, loaded.zookeeper), *args, **options)
+                security = loaded.security.with_options(given)
+                security.check()
+                function(CommandFrame(output, found, bound_s, loaded.zookeeper, security), *args, **options)
             except (CliError, HoldfastError) as error:
                 sys.exit(report(error, as_json=as_json))
             except KeyboardInterrupt:
@@ -135,6 +155,10 @@ def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Calla
                 type=click.FloatRange(min=0.1),
                 default=None,
                 help=f"Bound of each wait (default: 30; {FIRST_CONTACT_S:g} where no server answers at all).",
+            ),
+            *(
+                click.option(f"--{OPTION_NAMES.get(name, name.replace('_', '-'))}", f"_{name}", **how)  # type: ignore
+                for name, how in SECURITY_OPTIONS.items()
             ),
         ]
     return options

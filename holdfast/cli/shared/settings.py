@@ -14,18 +14,25 @@ Rejected: searching the working directory upwards for a file: the same command w
     auth_file = "/etc/zk-auth"      # one line, user:password
     ca_file = ""                    # given: TLS; cert_file and key_file if it asks for them
     verify_hostname = true
+
+    [security]                      # each may be given as an option, too; see docs/security.md
+    tls = true                      # or a file of authorities: ca = "/etc/holdfast/ca.pem"
+    user = "ann"
+    password_file = "/home/ann/.holdfast-password"
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.client.transport.security import Security, token_in
 from holdfast.client.transport.zookeeper_client import ZooKeeperLogin
 
 DEFAULT_SERVER = "127.0.0.1:5672"
@@ -57,9 +64,32 @@ class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         )
 
 
+class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    user: str = ""
+    password_file: str = ""
+    token_file: str = ""
+    mechanism: str = ""
+
+    def with_options(self, given: dict[str, Any]) -> Security:
+        """Options come before settings; a credential that is given as an option is the only one."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        if given.get("user") or given.get("token") or given.get("cert"):
+            found.update(user="", password_file="", token_file="", cert="", key="")
+        found.update({name: value for name, value in given.items() if value})
+        token_file, token = found.pop("token_file"), found.pop("token", "")
+        if token.startswith("@"):
+            token, token_file = "", token[1:]
+        return Security(**found, token=partial(token_in, token_file) if token_file else token)
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     client: ClientSection = ClientSection()
     zookeeper: ZooKeeperSection = ZooKeeperSection()
+    security: SecuritySection = SecuritySection()
 
 
 def load(path: Path | None) -> Settings:
@@ -79,7 +109,8 @@ def load(path: Path | None) -> Settings:
     except msgspec.ValidationError as error:
         raise CliError(
             f"{candidate}: {error}",
-            advice='it may hold: [client] servers = ["host:port", ...], timeout_s = 30; [zookeeper] auth_file, ca_file',
+            advice='it may hold: [client] servers = ["host:port", ...], timeout_s = 30; [zookeeper] auth_file, ca_file'
+            "; [security] tls, ca, cert, key, user, password_file, token_file, mechanism",
             exit_code=EXIT_USAGE,
         ) from error
 

@@ -17,6 +17,8 @@ import pytest
 
 from holdfast.cli.commands.demo import DEFAULT_FILE
 from holdfast.cli.local_cluster.processes import LocalCluster
+from holdfast.client.errors import TransactionRolledBackError
+from holdfast.client.sync import ProducerClient, TransactionGroup
 
 pytestmark = pytest.mark.cluster
 
@@ -111,6 +113,62 @@ def idempotent_publishing(at: tuple[str, str]) -> None:
         assert group.encode() in holdfast("producer", *table, *at)
 
 
+def transactions(at: tuple[str, str]) -> None:
+    """Lines in transactions, what an operator sees of them, and what readers see of what is open."""
+    asked("log", "create", "ledger", "--partitions", "2", *at)
+    lines = b"".join(b"%d\n" % number for number in range(25))
+    holdfast("produce", "ledger", "--transaction-size", "10", *at, status=2)
+    holdfast("produce", "ledger", "--transactional-id", "t", "--idempotent", "--partition", "0", *at, status=2)
+    done = json.loads(
+        holdfast(
+            "produce", "ledger", "--transactional-id", "tail", "--transaction-size", "10", "--json", *at, text=lines
+        )
+    )
+    assert (done["events"], done["transactions"], done["redone"]) == (25, 3, 0)
+    (listed,) = asked("txn", "list", *at)["transactions"]
+    assert listed["transactional_id"] == "tail"
+    assert listed["open_ms"] is None
+    assert asked("txn", "list", "--open", *at) == {"transactions": []}
+    assert b"tail" in holdfast("txn", "list", *at)
+    assert asked("txn", "describe", "tail", *at)["last"].endswith("was committed")
+    assert b"was committed" in holdfast("txn", "describe", "tail", *at)
+    holdfast("txn", "describe", "nobody", *at, status=3)
+    holdfast("txn", "abort", "tail", *at, status=1)
+    assert asked("txn", "hanging", *at) == {"transactions": []}
+    assert b"no transaction hangs" in holdfast("txn", "hanging", *at)
+    with ProducerClient(at[1], "ledger", transactional_id="open") as producer:
+        transaction = producer.transaction()
+        transaction.begin()
+        transaction.send(b"undecided", partition="0").result(60)
+        read = ("consume", "ledger", "--from", "earliest", "--until-end", *at)
+        assert sorted(holdfast(*read).splitlines()) == sorted(lines.splitlines())
+        assert b"undecided" in holdfast(*read, "--isolation", "uncommitted")
+        aborted = asked("txn", "abort", "open", *at)
+        assert aborted["last"].endswith("by an operator")
+        with pytest.raises(TransactionRolledBackError):
+            transaction.commit()
+        _groups(at, producer)
+
+
+def _groups(at: tuple[str, ...], producer: ProducerClient) -> None:
+    with TransactionGroup(at[1], writer="orders", batch=7, run="r1") as group:
+        holdfast("txn", "groups", "describe", "orders", *at, status=3)
+        group.open()
+        with group.member(producer, part="3") as member:
+            member.send(b"undecided", partition="1")
+            winner = member.prepare()
+        (listed,) = asked("txn", "groups", "list", "--open", *at)["writers"]
+        assert (listed["writer"], listed["batch"], listed["prepared"]) == ("orders", 7, 1)
+        assert b"orders" in holdfast("txn", "groups", "list", *at)
+        shown = holdfast("txn", "groups", "describe", "orders", *at)
+        assert winner.encode() in shown
+        assert b"ledger/1" in shown
+        assert b"was rolled back" in holdfast("txn", "groups", "abort", "orders", *at)
+        holdfast("txn", "groups", "abort", "orders", *at, status=1)
+        assert asked("txn", "groups", "list", "--open", *at) == {"writers": []}
+        assert asked("txn", "groups", "describe", "orders", *at)["aborted"] == "batch 7 was aborted by an operator"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -149,13 +207,16 @@ def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> 
         for line in up.stdout:
             if b"until Ctrl-C" in line:
                 break
-        assert list(LocalCluster.load(directory).running()) == [1]
-        at = ("--server", LocalCluster.load(directory).plan.servers[0])
-        holdfast("log", "create", "alone", *at)
-        holdfast("produce", "alone", *at, text=b"one\ntwo\n")
-        assert holdfast("consume", "alone", "--from", "earliest", "--until-end", *at) == b"one\ntwo\n"
-        idempotent_publishing(at)
-        os.kill(up.pid, signal.SIGTERM)
+        try:
+            assert list(LocalCluster.load(directory).running()) == [1]
+            at = ("--server", LocalCluster.load(directory).plan.servers[0])
+            holdfast("log", "create", "alone", *at)
+            holdfast("produce", "alone", *at, text=b"one\ntwo\n")
+            assert holdfast("consume", "alone", "--from", "earliest", "--until-end", *at) == b"one\ntwo\n"
+            idempotent_publishing(at)
+            transactions(at)
+        finally:
+            os.kill(up.pid, signal.SIGTERM)
         assert up.stdout.read().count(b": stopped") == 1
         assert up.wait(30) == 0
     assert not LocalCluster.load(directory).running()

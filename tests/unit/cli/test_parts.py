@@ -18,11 +18,12 @@ from click.testing import CliRunner
 from holdfast.cli.app import main
 from holdfast.cli.commands.bench import percentiles
 from holdfast.cli.commands.consume import parse_start, parse_time_ms
+from holdfast.cli.commands.log import _show_log
 from holdfast.cli.local_cluster import ports
 from holdfast.cli.shared import command_frame, settings
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
-from holdfast.cli.shared.output import bytes_text, counted, duration_text
+from holdfast.cli.shared.output import Output, bytes_text, counted, duration_text
 from holdfast.client.start_position import Start
 from tests.ports import free_port
 
@@ -132,6 +133,8 @@ def test_errors_are_json_when_asked_for() -> None:
         ["log", "list", "--server", "not-a-port:x"],
         ["log", "alter", "trades"],
         ["log", "create", "trades", "--retention", "soon"],
+        ["log", "create", "trades", "--compression", "lz4"],
+        ["log", "alter", "trades", "--compression", "snappy"],
         ["consume", "trades", "--from", "nowhere"],
         ["consume", "trades", "--from", "offset:00"],
         ["consume", "trades", "--group", "audit", "--epoch", "1"],
@@ -144,6 +147,12 @@ def test_errors_are_json_when_asked_for() -> None:
 def test_wrong_usage_has_exit_status_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2, result.output
+
+
+def test_a_log_says_how_it_is_compressed_and_nothing_when_it_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    for description, words in (({"compression": "zstd"}, ", compressed with zstd)"), ({"compression": "none"}, "on)")):
+        _show_log(Output(as_json=False), {"name": "trades", "partitions": [], **description})
+        assert words in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [[], ["cluster"], ["log"], ["node"], ["produce"], ["consume"], ["bench"], ["demo"]])

@@ -1,0 +1,1 @@
+"""Commands that try a cluster, rather than use one."""

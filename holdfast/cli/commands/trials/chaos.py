@@ -1,0 +1,242 @@
+"""`holdfast chaos`: break a cluster on purpose, and find out whether it kept its promises."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import extras
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, terminate_like_interrupt
+from holdfast.cli.shared.errors import EXIT_FAILED, CliError
+from holdfast.cli.shared.spark import check_spark
+
+if TYPE_CHECKING:
+    from chaos.run import Run
+
+EXIT_NOTHING_PROVEN = 6
+"""The run says neither that promises were kept nor that one was broken."""
+
+_below = click.option(
+    "--dir", "below", type=click.Path(file_okay=False, path_type=Path), default=Path("var/chaos"), show_default=True,
+    help="Where runs are kept, a directory each.",
+)  # fmt: skip
+_directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_nodes = click.option("--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="Nodes of the cluster.")
+_seed = click.option("--seed", type=int, default=None, help="Of all that is drawn (default: drawn, and told).")
+
+
+@click.group()
+def chaos() -> None:
+    """Break a cluster on purpose: run, matrix, replay, report, serve, list.
+
+    A run starts node processes of its own on this machine, behind a Toxiproxy server, and leaves none behind.
+    Exit status: 0 every promise kept, 1 a promise broken, 6 nothing proven (no data, no fault, or a checker broke).
+    """
+
+
+def _check() -> None:
+    for extra in ("node", "chaos"):
+        if (lacking := extras.missing(extra)) is not None:
+            raise CliError(lacking)
+
+
+@chaos.command("run")
+@click.option("--workload", required=True, metavar="W", help="What clients do: see `chaos list`.")
+@click.option("--faults", required=True, metavar="F,F", help="What goes wrong: see `chaos list`.")
+@_nodes
+@click.option("--time", "seconds", type=click.FloatRange(min=1), default=20.0, show_default=True, help="Of faults, s.")
+@_seed
+@click.option("--partitions", type=click.IntRange(1, 50), default=2, show_default=True, help="Of each log.")
+@click.option("--rate", type=click.IntRange(1), default=50, show_default=True, help="Events a second, of a producer.")
+@click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
+@click.option("--defect", default="", metavar="NAME", help="Nodes with a deliberate fault: is it noticed?")
+@click.option("--abort-if", metavar="COMMAND", default=None, help="End early once this shell command succeeds.")
+@_below
+@command_frame(servers=False)
+def run_command(
+    frame: CommandFrame, workload: str, faults: str, nodes: int, seconds: float, seed: int | None, partitions: int,
+    rate: int, durability: str, defect: str, abort_if: str | None, below: Path,
+) -> None:  # fmt: skip
+    """One run: a workload under faults, judged, with a page that tells it."""
+    _check()
+    from chaos.run import Plan
+
+    wanted = tuple(one.strip().upper() for one in faults.split(",") if one.strip())
+    drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    plan = Plan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
+    _run(frame, plan, below, abort_if)
+
+
+def _run(frame: CommandFrame, plan: object, below: Path, abort_if: str | None = None) -> None:
+    from chaos import archive
+    from chaos.run import CannotRun, Plan
+
+    assert isinstance(plan, Plan)
+    terminate_like_interrupt()
+    try:
+        plan.check()
+        directory = archive.new_directory(below, plan)
+        frame.output.say(plan.command)
+        done = archive.run_and_report(plan, directory, say=frame.output.say, abort_if=abort_if)
+    except CannotRun as error:
+        raise CliError(str(error)) from error
+    _tell(frame, done)
+
+
+def _tell(frame: CommandFrame, done: Run) -> None:
+    judgement = done.judgement
+    frame.output.result(
+        {
+            "result": str(judgement.result),
+            "why": judgement.why,
+            "command": done.plan.command,
+            "directory": str(done.directory),
+            "verdicts": {one.checker: str(one.result) for one in judgement.verdicts},
+        }
+    )
+    rows = [
+        [one.checker, one.title, str(one.result), f"{one.judged:,}", f"{one.violations:,}"]
+        for one in judgement.verdicts
+    ]
+    frame.output.table("", ["checker", "promise", "verdict", "judged>", "violations>"], rows)
+    if not frame.output.as_json:
+        for one in judgement.verdicts:
+            for anomaly in one.anomalies[:3]:
+                frame.output.say(f"{one.checker}: {anomaly.what}")
+        frame.output.say(f"{judgement.result}: {judgement.why}")
+        if (page := done.directory / "report.html").exists():
+            frame.output.say(f"the page: {page}")
+    _exit(str(judgement.result))
+
+
+def _exit(result: str) -> None:
+    if result != "PASSED":
+        sys.exit(EXIT_FAILED if result == "FAILED" else EXIT_NOTHING_PROVEN)
+
+
+@chaos.command("matrix")
+@click.option("--full", is_flag=True, help="Every workload under every fault, and compounds: hours.")
+@click.option("--time", "seconds", type=click.FloatRange(min=1), default=None, help="Of faults in each run, s.")
+@_seed
+@_below
+@command_frame(servers=False)
+def matrix_command(frame: CommandFrame, full: bool, seconds: float | None, seed: int | None, below: Path) -> None:
+    """Many runs, one after the other; a short choice of them without --full."""
+    _check()
+    from chaos import matrix
+    from chaos.run import CannotRun
+
+    terminate_like_interrupt()
+    cells = list(matrix.full()) if full else list(matrix.SHORT)
+    drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    each_s = seconds or (matrix.FULL_S if full else matrix.SHORT_S)
+    told: list[Run] = []
+
+    def done(one: Run) -> None:
+        told.append(one)
+        frame.output.say(f"  {one.judgement.result}: {one.judgement.why}")
+
+    try:
+        worst = matrix.run(cells, below, seconds=each_s, seed=drawn, say=frame.output.say, done=done)
+    except CannotRun as error:
+        raise CliError(str(error)) from error
+    frame.output.result(
+        {
+            "result": str(worst),
+            "runs": [
+                {"command": one.plan.command, "result": str(one.judgement.result), "directory": str(one.directory)}
+                for one in told
+            ],
+        }
+    )
+    _exit(str(worst))
+
+
+@chaos.command("replay")
+@_directory
+@_below
+@command_frame(servers=False)
+def replay_command(frame: CommandFrame, directory: Path, below: Path) -> None:
+    """Run again what a past run was: the same plan and draw. What the machine's timing adds is its own."""
+    _check()
+    from chaos import archive
+    from chaos.run import CannotRun
+
+    try:
+        plan = archive.plan_in(directory)
+    except CannotRun as error:
+        raise CliError(str(error)) from error
+    _run(frame, plan, below)
+
+
+@chaos.command("report")
+@_directory
+@click.option("--elle", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+              help="Write the history as Jepsen does (EDN), too, for Elle.")  # fmt: skip
+@click.option("--spark", is_flag=True, help="Judge it on Spark, and draw no page; so large histories are, anyway.")
+@command_frame(servers=False)
+def report_command(frame: CommandFrame, directory: Path, elle: Path | None, spark: bool) -> None:
+    """Judge a past run anew from its history, and write its page again."""
+    _check()
+    from chaos import archive
+    from chaos.run import CannotRun
+
+    on_spark = spark or archive.is_large(directory)
+    if on_spark and elle is not None:
+        raise click.UsageError("--elle needs a history that fits into memory")
+    try:
+        done = _judged_by_spark(directory) if on_spark else archive.load(directory)
+    except CannotRun as error:
+        raise CliError(str(error)) from error
+    if not on_spark:
+        archive.tell(done)
+    if elle is not None:
+        from chaos.history import elle as export
+
+        frame.output.say(f"{elle}: {export.write(done.history, elle):,} operations")
+    _tell(frame, done)
+
+
+def _judged_by_spark(directory: Path) -> Run:
+    check_spark()
+    from chaos import archive
+    from pipeline.session import session
+
+    return archive.judged_by_spark(directory, session("chaos"))
+
+
+@chaos.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8099, show_default=True)
+@_below
+@command_frame(servers=False)
+def serve_command(frame: CommandFrame, host: str, port: int, below: Path) -> None:
+    """Past runs in the browser, until Ctrl-C."""
+    from chaos.report import serve
+
+    below.mkdir(parents=True, exist_ok=True)
+    with serve.server(below, host, port) as server:
+        frame.output.say(f"http://{host}:{server.server_address[1]}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+@chaos.command("list")
+@command_frame(servers=False)
+def list_command(frame: CommandFrame) -> None:
+    """The workloads, the faults, the promises that are judged."""
+    _check()
+    from chaos.checkers.all import CHECKERS
+    from chaos.faults.catalogue import CATALOGUE
+    from chaos.workloads.catalogue import WORKLOADS
+
+    rows = [[name, one.title] for name, one in WORKLOADS.items()]
+    rows += [[name, title] for name, (title, _) in CATALOGUE.items()]
+    rows += [[one.id, one.title] for one in CHECKERS]
+    frame.output.result(dict(rows))
+    frame.output.table("", ["name", "what"], rows)

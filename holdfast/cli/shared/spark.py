@@ -1,0 +1,16 @@
+"""Whether Spark can run here."""
+
+from __future__ import annotations
+
+import shutil
+
+from holdfast import extras
+from holdfast.cli.shared.errors import CliError
+
+
+def check_spark() -> None:
+    lacking = extras.missing("spark")
+    if lacking is not None:
+        raise CliError(lacking)
+    if shutil.which("java") is None:
+        raise CliError("there is no Java here, which Spark runs on", advice="install a Java of 17 or 21")
