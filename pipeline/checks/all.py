@@ -1,0 +1,22 @@
+"""Which checks there are: those that a captured log and its clients' histories can answer, and those of whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from pipeline.checks import groups, log, nodes, readers, sequence, transactions
+from pipeline.checks.check import Check, History
+
+CHECKS: tuple[Check, ...] = (*log.CHECKS, *sequence.CHECKS, readers.ORDER)
+"""Of any `History`."""
+
+OF_RUNS: tuple[Check, ...] = (*CHECKS, *readers.CHECKS, *groups.CHECKS, *transactions.CHECKS, *nodes.CHECKS)
+"""Of a `Recorded` one."""
+
+
+def anomalies(history: History, checks: Sequence[Check] = CHECKS) -> DataFrame:
+    """Of all of these."""
+    return reduce(DataFrame.unionByName, [check.find(history) for check in checks])

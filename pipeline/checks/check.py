@@ -1,0 +1,115 @@
+"""What a check takes and gives; what all of them stand on.
+
+Each check takes a `History` and gives a DataFrame of anomalies with the columns of ANOMALY; an empty one: nothing is
+wrong. None of them collects anything: windows and joins by partition, producer, group or value, so that they work on
+hundreds of millions of rows. Reading files is the business of `pipeline.audit`; a program that has DataFrames calls
+them itself.
+
+Rule never broken: a check says what is certainly wrong. Where a client does not know what became of an event, both are
+right; where nobody has read a partition from its beginning to its end, nothing in it is said to be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+ANOMALY = "check STRING, partition STRING, offset BIGINT, msg_id STRING, what STRING"
+
+PLACE = ("msg_id", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class History:
+    """`msg_id` names a value; no two values that are sent have the same one. Partitions are texts.
+
+    sends         a row for each attempt: op_id, msg_id, partition, producer, epoch, seq, txn, outcome (ok, it was
+                  acknowledged; fail, it is certainly not stored; info, nobody knows), offset, t_inv_ns, t_end_ns; null
+                  where unknown
+    reads         what clients were given: op_id, msg_id, crc_ok, partition, offset, reader, session, isolation, pos (in
+                  the session)
+    drained       those of them that were read from the begin to the end when all was over
+    stored        what lies in the log, a row for each event: msg_id, partition, offset, producer_id, sequence
+    whole         partitions of which all that is stored, and may be read, is in `stored`: partition
+    transactions  txn, decision (commit, abort), outcome (ok: so it was done, fail: the opposite, info: nobody knows)
+    """
+
+    sends: DataFrame
+    reads: DataFrame
+    drained: DataFrame
+    stored: DataFrame
+    whole: DataFrame
+    transactions: DataFrame
+
+    @property
+    def committed(self) -> DataFrame:
+        """txn: it is certain that all of it counts."""
+        return self.transactions.where("decision = 'commit' AND outcome = 'ok'").select("txn")
+
+    @property
+    def undone(self) -> DataFrame:
+        """txn: it is certain that nothing of it counts."""
+        return self.transactions.where(
+            "(decision = 'abort' AND outcome = 'ok') OR (decision = 'commit' AND outcome = 'fail')"
+        ).select("txn")
+
+
+@dataclass(frozen=True)
+class Recorded(History):
+    """A whole run of the chaos suite: its other tables, as `chaos/history/tables.py` says. `sends` and `reads` have the
+    times of their calls; `reads` has group and generation; `stored` is what was read and what lay on disks.
+
+    values        a row for each value that was sent: msg_id, txn, attempts, t_inv_ns of the first one
+    """
+
+    ops: DataFrame
+    commits: DataFrame
+    replica_dump: DataFrame
+    leaders: DataFrame
+    inputs: DataFrame
+    watermarks: DataFrame
+    complaints: DataFrame
+    faults: DataFrame
+    values: DataFrame
+
+
+@dataclass(frozen=True)
+class Check:
+    """`promise`: how reports of chaos runs call it. `of_log`: a log tells something by itself, without a word of those
+    who sent and read it."""
+
+    promise: str
+    name: str
+    title: str
+    judged: Callable[[Any], DataFrame]  # the rows that it looks at
+    find: Callable[[Any], DataFrame]
+    of_log: bool = False
+
+
+def anomalies(rows: DataFrame, check: str, what: Column | str) -> DataFrame:
+    """Of rows with `partition`; with `offset` and `msg_id` where they are about one place or one value."""
+    said = f.lit(what) if isinstance(what, str) else what
+    missing = {"partition": "string", "offset": "bigint", "msg_id": "string"}
+    columns = [
+        f.col(name).cast(kind).alias(name) if name in rows.columns else f.lit(None).cast(kind).alias(name)
+        for name, kind in missing.items()
+    ]
+    return rows.select(f.lit(check).alias("check"), *columns, said.alias("what"))
+
+
+def highest_ended(begun: DataFrame, ended: DataFrame, keys: list[str], value: str) -> DataFrame:
+    """The rows of `begun`, by their t_inv_ns, with `highest`: the greatest `value` of the rows of `ended` with the same
+    keys that had ended strictly before, by their t_end_ns. Null: there were none."""
+    of_ended = f.struct(f.col(value).alias("value")).alias("of_ended")
+    ends = ended.where("t_end_ns IS NOT NULL")
+    ends = ends.select(*keys, f.col("t_end_ns").alias("t_ns"), f.lit(1).alias("ends"), of_ended)
+    begins = begun.select("*", f.col("t_inv_ns").alias("t_ns"), f.lit(0).alias("ends"))
+    # At one and the same moment begins come first: what ended then had not ended before.
+    before = Window.partitionBy(*keys).orderBy("t_ns", "ends").rowsBetween(Window.unboundedPreceding, -1)
+    both = begins.unionByName(ends, allowMissingColumns=True)
+    both = both.withColumn("highest", f.max("of_ended").over(before)).where("ends = 0")
+    return both.select(*begun.columns, f.col("highest.value").alias("highest"))

@@ -1,0 +1,110 @@
+"""What was promised of events: nothing lost, nothing twice, one value for each place, nothing that nobody sent."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from pipeline.checks.check import PLACE, Check, History, anomalies
+
+# ---------------------------------------------------------------- what was promised
+
+
+def acknowledged(history: History) -> DataFrame:
+    """What the cluster has promised to keep, in partitions that were read whole: one row for each value."""
+    answered = history.sends.where("outcome = 'ok'")
+    plain = answered.where("txn IS NULL")
+    kept = plain.unionByName(answered.join(history.committed, "txn", "left_semi"))
+    return kept.join(history.whole, "partition", "left_semi").dropDuplicates(["msg_id"])
+
+
+def lost(history: History) -> DataFrame:
+    """Acknowledged, and nowhere in the log."""
+    gone = acknowledged(history).join(history.stored.select("msg_id").distinct(), "msg_id", "left_anti")
+    found = anomalies(gone, "lost", f.concat(f.lit("acknowledged to "), "producer", f.lit(", and not in the log")))
+    return found.unionByName(_short_drains(history))
+
+
+def first_places(history: History) -> DataFrame:
+    """msg_id, partition, offset: where each value is stored; the earlier place, should it be there twice."""
+    place = f.min(f.struct("partition", "offset")).alias("place")
+    return history.stored.groupBy("msg_id").agg(place).select("msg_id", "place.*")
+
+
+def _short_drains(history: History) -> DataFrame:
+    """Who read all of it from one node came not as far as others were acknowledged: that node has another log."""
+    kept = acknowledged(history).select("msg_id").join(first_places(history), "msg_id")
+    ends = kept.groupBy("partition").agg(f.max("offset").alias("acknowledged_to"))
+    drains = history.drained.groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
+    short = drains.join(ends, "partition").where("offset < acknowledged_to")
+    what = f.concat("reader", f.lit(" read all of it, and not as far as "), "acknowledged_to")
+    return anomalies(short, "lost", what)
+
+
+def _never_counted(history: History) -> DataFrame:
+    """What readers might have been given wrongly, if there were readers."""
+    refused = history.sends.where("outcome = 'fail'").select("msg_id")
+    return refused.union(history.undone).crossJoin(history.reads.limit(1).select("reader"))
+
+
+def rolled_back(history: History) -> DataFrame:
+    """Given to a reader of committed events, though it was refused, or its transaction was rolled back."""
+    of_undone = history.sends.join(history.undone, "txn", "left_semi").select("msg_id")
+    refused = history.sends.groupBy("msg_id").agg(f.bool_and(f.col("outcome") == "fail").alias("refused"))
+    never = of_undone.union(refused.where("refused").select("msg_id")).distinct()
+    read = history.reads.where("isolation = 'committed'").join(never, "msg_id", "left_semi")
+    return anomalies(read, "rolled-back", f.concat(f.lit("given to "), "reader", f.lit(", and it never counted")))
+
+
+def never_sent(history: History) -> DataFrame:
+    """In the log, and sent by nobody, or to another partition, or with other bytes."""
+    sent = history.sends.select("msg_id", f.col("partition").alias("sent_to")).distinct()
+    known = history.stored.crossJoin(sent.limit(1).select(f.lit(True).alias("known")))  # else nothing is known of it
+    strange = known.join(sent, "msg_id", "left").groupBy("msg_id", "partition", "offset")
+    strange = strange.agg(f.max(f.coalesce(f.col("partition") == f.col("sent_to"), f.lit(False))).alias("right"))
+    found = anomalies(strange.where("NOT right"), "never-sent", f.lit("nobody sent it to this partition"))
+    damaged = history.reads.where("NOT crc_ok").dropDuplicates(["partition", "offset"])
+    return found.unionByName(anomalies(damaged, "never-sent", f.lit("its checksum is wrong")))
+
+
+# ---------------------------------------------------------------- what stands where
+
+
+def _places(history: History) -> DataFrame:
+    """Where values stand, by what was read and by what producers were told; what was captured twice has two rows."""
+    stored = history.stored.select(*PLACE)
+    told = history.sends.where("offset IS NOT NULL").select(*PLACE).distinct()
+    return stored.unionByName(told.join(stored, list(PLACE), "left_anti"))
+
+
+def duplicates(history: History) -> DataFrame:
+    """A value in more than one place, or captured more than once."""
+    found = _places(history).groupBy("msg_id").agg(
+        f.count("*").alias("places"),
+        f.min_by("partition", f.struct("partition", "offset")).alias("partition"),
+        f.min_by("offset", f.struct("partition", "offset")).alias("offset"),
+    )
+    return anomalies(
+        found.where("places > 1"), "duplicate", f.concat(f.lit("is there "), f.col("places"), f.lit(" times"))
+    )
+
+
+def two_values(history: History) -> DataFrame:
+    """A place with more than one value: two nodes have different logs."""
+    found = _places(history).groupBy("partition", "offset").agg(
+        f.min("msg_id").alias("msg_id"), f.array_sort(f.collect_set("msg_id")).alias("values")
+    )
+    return anomalies(
+        found.where(f.size("values") > 1), "two-values", f.concat_ws(", ", f.lit("holds"), f.col("values"))
+    )
+
+
+CHECKS = (
+    Check("C1", "lost", "what was acknowledged is in the log", acknowledged, lost),
+    Check("C2", "two-values", "a place has one value", lambda history: history.stored, two_values,
+          of_log=True),
+    Check("C3", "duplicate", "a value is in the log once", lambda history: history.stored, duplicates,
+          of_log=True),
+    Check("C7", "never-sent", "what is in the log was sent, as it is", lambda history: history.reads, never_sent),
+    Check("C8", "rolled-back", "what was rolled back is given to nobody", _never_counted, rolled_back),
+)  # fmt: skip

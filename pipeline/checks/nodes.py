@@ -1,0 +1,131 @@
+"""Leaders, replicas, and that it goes on: what chaos runs ask of nodes and of a cluster as a whole."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipeline.checks.check import Check, Recorded, anomalies, highest_ended
+from pipeline.checks.log import acknowledged, first_places
+
+RECOVER_WITHIN_NS = 30_000_000_000
+"""From the end of a fault to an acknowledgement in every partition. Not a promise of speed: beyond it, it hangs."""
+
+LATE_NS = 5_000_000_000
+"""Beyond its deadline a call may end so much later: the machine may be busy, the loop of the client, too."""
+
+
+def one_leader(history: Recorded) -> DataFrame:
+    """No term has two leaders, and what was acknowledged in an older term was sent before a newer one acknowledged."""
+    terms = history.leaders.groupBy("group_id", "term").agg(
+        f.array_sort(f.collect_set("node")).alias("nodes"), f.min("partition").alias("partition")
+    )
+    what = f.concat(f.lit("term "), "term", f.lit(" of group "), "group_id", f.lit(" was led by nodes "))
+    what = f.concat(what, f.concat_ws(" and ", f.col("nodes").cast("array<string>")))
+    two = anomalies(terms.where(f.size("nodes") > 1), "one-leader", what)
+    once = history.values.where("attempts = 1").select("msg_id")
+    term = history.replica_dump.groupBy("partition", "msg_id").agg(f.max("term").alias("term"))
+    sends = history.sends.where("outcome = 'ok'").join(once, "msg_id").join(term, ["partition", "msg_id"])
+    late = highest_ended(sends, sends, ["partition"], "term").where("term < highest")
+    what = f.concat(f.lit("taken in term "), "term", f.lit(", after term "), "highest", f.lit(" had acknowledged"))
+    return two.unionByName(anomalies(late, "one-leader", what))
+
+
+def replicas_equal(history: Recorded) -> DataFrame:
+    """From where all copies begin, each offset is on all nodes, and the same."""
+    rows = history.replica_dump
+    begins = rows.groupBy("partition", "node").agg(f.min("offset").alias("begin"))
+    begins = begins.groupBy("partition").agg(f.max("begin").alias("start"), f.count("*").alias("copies"))
+    places = rows.groupBy("partition", "offset").agg(
+        f.countDistinct("node").alias("nodes"), f.min("msg_id").alias("msg_id"),
+        f.min(f.struct("term", "msg_id", "crc")).alias("least"), f.max(f.struct("term", "msg_id", "crc")).alias("most"),
+    )  # fmt: skip
+    wrong = places.join(begins, "partition").where("offset >= start AND (nodes < copies OR least != most)")
+    what = f.concat(f.lit("not alike on all nodes; it is on "), "nodes", f.lit(" of "), "copies")
+    return anomalies(wrong, "replicas", what)
+
+
+def _on_several(history: Recorded) -> DataFrame:
+    """Events that lie on more than one node."""
+    nodes = history.replica_dump.groupBy("partition").agg(f.countDistinct("node").alias("nodes")).where("nodes > 1")
+    return history.replica_dump.join(nodes, "partition", "left_semi")
+
+
+# ---------------------------------------------------------------- it goes on
+
+
+def _last(history: Recorded) -> DataFrame:
+    return history.ops.agg(f.coalesce(f.max("t_end_ns"), f.lit(0)).alias("last_ns"))
+
+
+def _healed(history: Recorded) -> DataFrame:
+    """healed_ns, kind: when the cluster was whole again: a fault's end at which no other one is in force."""
+    struck = history.faults.where("t_injected_ns IS NOT NULL")
+    other = struck.select(
+        f.col("id").alias("other"), f.col("t_injecting_ns").alias("other_begins"),
+        f.col("t_healed_ns").alias("other_ends"),
+    )  # fmt: skip
+    near = struck.join(
+        other,
+        (f.col("other") != f.col("id"))
+        & (f.col("other_begins") < f.col("t_healed_ns") + RECOVER_WITHIN_NS)
+        & (f.col("other_ends").isNull() | (f.col("other_ends") > f.col("t_healed_ns"))),
+        "left_anti",
+    )
+    return near.where("t_healed_ns IS NOT NULL").select(f.col("t_healed_ns").alias("healed_ns"), "kind")
+
+
+def availability(history: Recorded) -> DataFrame:
+    """After a fault, every partition to which somebody sends takes events again."""
+    asked = history.sends.groupBy("partition").agg(f.max("t_inv_ns").alias("asked_to"))
+    marks = _healed(history).crossJoin(asked).crossJoin(_last(history))
+    marks = marks.where(f"asked_to > healed_ns AND last_ns > healed_ns + {RECOVER_WITHIN_NS}")
+    marks = marks.select("partition", "kind", f.col("healed_ns").alias("t_ns"))
+    told = history.sends.where("outcome = 'ok' AND t_end_ns IS NOT NULL").select(
+        "partition", f.col("t_end_ns").alias("t_ns"), f.col("t_end_ns").alias("told")
+    )
+    behind = Window.partitionBy("partition").orderBy("t_ns").rangeBetween(Window.currentRow, Window.unboundedFollowing)
+    both = marks.unionByName(told, allowMissingColumns=True).withColumn("next", f.min("told").over(behind))
+    silent = both.where(f"kind IS NOT NULL AND (next IS NULL OR next > t_ns + {RECOVER_WITHIN_NS})")
+    what = f.concat(f.col("kind"), f.lit(f" was over, and nothing acknowledged for {RECOVER_WITHIN_NS // 10**9} s"))
+    return anomalies(silent, "availability", what)
+
+
+def stuck(history: Recorded) -> DataFrame:
+    """What is stored was given to who asked for all of it; who read to the end came there; nobody died by himself."""
+    places = first_places(history).select("msg_id", f.col("offset").alias("place"))
+    kept = acknowledged(history).join(places, "msg_id")
+    unread = kept.where("txn IS NULL").join(history.drained.select("msg_id"), "msg_id", "left_anti")
+    found = anomalies(unread, "stuck", f.lit("it is stored, and who read all of it was not given it"))
+    goals = kept.where("offset IS NOT NULL").groupBy("partition").agg(
+        f.max("place").alias("goal"), f.max_by("t_end_ns", "place").alias("told_ns")
+    )
+    came = history.reads.where("group IS NULL").groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
+    polled = history.ops.where("f = 'poll'").groupBy("process").agg(f.max_by("t_inv_ns", "op_id").alias("polled_ns"))
+    came = came.join(polled.withColumnRenamed("process", "reader"), "reader").join(goals, "partition")
+    what = f.concat("reader", f.lit(" read to the end of the run; the log goes to "), "goal")
+    short = came.where("offset < goal AND polled_ns > coalesce(told_ns, 0)")
+    died = history.complaints.withColumn("said", f.concat(f.lit("node "), "node", f.lit(": "), "text"))
+    return found.unionByName(anomalies(short, "stuck", what)).unionByName(anomalies(died, "stuck", f.col("said")))
+
+
+def endless_calls(history: Recorded) -> DataFrame:
+    """Every call ends by its deadline, whatever happens to the cluster."""
+    calls = history.ops.where("deadline_ns IS NOT NULL").crossJoin(f.broadcast(_last(history)))
+    late = calls.where(f"coalesce(t_end_ns, last_ns) - deadline_ns > {LATE_NS}")
+    return anomalies(late, "endless-call", f.concat("process", f.lit(": "), "f", f.lit(" did not end by its deadline")))
+
+
+def _drained_or_failed(history: Recorded) -> DataFrame:
+    return history.drained.select("msg_id").union(history.complaints.select("text"))
+
+
+CHECKS = (
+    Check("C15", "one-leader", "one leader for each term", lambda history: history.leaders, one_leader),
+    Check("C18", "replicas", "replicas are alike", _on_several, replicas_equal),
+    Check("C20", "availability", "every partition takes events again after a fault",
+          lambda history: history.sends.where("outcome = 'ok'"), availability),
+    Check("C21", "stuck", "drained, nothing stuck, nobody died by itself", _drained_or_failed, stuck),
+    Check("CALLS", "endless-call", "every call of a client ends by its deadline",
+          lambda history: history.ops.where("deadline_ns IS NOT NULL"), endless_calls),
+)  # fmt: skip

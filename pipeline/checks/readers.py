@@ -1,0 +1,120 @@
+"""What readers were given, and what they were told of the ends of the log."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from pipeline.checks.check import Check, History, Recorded, anomalies, highest_ended
+
+SESSION = ["reader", "session", "partition"]
+
+
+def visible(history: History) -> DataFrame:
+    """partition, isolation, offset, place: what readers of an isolation were given, and so may not pass over; who reads
+    uncommitted events may not pass over committed ones."""
+    given = history.reads.select("partition", "isolation", "offset")
+    committed = given.where("isolation = 'committed'").withColumn("isolation", f.lit("uncommitted"))
+    place = f.row_number().over(Window.partitionBy("partition", "isolation").orderBy("offset"))
+    return given.union(committed).distinct().withColumn("place", place)
+
+
+def reader_order(history: History) -> DataFrame:
+    """In a session of a reader: an event again, an earlier one, or one passed over that others were given. Holes in
+    what it has of a transaction are those of `half_seen`."""
+    offsets = visible(history)
+    reads = history.reads.join(offsets, ["partition", "isolation", "offset"])
+    session = Window.partitionBy(*SESSION).orderBy("pos")
+    reads = reads.withColumns({"before": f.lag("place").over(session), "behind": f.lag("offset").over(session)})
+    how = f.when(f.col("place") == f.col("before"), f.lit(": comes again behind "))
+    how = how.otherwise(f.lit(": goes back behind "))
+    again = reads.where(f.col("place") <= f.col("before"))
+    found = anomalies(again, "reader-order", f.concat("reader", how, "behind"))
+    over = reads.where(f.col("place") - f.col("before") > 1)
+    what = f.concat("reader", f.lit(": passes over events behind "), "behind")
+    return found.unionByName(anomalies(_not_excused(history, over, offsets), "reader-order", what))
+
+
+def _not_excused(history: History, over: DataFrame, offsets: DataFrame) -> DataFrame:
+    """Without those that passed over nothing but events of transactions of which the session has others."""
+    key = [*SESSION, "isolation", "pos", "offset", "behind", "msg_id"]
+    missed = over.select(*key, f.explode(f.expr("sequence(before + 1, place - 1)")).alias("place"))
+    there = offsets.select("partition", "isolation", "place", f.col("offset").alias("missed"))
+    missed = missed.join(there, ["partition", "isolation", "place"])
+    txn_of = history.sends.where("txn IS NOT NULL").select("msg_id", "txn").distinct()
+    at = history.stored.select("msg_id", "partition", f.col("offset").alias("missed")).join(txn_of, "msg_id")
+    begun = history.reads.join(txn_of, "msg_id").select(*SESSION, "txn").distinct()
+    excused = missed.drop("msg_id").join(at.drop("msg_id"), ["partition", "missed"]).join(begun, [*SESSION, "txn"])
+    return missed.join(excused, [*SESSION, "pos", "missed"], "left_anti").select(*key).distinct()
+
+
+def half_seen(history: Recorded) -> DataFrame:
+    """A committed reader that is past a partition's part of a transaction has not seen all of that part."""
+    of_txn = history.values.where("txn IS NOT NULL").select("msg_id", "txn").join(history.undone, "txn", "left_anti")
+    given = history.reads.where("isolation = 'committed'")
+    ends = given.groupBy(*SESSION).agg(f.min_by("offset", "pos").alias("first"), f.max("offset").alias("position"))
+    given = given.join(of_txn, "msg_id")
+    parts = given.select("txn", "partition", f.col("offset").alias("part")).distinct()
+    seen = given.join(ends, SESSION).where("first <= offset AND offset < position")
+    seen = seen.groupBy(*SESSION, "txn", "first", "position").agg(
+        f.countDistinct("offset").alias("seen"), f.min("offset").alias("offset")
+    )
+    parts_there = parts.join(seen, ["txn", "partition"]).where("first <= part AND part < position")
+    counted = parts_there.groupBy(*SESSION, "txn", "seen", "offset").agg(f.count("*").alias("there"))
+    what = f.concat("reader", f.lit(" has seen "), "seen", f.lit(" of "), "there", f.lit(" events of "), "txn")
+    return anomalies(counted.where("seen < there"), "half-seen", what)
+
+
+# ---------------------------------------------------------------- ends of the log
+
+
+def stale_ends(history: Recorded) -> DataFrame:
+    """Asked how far the log reaches, a node told less than had been acknowledged before the question."""
+    told = history.sends.where("outcome = 'ok' AND offset IS NOT NULL")
+    wrong = highest_ended(history.watermarks, told, ["partition"], "offset").where("latest <= highest")
+    what = f.concat("process", f.lit(" was told the end "), "latest", f.lit("; acknowledged was "), "highest")
+    return anomalies(wrong, "stale-end", what)
+
+
+def _falls(history: Recorded, column: str, check: str) -> DataFrame:
+    asked = Window.partitionBy("process", "partition").orderBy("op_id")
+    marks = history.watermarks.where(f.col(column).isNotNull()).withColumn("before", f.lag(column).over(asked))
+    what = f.concat("process", f.lit(f" was told {column} "), "before", f.lit(", and then "), column)
+    return anomalies(marks.where(f.col(column) < f.col("before")), check, what)
+
+
+def end_falls(history: Recorded) -> DataFrame:
+    return _falls(history, "latest", "end-falls")
+
+
+def stable_falls(history: Recorded) -> DataFrame:
+    return _falls(history, "stable", "stable-falls")
+
+
+def begin_falls(history: Recorded) -> DataFrame:
+    """And what lies before the begin that somebody was told is given to nobody any more."""
+    begins = history.watermarks.where("earliest > 0")
+    early = highest_ended(history.reads, begins, ["partition"], "earliest").where("offset < highest")
+    what = f.concat("reader", f.lit(" was given what lies before the begin "), "highest")
+    return _falls(history, "earliest", "begin-falls").unionByName(anomalies(early, "begin-falls", what))
+
+
+def _stable(history: Recorded) -> DataFrame:
+    return history.watermarks.where("stable IS NOT NULL").crossJoin(history.transactions.limit(1).select("txn"))
+
+
+ORDER = Check(
+    "C9", "reader-order", "readers get each event once, in order", lambda history: history.reads, reader_order
+)
+
+CHECKS = (
+    Check("G1B", "half-seen", "committed readers see a partition's part of a transaction whole",
+          lambda history: history.transactions, half_seen),
+    Check("C16", "stale-end", "the end of the log, when asked for, is fresh",
+          lambda history: history.watermarks, stale_ends),
+    Check("C17", "end-falls", "the end of the log never falls for a client",
+          lambda history: history.watermarks, end_falls),
+    Check("C19", "begin-falls", "the begin of the log never falls, and nothing before it is read",
+          lambda history: history.watermarks, begin_falls),
+    Check("LSO", "stable-falls", "the last stable offset never falls for a client", _stable, stable_falls),
+)  # fmt: skip

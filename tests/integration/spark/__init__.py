@@ -1,0 +1,1 @@
+"""Logs read by a real Spark from a real cluster."""

@@ -1,0 +1,1 @@
+"""What goes wrong around Spark and in it: each event is there once."""

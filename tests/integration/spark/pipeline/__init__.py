@@ -1,0 +1,1 @@
+"""The jobs of `pipeline/`, against calculations of their own."""
