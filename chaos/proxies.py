@@ -19,16 +19,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import random
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
+
+from chaos import processes
+from chaos.ports import free_port
 
 Direction = Literal["upstream", "downstream"]
 """Of bytes: from who connects to who is connected to, and back."""
@@ -37,19 +38,7 @@ VERSION = "2.12.0"
 LOOPBACK = "127.0.0.1"
 START_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
-PORTS = range(24_000, 32_000)
-"""Below those that the system gives to outgoing connections: a way that refuses for a while finds its port free again,
-and who knocks at a closed port is never given that very port, which would connect it with itself."""
-PORTS_TRIED = 200
-
 HOW_TO_GET = "run scripts/toxiproxy.sh (it needs Go), or name a toxiproxy-server by HOLDFAST_TOXIPROXY"
-
-_RUN_AND_DIE_WITH_PARENT = (
-    "import ctypes, os, signal, sys; "
-    "ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0); "  # PR_SET_PDEATHSIG outlives exec
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
-
 
 def find_server() -> Path | None:
     """The program: named by the environment, built by scripts/toxiproxy.sh, or installed."""
@@ -102,6 +91,19 @@ class Way:
         """Each connection ends after so many bytes more."""
         return self._toxic("limit_data", direction, bytes=count)
 
+    def delayed(self, direction: Direction, latency_ms: int) -> contextlib.AbstractContextManager[None]:
+        """Every byte of this direction arrives so much later, in order."""
+        return self._toxic("latency", direction, latency=latency_ms, jitter=0)
+
+    def narrowed(self, direction: Direction, kib_per_s: int) -> contextlib.AbstractContextManager[None]:
+        """No more than so much of this direction arrives."""
+        assert kib_per_s > 0, "a rate of 0 is `frozen`"
+        return self._toxic("bandwidth", direction, rate=kib_per_s)
+
+    def sliced(self, direction: Direction, size_bytes: int = 200) -> contextlib.AbstractContextManager[None]:
+        """What is sent at once arrives in pieces of about that size."""
+        return self._toxic("slicer", direction, average_size=size_bytes, size_variation=size_bytes // 2, delay=0)
+
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
         """Connections end, and new ones are refused."""
@@ -135,11 +137,10 @@ class ProxyServer:
         from toxiproxy import Toxiproxy  # what needs no proxy needs not have it
 
         assert not ProxyServer._running, "a process drives one Toxiproxy at a time"
-        port = _free_port()
+        port = free_port()
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT]
-                + [str(self._program), "-host", LOOPBACK, "-port", str(port)],
+            self._process = processes.spawn(
+                [str(self._program), "-host", LOOPBACK, "-port", str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -179,14 +180,4 @@ class ProxyServer:
 
     def way(self, name: str, upstream: str) -> Way:
         """A new way to `upstream` (host:port), on a port of its own."""
-        return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:{_free_port()}"))
-
-
-def _free_port() -> int:
-    for port in random.SystemRandom().sample(PORTS, PORTS_TRIED):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((LOOPBACK, port))
-                return port
-    raise RuntimeError(f"of {PORTS_TRIED} ports from {PORTS.start} to {PORTS.stop - 1} none is free; what uses them?")
+        return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:{free_port()}"))

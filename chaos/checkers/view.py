@@ -1,0 +1,149 @@
+"""A history, indexed once for all checkers.
+
+`VO`, the order of versions, is what the whole run saw of a partition: which value stands at which offset, from answers
+to sends, from reads and from what lay on the disks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from functools import cached_property
+
+from chaos.history.history import History
+from chaos.history.tables import COMMITTED, FAIL, OK, UNCOMMITTED, Op, Read, Send, Transaction
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+class View:
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    # ---------------------------------------------------------------- calls and values
+
+    @cached_property
+    def ops(self) -> dict[int, Op]:
+        return {op.op_id: op for op in self.history.ops}
+
+    @cached_property
+    def sends_of(self) -> dict[str, list[Send]]:
+        """All attempts to send a value."""
+        found: dict[str, list[Send]] = defaultdict(list)
+        for send in self.history.sends:
+            found[send.msg_id].append(send)
+        return found
+
+    @cached_property
+    def transactions(self) -> dict[str, Transaction]:
+        return {one.txn: one for one in self.history.transactions}
+
+    def aborted(self, txn: str | None) -> bool:
+        """It is certain that nothing of it counts."""
+        one = self.transactions.get(txn) if txn else None
+        return one is not None and (one.decision, one.outcome) in ((("abort", OK), ("commit", FAIL)))
+
+    def committed(self, txn: str | None) -> bool:
+        """It is certain that all of it counts."""
+        one = self.transactions.get(txn) if txn else None
+        return one is not None and one.decision == "commit" and one.outcome == OK
+
+    @cached_property
+    def acknowledged(self) -> list[Send]:
+        """What the cluster has promised to keep: one row a value."""
+        found: dict[str, Send] = {}
+        for send in self.history.sends:
+            if send.outcome == OK and (send.txn is None or self.committed(send.txn)):
+                found.setdefault(send.msg_id, send)
+        return list(found.values())
+
+    # ---------------------------------------------------------------- places
+
+    @cached_property
+    def stored(self) -> dict[Place, set[str]]:
+        """By reads and disks: where values stand."""
+        found: dict[Place, set[str]] = defaultdict(set)
+        for read in self.history.reads:
+            found[read.partition, read.offset].add(read.msg_id)
+        for row in self.history.replica_dump:
+            found[row.partition, row.offset].add(row.msg_id)
+        return found
+
+    @cached_property
+    def order(self) -> dict[Place, set[str]]:
+        """The same, and by answers to sends."""
+        found: dict[Place, set[str]] = defaultdict(set)
+        for place, values in self.stored.items():
+            found[place] |= values
+        for send in self.history.sends:
+            if send.offset is not None:
+                found[send.partition, send.offset].add(send.msg_id)
+        return found
+
+    @cached_property
+    def places_of(self) -> dict[str, set[Place]]:
+        found: dict[str, set[Place]] = defaultdict(set)
+        for place, values in self.order.items():
+            for value in values:
+                found[value].add(place)
+        return found
+
+    @cached_property
+    def first_place(self) -> dict[str, Place]:
+        """Of what is stored; the earlier one, should it be there twice."""
+        found: dict[str, Place] = {}
+        for place in sorted(self.stored):
+            for value in self.stored[place]:
+                found.setdefault(value, place)
+        return found
+
+    @cached_property
+    def visible(self) -> dict[tuple[int, str], list[int]]:
+        """Offsets by partition and isolation that readers of that isolation were given, in order: a reader that passes
+        over one of them has skipped it."""
+        found: dict[tuple[int, str], set[int]] = defaultdict(set)
+        for read in self.history.reads:
+            found[read.partition, read.isolation].add(read.offset)
+            if read.isolation == COMMITTED:
+                found[read.partition, UNCOMMITTED].add(read.offset)
+        return {key: sorted(offsets) for key, offsets in found.items()}
+
+    def between(self, partition: int, isolation: str, after: int, before: int) -> list[int]:
+        """Visible offsets between these two, without them."""
+        offsets = self.visible[partition, isolation]
+        return offsets[bisect_right(offsets, after) : bisect_left(offsets, before)]
+
+    def txn_of(self, msg_id: str) -> str | None:
+        sends = self.sends_of.get(msg_id)
+        return sends[0].txn if sends else None
+
+    def txns_at(self, partition: int, offset: int) -> set[str]:
+        return {txn for value in self.stored[partition, offset] if (txn := self.txn_of(value)) is not None}
+
+    # ---------------------------------------------------------------- readers
+
+    @cached_property
+    def sessions(self) -> dict[tuple[str, int, int], list[Read]]:
+        """What one session of a reader was given of one partition, in the order in which it was given."""
+        found: dict[tuple[str, int, int], list[Read]] = defaultdict(list)
+        for read in self.history.reads:
+            found[read.reader, read.session, read.partition].append(read)
+        for reads in found.values():
+            reads.sort(key=lambda read: read.pos)
+        return found
+
+    @cached_property
+    def drained(self) -> list[Read]:
+        """Read from the beginning to the end when all was over."""
+        return [read for read in self.history.reads if (op := self.ops.get(read.op_id)) is not None and op.f == "drain"]
+
+    @cached_property
+    def drained_partitions(self) -> set[int]:
+        return {read.partition for read in self.drained}
+
+    # ---------------------------------------------------------------- faults
+
+    @cached_property
+    def faults_that_struck(self) -> int:
+        return sum(fault.t_injected_ns is not None for fault in self.history.faults)

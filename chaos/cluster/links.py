@@ -1,0 +1,130 @@
+"""The table of directed links: (source, destination, protocol) -> the bytes of proxies that it is made of.
+
+A node dials a peer to speak to it, and hears what the peer says over the connection that the peer dialled. Each
+connection carries answers, too. So what A says to B travels upstream on A's way to B, and downstream on B's way to A;
+both are one link of this table. A client's link to a node is upstream on the client's way, a node's to its clients
+downstream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from chaos.proxies import Direction, ProxyServer, Way
+
+NODES, CLIENTS = "grpc", "amqp"
+
+
+class Link(NamedTuple):
+    source: str  # "1" for node 1, or a class of clients
+    destination: str
+    protocol: str
+
+
+Harm = Callable[[Way, Direction], AbstractContextManager[None]]
+"""What is done to the bytes of one direction, for the duration of a block."""
+
+
+def swallow(way: Way, direction: Direction) -> AbstractContextManager[None]:
+    """A black hole: bytes vanish, and the connections end with it."""
+    return way.swallowing(direction)
+
+
+def freeze(way: Way, direction: Direction) -> AbstractContextManager[None]:
+    """Nothing arrives until it ends; then everything does, on the same connections."""
+    return way.frozen(direction)
+
+
+def slow(latency_ms: int) -> Harm:
+    return lambda way, direction: way.delayed(direction, latency_ms)
+
+
+def narrow(kib_per_s: int) -> Harm:
+    return lambda way, direction: way.narrowed(direction, kib_per_s)
+
+
+def slice_bytes(way: Way, direction: Direction) -> AbstractContextManager[None]:
+    """In pieces of a few bytes: what frames are made of comes apart."""
+    return way.sliced(direction)
+
+
+class Links:
+    """Of one cluster that was not started yet."""
+
+    def __init__(self) -> None:
+        self._table: dict[Link, list[tuple[Way, Direction]]] = {}
+        self.ways: dict[tuple[str, str, str], Way] = {}  # (who dials, whom, protocol)
+
+    def add(self, server: ProxyServer, dials: str, whom: str, protocol: str, upstream: str) -> Way:
+        """A way of its own for who dials."""
+        way = server.way(f"{protocol}-{dials}-to-{whom}", upstream)
+        self.ways[dials, whom, protocol] = way
+        self._table.setdefault(Link(dials, whom, protocol), []).append((way, "upstream"))
+        self._table.setdefault(Link(whom, dials, protocol), []).append((way, "downstream"))
+        return way
+
+    def parts(self, link: Link) -> list[tuple[Way, Direction]]:
+        return self._table[link]
+
+    @property
+    def all(self) -> list[Link]:
+        return list(self._table)
+
+    @contextlib.contextmanager
+    def harmed(self, links: Iterable[Link], harm: Harm = swallow) -> Iterator[None]:
+        """All of them, as fast as the proxies take orders; whole again behind the block.
+
+        To thaw a stream whose receiver has gone takes Toxiproxy 5 s (it still has bytes to hand on), so orders go to
+        all proxies at a time.
+        """
+        by_way: dict[str, list[AbstractContextManager[None]]] = {}
+        for link in links:
+            for way, direction in self._table[link]:
+                by_way.setdefault(way.name, []).append(harm(way, direction))
+        with ThreadPoolExecutor(max_workers=max(1, len(by_way))) as hands:
+            stacks = [contextlib.ExitStack() for _ in by_way]
+            try:
+                list(hands.map(_enter_all, stacks, by_way.values()))
+                yield
+            finally:
+                list(hands.map(contextlib.ExitStack.close, stacks))
+
+    @contextlib.contextmanager
+    def refused(self, links: Iterable[Link]) -> Iterator[None]:
+        """Connections of these links end, and new ones are refused: that has no direction."""
+        ways = {way.name: way for link in links for way, _ in self._table[link]}
+        with contextlib.ExitStack() as stack:
+            for way in ways.values():
+                stack.enter_context(way.refusing())
+            yield
+
+    # ---------------------------------------------------------------- sets of links
+
+    def between_nodes(self, source: int, destination: int) -> Link:
+        return Link(str(source), str(destination), NODES)
+
+    def across(self, ones: Iterable[int], others: Iterable[int]) -> list[Link]:
+        """Both directions between two sets of nodes."""
+        pairs = [(a, b) for a in ones for b in others if a != b]
+        return [self.between_nodes(*pair) for pair in pairs] + [self.between_nodes(b, a) for a, b in pairs]
+
+    def into(self, node: int) -> list[Link]:
+        """What other nodes say to it."""
+        return [link for link in self._table if link.protocol == NODES and link.destination == str(node)]
+
+    def out_of(self, node: int) -> list[Link]:
+        """What it says to other nodes."""
+        return [link for link in self._table if link.protocol == NODES and link.source == str(node)]
+
+    def of_clients(self, node: int) -> list[Link]:
+        """Between it and all clients, both directions."""
+        return [link for link in self._table if link.protocol == CLIENTS and str(node) in link[:2]]
+
+
+def _enter_all(stack: contextlib.ExitStack, blocks: Iterable[AbstractContextManager[None]]) -> None:
+    for block in blocks:
+        stack.enter_context(block)

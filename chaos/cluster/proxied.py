@@ -1,0 +1,277 @@
+"""The cluster of a run: its nodes, the links between them and to them, and what it can be asked past all proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chaos.clock import Clock
+from chaos.cluster.links import CLIENTS, NODES, Links
+from chaos.cluster.nodes import READY_WITHIN_S, Node, NodeFailed, configuration
+from chaos.disk import Disk
+from chaos.ports import free_port
+from chaos.proxies import ProxyServer
+from holdfast.client import AdminClient, HoldfastError
+
+T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
+CLASSES = ("producers", "consumers")
+"""Of clients, each behind proxies of its own, with a listener whose address map names them."""
+DIRECT = "direct"
+"""The listener that is reached past the proxies: it serves every partition as a gateway."""
+ASK_AGAIN_S = 0.05
+ADMIN_S = 10.0
+LEVEL_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the cluster of a run is made."""
+
+    nodes: int = 3
+    durability: str = "fsync"
+    with_disks: bool = False  # that fail or lose power on order
+    with_clocks: bool = False  # that go wrong on order
+    defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: of all
+
+
+class ProxiedCluster:
+    """Made, `start`ed, and in any case `close`d."""
+
+    def __init__(self, directory: Path, server: ProxyServer, shape: Shape) -> None:
+        self.directory, self.shape = directory.resolve(), shape
+        self.name = "chaos"
+        self.links = Links()
+        self.disks: dict[int, Disk] = {}
+        self.clocks: dict[int, Clock] = {}
+        self.nodes = {number: self._node(number) for number in range(1, shape.nodes + 1)}
+        self._addresses = {
+            (node, listener): f"{LOOPBACK}:{free_port()}"
+            for node in self.nodes
+            for listener in (*CLASSES, DIRECT, NODES)
+        }
+        self._add_links(server)
+        for node in self.nodes.values():
+            node.config_path.write_text(configuration(self._sections(node)), encoding="utf-8")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="asks-the-cluster", daemon=True)
+        self._thread.start()
+
+    def _node(self, number: int) -> Node:
+        home = self.directory / f"node{number}"
+        home.mkdir(parents=True)
+        data_dir = home / "data"
+        if self.shape.with_disks:
+            self.disks[number] = Disk(home / "disk", home / "side")
+            data_dir = self.disks[number].root / "data"
+        environment: dict[str, str] = {}
+        if self.shape.with_clocks:
+            self.clocks[number] = Clock(home / "clock")
+            environment = self.clocks[number].environment()
+        defect = self.shape.defects.get(number, self.shape.defects.get(0, ""))
+        return Node(number, home, data_dir, environment, defect)
+
+    def _add_links(self, server: ProxyServer) -> None:
+        for number in self.nodes:
+            for other in self.nodes:
+                if other != number:
+                    self.links.add(server, str(other), str(number), NODES, self._addresses[number, NODES])
+            for who in CLASSES:
+                self.links.add(server, who, str(number), CLIENTS, self._addresses[number, who])
+
+    def _sections(self, node: Node) -> dict[str, Any]:
+        def reached(peer: int) -> str:
+            if peer == node.id:
+                return self._addresses[peer, NODES]
+            return self.links.ways[str(node.id), str(peer), NODES].address
+
+        listeners: list[dict[str, Any]] = [
+            {
+                "name": who,
+                "bind": self._addresses[node.id, who],
+                "address_map": {str(peer): self.links.ways[who, str(peer), CLIENTS].address for peer in self.nodes},
+            }
+            for who in CLASSES
+        ]
+        return {
+            "node": {"id": node.id, "data_dir": str(node.data_dir)},
+            "cluster": {"name": self.name, "peers": [{"id": peer, "address": reached(peer)} for peer in self.nodes]},
+            "listener": [*listeners, {"name": DIRECT, "bind": self._addresses[node.id, DIRECT], "redirect": "never"}],
+            "storage": {"durability": self.shape.durability, "min_free_bytes": 0},
+            "log": {"level": "info"},
+        }
+
+    # ---------------------------------------------------------------- addresses
+
+    def servers(self, who: str) -> list[str]:
+        """Where clients of a class find the nodes: at their proxies."""
+        return [self.links.ways[who, str(node), CLIENTS].address for node in self.nodes]
+
+    def direct(self, node: int) -> str:
+        """Past the proxies."""
+        return self._addresses[node, DIRECT]
+
+    # ---------------------------------------------------------------- processes
+
+    @property
+    def running(self) -> list[int]:
+        return [number for number, node in self.nodes.items() if node.is_running]
+
+    def start(self, *numbers: int) -> None:
+        """These nodes, or all that are down; returns when each has said that it is ready."""
+        self.spawn(*numbers)
+        for number in numbers or self.nodes:
+            self.nodes[number].wait_ready()
+
+    def spawn(self, *numbers: int) -> None:
+        """The same without waiting."""
+        for number in numbers or self.nodes:
+            if not self.nodes[number].is_running:
+                disk = self.disks.get(number)
+                self.nodes[number].spawn(disk.environment() if disk is not None else None)
+
+    def kill(self, *numbers: int) -> None:
+        """kill -9."""
+        for number in numbers:
+            self.nodes[number].kill()
+
+    def heal(self) -> None:
+        """Whatever was done: every node runs, none stands still, every clock is right, no disk fails. Proxies are whole
+        already: what harms them is a block that was left."""
+        for clock in self.clocks.values():
+            clock.set_wrong(0)
+        for disk in self.disks.values():
+            disk.orders.withdraw()
+        for node in self.nodes.values():
+            node.look()
+            if node.is_running:
+                node.resume()
+        self.start()
+
+    @contextlib.contextmanager
+    def expecting_the_worst(self, number: int) -> Iterator[None]:
+        """What is done to this node may end it for good. Afterwards it runs again: with its data, if it takes them."""
+        try:
+            yield
+        finally:
+            node = self.nodes[number]
+            try:
+                if not node.is_running:
+                    node.kill()
+                    self.spawn(number)
+                node.wait_ready()
+                node.overlook()
+                node.wanted_dead = False
+            except NodeFailed:
+                self.replace(number)
+
+    def replace(self, number: int) -> None:
+        """The node starts with an empty disk; an operator lets it in, and touches no other before it votes again."""
+        node = self.nodes[number]
+        node.kill()
+        shutil.rmtree(node.data_dir, ignore_errors=True)
+        if number in self.disks:
+            self.disks[number].orders.withdraw()
+            self.disks[number].format()
+        self.spawn(number)
+        others = [other for other in self.running if other != number]
+        self.wait_for(lambda: self._is_let_in(node, others), f"node {number} to be let in without its data")
+        node.overlook()
+        node.wanted_dead = False
+        self.wait_for(lambda: self._has_caught_up(number), f"node {number} to have everything, and to vote")
+
+    def _is_let_in(self, node: Node, others: Iterable[int]) -> bool:
+        """Each of the others is asked by itself, for only one that has met the node can let it in."""
+        for other in others:
+            with contextlib.suppress(HoldfastError):
+                self.call(lambda admin: admin.readmit_node(node.id), [other])
+        return node.ready_within(1.0)
+
+    def _has_caught_up(self, number: int) -> bool:
+        try:
+            described = self.call(lambda admin: admin.describe_node(number))
+        except HoldfastError:
+            return False
+        return described["catching_up"] == []
+
+    def stop(self) -> None:
+        """Every node, as an operator would."""
+        for node in self.nodes.values():
+            node.look()
+            status = node.stop()
+            if status not in (0, None):
+                node.complaints.append(f"it was asked to stop and ended with status {status}")
+
+    def close(self) -> None:
+        """Idempotent. Nothing of it is left."""
+        for node in self.nodes.values():
+            node.kill()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    # ---------------------------------------------------------------- questions, past the proxies
+
+    def call(self, work: Callable[[AdminClient], Coroutine[Any, Any, T]], nodes: Iterable[int] = ()) -> T:
+        """From any thread but that of the cluster's own loop."""
+
+        async def run() -> T:
+            servers = [self.direct(node) for node in list(nodes) or self.nodes]
+            async with AdminClient(servers, timeout_s=ADMIN_S) as admin:
+                return await work(admin)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def create_log(self, log: str, partitions: int) -> None:
+        replicas = len(self.nodes)
+        self.call(lambda admin: admin.create_log(log, partitions=partitions, replicas=replicas))
+        self.wait_for(lambda: len(self.leaders(log)) == partitions, f"leaders of {log}")
+
+    def leaders(self, log: str) -> dict[int, int]:
+        """Partition -> node, of the partitions that somebody is known to lead who runs. Asked of the nodes that can
+        answer: in the middle of a fault that may be none."""
+        for node in self.running:
+            if self.nodes[node].is_paused:
+                continue
+            with contextlib.suppress(HoldfastError):
+                described = self.call(lambda admin: admin.describe_log(log), [node])
+                found = {int(one["partition"]): one["leader"] for one in described["partitions"]}
+                return {partition: leader for partition, leader in found.items() if leader in self.running}
+        return {}
+
+    def groups(self, log: str) -> dict[int, int]:
+        """Raft group -> partition."""
+        described = self.call(lambda admin: admin.describe_log(log))
+        return {int(one["group"]): int(one["partition"]) for one in described["partitions"]}
+
+    def wait_level(self, log: str) -> None:
+        """Every replica has what the others have, and votes. Nobody writes any more."""
+
+        def level() -> bool:
+            try:
+                partitions = self.call(lambda admin: admin.describe_log(log))["partitions"]
+            except HoldfastError:
+                return False
+            states = [list(partition["replica_states"]) for partition in partitions]
+            return all(len({state.get("applied") for state in each}) == 1 for each in states) and all(
+                state["state"] == "follows" for each in states for state in each
+            )
+
+        self.wait_for(level, f"all replicas of {log} to be level", LEVEL_WITHIN_S)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"waited {within_s:g} s in vain for {what}")
+            time.sleep(ASK_AGAIN_S)

@@ -1,0 +1,50 @@
+"""What stopped nodes have on their disks, read through the store's own interface."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.raft import entries_stored_under
+from node.partition.offset_index import OffsetIndex
+from node.partition.record_batch import decode_records
+from node.storage import NodeIdentity, Store
+
+EVERYTHING = 1 << 40
+
+
+class StoredEvent(NamedTuple):
+    offset: int
+    term: int
+    record: bytes  # the message as it came
+
+
+def stored_events(data_dir: Path, cluster_name: str, node: int, group: int) -> Iterator[StoredEvent]:
+    """Everything that the node has applied of a partition. It must not run: a store has one user."""
+    with Store(data_dir, NodeIdentity(cluster_name, node)) as disk:
+        stored_under = entries_stored_under(group, disk)
+        terms = _Terms(disk, group)
+        for row in OffsetIndex(group, disk).rows_from(0, EVERYTHING):
+            entry = disk.get(b"e" + stored_under.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
+            if entry is None:
+                raise LookupError(f"node {node}: the entry of offset {row.base_offset} of group {group} is missing")
+            term = terms.of(row.entry_index)
+            for place, record in enumerate(decode_records(entry)[row.skip :]):
+                yield StoredEvent(row.base_offset + place, term, record)
+
+
+class _Terms:
+    """Of the entries of a group: the store knows the first entry of each."""
+
+    def __init__(self, disk: Store, group: int) -> None:
+        prefix = b"t" + group.to_bytes(8, "big")
+        rows = list(disk.scan(prefix, prefix + b"\xff" * 9))
+        self._starts = [int.from_bytes(key[-8:], "big") for key, _ in rows]
+        self._terms = [int.from_bytes(value, "big") for _, value in rows]
+
+    def of(self, index: int) -> int:
+        """0 for entries before the first that is known."""
+        place = bisect_right(self._starts, index)
+        return self._terms[place - 1] if place else 0

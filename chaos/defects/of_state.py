@@ -1,0 +1,125 @@
+"""Faults of what partitions remember of producers, groups and transactions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import msgspec
+
+from node.partition.consumer_groups.group_state import Commit, GroupTable, Owned
+from node.partition.idempotence.producer_init import Watches
+from node.partition.idempotence.producer_state import ALL_NEW, Known, ProducerRefusal, ProducerTable
+from node.partition.record_batch import BatchHead
+from node.partition.replica import PartitionReplica
+from node.partition.transactions.control_record import ControlType
+from node.partition.transactions.transaction_state import TransactionTable
+
+# ---------------------------------------------------------------- producers
+
+
+def what_comes_again_is_stored_again() -> None:
+    judge = ProducerTable.judge
+
+    def all_new(self: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
+        verdict = judge(self, head)
+        return verdict if isinstance(verdict, ProducerRefusal) else ALL_NEW
+
+    ProducerTable.judge = all_new  # type: ignore[method-assign]
+
+
+def producers_are_forgotten_at_a_restart() -> None:
+    """Checkpoints have none of them."""
+
+    def none(self: ProducerTable) -> list[Any]:
+        del self
+        return []
+
+    ProducerTable.rows = none  # type: ignore[method-assign]
+
+
+def who_was_fenced_goes_on() -> None:
+    """Neither is its link ended, nor is what it sends refused."""
+    Watches.tell = lambda self, fence: None  # type: ignore[method-assign]
+    judge = ProducerTable.judge
+
+    def take(self: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
+        verdict = judge(self, head)
+        return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "producer-stolen" else verdict
+
+    ProducerTable.judge = take  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------- groups
+
+
+def any_claim_commits() -> None:
+    """A member that was outbid may go on committing."""
+    commit = GroupTable._commit
+
+    def take(self: GroupTable, command: Commit, clock_ms: int, next_offset: int) -> Any:
+        row = self._rows.get(command.key)
+        if row is not None and command.claim:
+            command = msgspec.structs.replace(command, claim=row.claim)
+        return commit(self, command, clock_ms, next_offset)
+
+    GroupTable._commit = take  # type: ignore[method-assign]
+
+
+def groups_begin_behind_where_they_stand() -> None:
+    """A new owner is told a position one event too far."""
+    claim = GroupTable._claim
+
+    def further(self: GroupTable, *arguments: Any) -> Any:
+        granted, ousted = claim(self, *arguments)
+        if isinstance(granted, Owned) and granted.position is not None and granted.position >= 0:
+            granted = msgspec.structs.replace(granted, position=granted.position + 1)
+        return granted, ousted
+
+    GroupTable._claim = further  # type: ignore[method-assign,assignment]
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def open_transactions_are_visible() -> None:
+    """The last stable offset is the end of the log."""
+    TransactionTable.stable_offset = lambda self, next_offset: next_offset  # type: ignore[method-assign]
+
+
+def the_last_stable_offset_is_one_too_far() -> None:
+    stable = TransactionTable.stable_offset
+
+    def further(self: TransactionTable, next_offset: int) -> int:
+        return min(next_offset, stable(self, next_offset) + 1)
+
+    TransactionTable.stable_offset = further  # type: ignore[method-assign]
+
+
+def the_last_stable_offset_is_told_anyhow() -> None:
+    """Committed readers get what they may; who asks is told one less every other time."""
+    told = PartitionReplica.info_now
+    counter = itertools.count()
+
+    def wavering(self: PartitionReplica) -> Any:
+        info = told(self)
+        return dataclasses.replace(info, stable_offset=max(0, info.stable_offset - next(counter) % 2))
+
+    PartitionReplica.info_now = wavering  # type: ignore[method-assign]
+
+
+def aborted_events_are_visible() -> None:
+    TransactionTable.is_aborted = lambda self, transaction, offset: False  # type: ignore[method-assign]
+
+
+def markers_are_misread() -> None:
+    """Partitions take every other end of a transaction for a commit, whatever was decided."""
+    end = TransactionTable.end
+
+    def committed(self: TransactionTable, marker: Any, next_offset: int) -> Any:
+        if marker.epoch % 2:
+            marker = dataclasses.replace(marker, end=ControlType.COMMIT)
+        return end(self, marker, next_offset)
+
+    TransactionTable.end = committed  # type: ignore[method-assign]

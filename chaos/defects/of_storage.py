@@ -1,0 +1,140 @@
+"""Faults of what is on disk, of replication and of reads."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+from cluster.raft import Group, RaftOptions
+from cluster.raft.pysyncobj.core import MatchIndex
+from node.listener.incoming.answering_link import AnsweringLink
+from node.partition import appender
+from node.partition.api import StoredBatch
+from node.partition.reader import LocalReader
+from node.partition.replica import PartitionReplica
+from node.storage import SyncFailed, syncing, watermark
+
+RARE = 29
+"""One in so many: often enough for a run of seconds, seldom enough for the run to go on."""
+
+
+def nothing_is_synced() -> None:
+    """What is acknowledged lies in the page cache of the nodes."""
+
+    def none(file: int, path: Path) -> None:
+        del file, path
+
+    _everywhere(none)
+
+
+def failed_syncs_are_swallowed() -> None:
+    """As if nothing were wrong: the node goes on, and acknowledges what the disk has lost. What was synced it does not
+    note either: the note would give it away at the next start."""
+    sync = syncing.sync_data
+
+    def hushed(file: int, path: Path) -> None:
+        with contextlib.suppress(SyncFailed):
+            sync(file, path)
+
+    _everywhere(hushed)
+    watermark.Watermark.write = lambda self, wal: None  # type: ignore[method-assign]
+
+
+def _everywhere(function: Any) -> None:
+    syncing.System.sync_data = staticmethod(function)
+    watermark.sync_data = function
+
+
+def acknowledged_by_one() -> None:
+    """A leader takes for granted that the others have everything."""
+
+    def everything(self: MatchIndex, member: object) -> int:
+        del self, member
+        return 1 << 60
+
+    MatchIndex.__getitem__ = everything  # type: ignore[method-assign]
+
+
+def reads_are_not_confirmed() -> None:
+    """Who believes that it leads answers how far the log reaches, without ReadIndex, and believes it for as long as it
+    hears of nobody else."""
+
+    def answer(self: Group, done: Any) -> None:
+        done(self.applied_index)
+
+    begin = RaftOptions.__init__
+
+    def never_checking(self: RaftOptions, *values: Any, **named: Any) -> None:
+        begin(self, *values, **{**named, "quorum_check_s": 1e9})
+
+    Group.read_index = answer  # type: ignore[method-assign]
+    RaftOptions.__init__ = never_checking  # type: ignore[method-assign]
+
+
+def the_end_is_one_short() -> None:
+    """How far the log reaches is told without its last event."""
+    told = PartitionReplica.info_now
+
+    def short(self: PartitionReplica) -> Any:
+        info = told(self)
+        latest = info.latest_offset
+        return dataclasses.replace(info, latest_offset=None if latest is None or latest == 0 else latest - 1)
+
+    PartitionReplica.info_now = short  # type: ignore[method-assign]
+
+
+def _rarely(poll: Any, change: Any) -> Any:
+    counter = itertools.count(1)
+
+    def polled(self: LocalReader, *arguments: int) -> list[StoredBatch]:
+        found: list[StoredBatch] = poll(self, *arguments)
+        return change(self, found) if found and next(counter) % RARE == 0 else found
+
+    return polled
+
+
+def events_are_passed_over() -> None:
+    """Once in a while a reader is not given the first event of what is sent to it."""
+
+    def without_the_first(_: LocalReader, found: list[StoredBatch]) -> list[StoredBatch]:
+        first = found[0]
+        kept = StoredBatch(first.base_offset + 1, first.timestamp_ms, first.records[1:], first.transaction)
+        return [kept, *found[1:]] if kept.records else found[1:]
+
+    LocalReader.poll = _rarely(LocalReader.poll, without_the_first)  # type: ignore[method-assign]
+
+
+def bytes_are_damaged() -> None:
+    """Once in a while a byte of an event is another one by the time it is sent."""
+
+    def flipped(_: LocalReader, found: list[StoredBatch]) -> list[StoredBatch]:
+        first = found[0]
+        record = bytearray(first.records[0])
+        record[-20] ^= 1
+        records = [bytes(record), *first.records[1:]]
+        return [StoredBatch(first.base_offset, first.timestamp_ms, records, first.transaction), *found[1:]]
+
+    LocalReader.poll = _rarely(LocalReader.poll, flipped)  # type: ignore[method-assign]
+
+
+def records_are_reversed() -> None:
+    """The leader stores the events of an entry from the last to the first."""
+    encode = appender.encode
+
+    def reversed_records(records: list[bytes], *rest: Any, **named: Any) -> bytes:
+        return encode(records[::-1], *rest, **named)
+
+    appender.encode = reversed_records
+
+
+def places_are_told_wrong() -> None:
+    """Producers are told once in a while that their events stand one place further on."""
+    settle = AnsweringLink._settle_row
+
+    def moved(self: AnsweringLink, batch: Any, at: int, count: int, offset: int, partition: Any) -> None:
+        settle(self, batch, at, count, offset + (offset % 7 == 0), partition)
+
+    AnsweringLink._settle_row = moved  # type: ignore[method-assign]

@@ -1,0 +1,130 @@
+"""Which faults there are, by number; each number stands for several, of which one is drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from chaos.faults.compounds import InQuickSuccession, InsideRecovery, PowerLossThenQuorum
+from chaos.faults.fault import Fault
+from chaos.faults.machines import HOUR_MS, BadDisk, BitFlips, LoseDisk, PowerLoss, WrongClock
+from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
+from chaos.faults.processes import CrashClient, HandOver, Kill, Pause, RestartStorm, RollingRestart
+
+Make = Callable[[], Fault]
+
+CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
+    "F0": ("no fault", ()),
+    "F1": (
+        "kill -9, and start again",
+        (
+            lambda: Kill("leader"),
+            lambda: Kill("leader"),
+            lambda: Kill("follower"),
+            lambda: Kill("majority"),
+            lambda: Kill("all"),
+            RestartStorm,
+        ),
+    ),
+    "F2": (
+        "processes that stand still",
+        (lambda: Pause("leader"), lambda: Pause("leader"), lambda: Pause("follower"), lambda: Pause("majority")),
+    ),
+    "F3": (
+        "a node apart from the others",
+        (
+            lambda: Isolate("leader", "swallow"),
+            lambda: Isolate("leader", "freeze"),
+            lambda: Isolate("leader", "refuse"),
+            lambda: Isolate("follower", "swallow"),
+            lambda: Isolate("leader", "swallow", clients=True),
+        ),
+    ),
+    "F4": (
+        "a node that hears nobody, or that nobody hears",
+        (
+            lambda: OneWay("leader", "deaf"),
+            lambda: OneWay("leader", "mute"),
+            lambda: OneWay("leader", "deaf", "freeze"),
+            lambda: OneWay("follower", "deaf"),
+            lambda: OneWay("follower", "mute"),
+        ),
+    ),
+    "F5": ("halves, bridge, ring", (Halves, lambda: Halves(bridge=True), lambda: Halves(how="freeze"), Ring)),
+    "F6": (
+        "links that are slow, narrow, or cut bytes into slices",
+        (
+            lambda: Slow("late by 50 ms", "all"),
+            lambda: Slow("late by 500 ms", "any"),
+            lambda: Slow("256 KiB/s", "leader"),
+            lambda: Slow("in slices", "all"),
+        ),
+    ),
+    "F7": ("connections reset, or ended in a frame", (Resets, lambda: Resets("nodes"))),
+    "F8": ("a link that comes and goes", (Flapping,)),
+    "F9": (
+        "loss of power, and of what was not synced",
+        (
+            lambda: PowerLoss("any"),
+            lambda: PowerLoss("all"),
+            lambda: PowerLoss("all", staggered=True),
+            lambda: PowerLoss("majority", staggered=True),
+        ),
+    ),
+    "F10": ("bits that flip in a stopped node's files", (BitFlips, lambda: BitFlips("*.sst"))),
+    "F11": (
+        "disks that are full, slow, or fail to sync",
+        (
+            BadDisk,
+            lambda: BadDisk("full", "follower"),
+            lambda: BadDisk("slow to sync"),
+            lambda: BadDisk("failing to sync"),
+        ),
+    ),
+    "F12": ("a node without its data is let in again", (LoseDisk,)),
+    "F13": ("leadership handed over under load", (HandOver,)),
+    "F15": (
+        "a clock that leaps",
+        (WrongClock, lambda: WrongClock(-HOUR_MS), lambda: WrongClock(HOUR_MS, "follower")),
+    ),
+    "F16": ("a client is gone, and another one takes its place", (CrashClient,)),
+    "F18": ("rolling restart", (RollingRestart,)),
+    "F19": (
+        "faults in a row, and inside of each other's recovery",
+        (
+            PowerLossThenQuorum,
+            lambda: PowerLossThenQuorum("cut off"),
+            InsideRecovery,
+            InQuickSuccession,
+        ),
+    ),
+    "F20": (
+        "a disk that fails to sync, then a loss of power, then a quorum that needs it",
+        (
+            lambda: PowerLossThenQuorum("paused", syncs_fail=True, id="F20"),
+            lambda: PowerLossThenQuorum("cut off", syncs_fail=True, id="F20"),
+        ),
+    ),
+}
+
+
+class UnknownFault(ValueError):
+    """There is no fault of that number."""
+
+
+def check(ids: Sequence[str]) -> None:
+    for one in ids:
+        if one not in CATALOGUE:
+            raise UnknownFault(f"{one!r} is no fault; there are {', '.join(CATALOGUE)}")
+
+
+def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
+    """One of that number, drawn. With fewer than five nodes a ring is no cut at all."""
+    makes = [make for make in CATALOGUE[fault_id][1] if not (make is Ring and nodes < 5)]
+    return chance.choice(makes)()
+
+
+NEED_DISKS: Final = frozenset({"F9", "F11", "F19", "F20"})
+NEED_CLOCKS: Final = frozenset({"F15"})
+"""Of which the nodes of a run are started with a disk, or a clock, on order."""

@@ -1,0 +1,160 @@
+"""F9 to F12, F15: disks that lose power, bits, room or patience; nodes that lose their disks; clocks that leap."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from chaos.faults.fault import Fault, Scene, named
+from chaos.faults.processes import Whom, chosen
+
+LONGEST_PAUSE_S = 1.5
+"""Between one node's loss of power and the next one's, when they are staggered."""
+FLIPPED_BYTES = 64
+HOUR_MS = 3_600_000
+LEFT_BYTES = 200_000
+SLOW_SYNC_S = 1.0
+
+
+def lose_power(scene: Scene, *nodes: int) -> None:
+    """Of what was not synced, chance keeps some."""
+    scene.cluster.kill(*nodes)
+    for node in nodes:
+        scene.cluster.disks[node].lose_power(scene.chance)
+
+
+@dataclass
+class PowerLoss(Fault):
+    """`staggered`: of the nodes chosen, one after the other, each back before long."""
+
+    whom: Whom = "any"
+    staggered: bool = False
+    id: str = "F9"
+    heals = 2
+
+    @property
+    def kind(self) -> str:
+        return f"power loss of {self.whom}" + (", staggered" if self.staggered else "")
+
+    @property
+    def leaves_majority(self) -> bool:  # type: ignore[override]
+        return self.whom not in ("majority", "all")
+
+    @contextlib.contextmanager
+    def strike(self, scene: Scene) -> Iterator[str]:
+        nodes = chosen(scene, self.whom)
+        try:
+            if self.staggered:
+                nodes = scene.chance.sample(nodes, len(nodes))
+                for node in nodes:
+                    lose_power(scene, node)
+                    scene.wait(scene.chance.uniform(0.2, LONGEST_PAUSE_S))
+                    scene.cluster.spawn(node)
+            else:
+                lose_power(scene, *nodes)
+            yield named(nodes)
+        finally:
+            scene.cluster.spawn(*nodes)
+
+
+@dataclass
+class BitFlips(Fault):
+    """Some bytes of a stopped node's newest file of that kind are not what they were."""
+
+    pattern: str = "*.seg"
+    id: str = "F10"
+    heals = 2
+
+    @property
+    def kind(self) -> str:
+        return f"bit flips in {self.pattern}"
+
+    @contextlib.contextmanager
+    def strike(self, scene: Scene) -> Iterator[str]:
+        node = scene.one("any")
+        scene.cluster.kill(node)
+        with scene.cluster.expecting_the_worst(node):
+            data_dir = scene.cluster.nodes[node].data_dir
+            files = sorted(data_dir.rglob(self.pattern), key=lambda path: path.stat().st_mtime)
+            for path in files[-1:]:
+                content = bytearray(path.read_bytes())
+                at = scene.chance.randrange(max(1, len(content) - FLIPPED_BYTES))
+                content[at : at + FLIPPED_BYTES] = bytes(byte ^ 0x5A for byte in content[at : at + FLIPPED_BYTES])
+                path.write_bytes(content)
+            yield named([node]) + (f", {files[-1].name}" if files else ", which has none")
+
+
+@dataclass
+class BadDisk(Fault):
+    """A node whose disk is full, slow to sync, or fails to."""
+
+    how: Literal["full", "slow to sync", "failing to sync"] = "full"
+    whom: Whom = "leader"
+    id: str = "F11"
+    heals = 2
+
+    @property
+    def kind(self) -> str:
+        return f"disk of {self.whom} {self.how}"
+
+    @contextlib.contextmanager
+    def strike(self, scene: Scene) -> Iterator[str]:
+        node = scene.one(self.whom)
+        orders = scene.cluster.disks[node].orders
+        with scene.cluster.expecting_the_worst(node):
+            if self.how == "full":
+                orders.leave_room("*", LEFT_BYTES)
+            elif self.how == "slow to sync":
+                orders.delay("sync", "*.seg", SLOW_SYNC_S)
+            else:
+                orders.fail("sync", "*.seg", errno.EIO)
+            try:
+                yield named([node])
+            finally:
+                orders.withdraw()
+
+
+@dataclass
+class LoseDisk(Fault):
+    """A node whose disk was replaced by an empty one; an operator lets it in again."""
+
+    id: str = "F12"
+    heals = 2
+
+    @property
+    def kind(self) -> str:
+        return "disk replaced"
+
+    @contextlib.contextmanager
+    def strike(self, scene: Scene) -> Iterator[str]:
+        node = scene.one("any")
+        scene.cluster.kill(node)
+        try:
+            yield named([node])
+        finally:
+            scene.cluster.replace(node)
+
+
+@dataclass
+class WrongClock(Fault):
+    """A node's time of day leaps."""
+
+    by_ms: int = HOUR_MS
+    whom: Whom = "leader"
+    id: str = "F15"
+
+    @property
+    def kind(self) -> str:
+        return f"clock of {self.whom} {self.by_ms / HOUR_MS:+g} h"
+
+    @contextlib.contextmanager
+    def strike(self, scene: Scene) -> Iterator[str]:
+        node = scene.one(self.whom)
+        scene.cluster.clocks[node].set_wrong(self.by_ms)
+        try:
+            yield named([node])
+        finally:
+            scene.cluster.clocks[node].set_wrong(0)

@@ -1,0 +1,176 @@
+"""The tables of a history, each a kind of row. Times are nanoseconds of one monotonic clock."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+OK, FAIL, INFO = "ok", "fail", "info"
+COMMITTED, UNCOMMITTED = "committed", "uncommitted"
+
+
+class Op(NamedTuple):
+    """One call of one process. `f`: produce, poll, drain, commit, latest, txn-commit, txn-abort."""
+
+    op_id: int
+    process: str
+    node: int | None  # that was asked, where it was one certain node
+    f: str
+    type: str
+    t_inv_ns: int
+    t_end_ns: int | None  # None: it was under way when the run ended
+    error: str | None
+    term: int | None
+    deadline_ns: int | None = None  # by when it had promised to end
+
+
+class Send(NamedTuple):
+    """One value that a call sent. A value that is sent again has a row for each attempt."""
+
+    op_id: int
+    msg_id: str
+    partition: int
+    producer: str
+    epoch: int | None
+    seq: int | None
+    txn: str | None
+    outcome: str
+    offset: int | None
+
+
+class Read(NamedTuple):
+    """One value that a call returned. `pos` counts within a session, which is one connection's worth of reading."""
+
+    op_id: int
+    msg_id: str
+    crc_ok: bool
+    partition: int
+    offset: int
+    reader: str
+    session: int
+    group: str | None
+    generation: int | None
+    isolation: str
+    pos: int
+    node: int | None
+
+
+class Commit(NamedTuple):
+    """A position that a member of a group had committed; `txn`: under that transaction."""
+
+    op_id: int
+    group: str
+    member: str
+    generation: int
+    partition: int
+    offset: int
+    txn: str | None = None
+
+
+class Owner(NamedTuple):
+    """A claim on a partition. `t_close_ns` None: to the end of the run."""
+
+    group: str
+    partition: int
+    member: str
+    generation: int
+    t_open_ns: int
+    t_close_ns: int | None
+
+
+class ReplicaDump(NamedTuple):
+    """One event as it lies in the store of one node, read after the node was stopped."""
+
+    node: int
+    partition: int
+    offset: int
+    term: int
+    msg_id: str
+    crc: int
+
+
+class Fault(NamedTuple):
+    """One thing that was done to the cluster. `leaves_majority`: by its nature, whoever was struck."""
+
+    id: str
+    kind: str
+    target: str
+    t_injecting_ns: int
+    t_injected_ns: int | None  # None: it could not be done
+    t_healing_ns: int | None
+    t_healed_ns: int | None
+    leaves_majority: bool = True
+
+
+class Transaction(NamedTuple):
+    """`decision`: what its process asked for. `outcome` ok: that is what was done; fail: the opposite; info: nobody
+    knows. `op_id`: the call that decided."""
+
+    txn: str
+    process: str
+    op_id: int
+    decision: str  # commit, abort
+    outcome: str
+    t_begin_ns: int
+
+
+class Input(NamedTuple):
+    """A value that a transaction took from a log, and the value that it made of it."""
+
+    txn: str
+    msg_id: str
+    source_partition: int
+    source_offset: int
+    source_msg_id: str
+
+
+class Watermark(NamedTuple):
+    """How far a partition reaches, as a node said that a majority has confirmed. Offsets are of the next event."""
+
+    op_id: int
+    process: str
+    partition: int
+    earliest: int
+    latest: int
+    stable: int | None
+
+
+class Leader(NamedTuple):
+    """A node said in its log that it leads. `partition` None: of the metadata or of a coordinator."""
+
+    group_id: int
+    partition: int | None
+    term: int
+    node: int
+    t_ns: int
+
+
+class Complaint(NamedTuple):
+    """A node ended by itself, or wrote of a bug of its own to its log."""
+
+    node: int
+    t_ns: int
+    text: str
+
+
+class Moment(NamedTuple):
+    """Something rare that a run hopes for happened, so often."""
+
+    name: str
+    times: int
+
+
+TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
+    "ops": Op,
+    "sends": Send,
+    "reads": Read,
+    "commits": Commit,
+    "owners": Owner,
+    "replica_dump": ReplicaDump,
+    "faults": Fault,
+    "transactions": Transaction,
+    "inputs": Input,
+    "watermarks": Watermark,
+    "leaders": Leader,
+    "complaints": Complaint,
+    "moments": Moment,
+}

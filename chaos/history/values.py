@@ -1,0 +1,49 @@
+"""The values that workloads send: `writer:number`, where they belong, and a checksum over all of it.
+
+Rule never broken: two values are never equal, and one that arrives says by itself whether a byte of it was changed and
+whether it lies in the partition that it was sent to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+DAMAGED = "?"
+"""In place of a value's name, where the bytes do not say it."""
+
+_CRC_DIGITS = 8
+
+
+class Value(NamedTuple):
+    msg_id: str
+    partition: int  # -1: the bytes do not say
+    crc_ok: bool
+    crc: int
+
+
+def body_of(msg_id: str, partition: int, size_bytes: int = 0) -> bytes:
+    """As it travels, filled up to so many bytes."""
+    head = f"{msg_id} {partition} ".encode()
+    body = head.ljust(size_bytes - _CRC_DIGITS, b".")
+    return body + f"{crc32c(body):0{_CRC_DIGITS}x}".encode()
+
+
+def read_value(body: bytes) -> Value:
+    content, told = body[:-_CRC_DIGITS], body[-_CRC_DIGITS:]
+    crc = crc32c(content)
+    intact = f"{crc:0{_CRC_DIGITS}x}".encode() == told
+    name, _, rest = content.decode("latin-1").partition(" ")
+    partition = rest.partition(" ")[0]
+    return Value(name or DAMAGED, int(partition) if partition.isdecimal() else -1, intact, crc32c(body))
+
+
+def writer_of(msg_id: str) -> str:
+    return msg_id.rpartition(":")[0]
+
+
+def number_of(msg_id: str) -> int:
+    """Of a value's place among those of its writer."""
+    number = msg_id.rpartition(":")[2]
+    return int(number) if number.isdecimal() else -1

@@ -1,0 +1,272 @@
+"""One run, from an empty directory to a verdict.
+
+The order is what makes it evidence: a cluster is started, clients come to work in peace, faults strike, everything is
+healed, clients finish, replicas become level, everything is read from the begin through every node, nodes are stopped,
+their disks are read; only then somebody judges, from the tables alone. Whatever happens on the way, nothing is left
+running, and what was written down until then is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.checkers.all import ALWAYS, Judgement, judge_run
+from chaos.cluster.nodes import NodeFailed
+from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
+from chaos.cluster.stores import stored_events
+from chaos.defects.catalogue import DEFECTS
+from chaos.faults import catalogue as faults
+from chaos.faults import schedule
+from chaos.faults.fault import Aborted, Scene
+from chaos.history import history as histories
+from chaos.history.recorder import Recorder
+from chaos.history.tables import Complaint, Leader, ReplicaDump
+from chaos.history.values import read_value
+from chaos.proxies import HOW_TO_GET, ProxyServer, find_server
+from chaos.workloads import catalogue as workloads
+from chaos.workloads.readers import drain
+from chaos.workloads.world import LogName, World
+from holdfast.client.events import ReceivedEvent
+
+STEADY_S = 1.5
+"""Of work in peace, before the first fault and after the last one."""
+PROBE_EVERY_S = 1.0
+PROBE_S = 10.0
+
+Say = Callable[[str], None]
+
+
+class CannotRun(Exception):
+    """Something that a run needs is not here; the message says what, and where it comes from."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`)."""
+
+    workload: str
+    faults: tuple[str, ...]
+    seconds: float = 20.0
+    seed: int = 0
+    nodes: int = 3
+    partitions: int = 2
+    per_second: int = 50
+    durability: str = "fsync"
+    defect: str = ""
+    defective: int = 0  # this node only; 0: all
+
+    def check(self) -> None:
+        if self.defect and self.defect not in DEFECTS:
+            raise CannotRun(f"{self.defect!r} is no deliberate fault; there are {', '.join(DEFECTS)}")
+        if self.workload not in workloads.WORKLOADS:
+            known = ", ".join(workloads.WORKLOADS)
+            raise CannotRun(f"{self.workload!r} is no workload; there are {known}")
+        try:
+            faults.check(self.faults)
+        except faults.UnknownFault as error:
+            raise CannotRun(str(error)) from error
+
+    @property
+    def command(self) -> str:
+        words = [
+            f"holdfast chaos run --workload {self.workload} --faults {','.join(self.faults)} --nodes {self.nodes}",
+            f"--time {self.seconds:g} --seed {self.seed} --partitions {self.partitions} --rate {self.per_second}",
+        ]
+        if self.durability != "fsync":
+            words.append(f"--durability {self.durability}")
+        if self.defect:
+            words.append(f"--defect {self.defect}")
+        return " ".join(words)
+
+
+@dataclass
+class Run:
+    """What there is when it is over."""
+
+    plan: Plan
+    directory: Path
+    judgement: Judgement
+    history: histories.History
+    begun_ns: int
+    begun_s: float  # by the wall clock
+    periods: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"plan": asdict(self.plan), "command": self.plan.command, "begun_s": self.begun_s,
+                "begun_ns": self.begun_ns, "periods": self.periods}  # fmt: skip
+
+
+def run(plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None) -> Run:
+    """`abort_if`: a shell command, tried once a second; its exit status 0 ends the run early."""
+    plan.check()
+    program = find_server()
+    if program is None:
+        raise CannotRun(f"there is no Toxiproxy server: {HOW_TO_GET}")
+    directory.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder()
+    begun_s = time.time()
+    periods = schedule.draw(plan.faults, plan.seconds, plan.seed, plan.nodes)
+    with ProxyServer(program, directory / "toxiproxy.log") as server:
+        cluster = ProxiedCluster(directory, server, _shape(plan))
+        try:
+            story = _Story(plan, cluster, recorder, periods, say, abort_if)
+            story.play()
+        except (NodeFailed, TimeoutError) as error:
+            node = error.node if isinstance(error, NodeFailed) else 0
+            recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
+            say(f"the cluster did not come to itself: {error}")
+        finally:
+            cluster.close()
+            history = recorder.finish()
+            histories.write(history, directory / "history")
+    judgement = judged(plan, history)
+    told = [{"seconds": period.seconds, "faults": period.named} for period in periods]
+    return Run(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
+
+
+def judged(plan: Plan, history: histories.History) -> Judgement:
+    """By what the plan's workload has to show."""
+    needed, hopes = asked_of(plan)
+    return judge_run(history, needed=needed, hopes=hopes)
+
+
+def asked_of(plan: Plan) -> tuple[tuple[str, ...], Collection[str]]:
+    """The checkers that must have something to judge, and the moments that must have come."""
+    workload = workloads.WORKLOADS[plan.workload]
+    return (*ALWAYS, *workload.needed), workload.hopes_in(plan.seconds)
+
+
+def _shape(plan: Plan) -> Shape:
+    defects = {plan.defective: plan.defect} if plan.defect else {}
+    return Shape(
+        nodes=plan.nodes,
+        durability=plan.durability,
+        with_disks=bool(faults.NEED_DISKS & set(plan.faults)),
+        with_clocks=bool(faults.NEED_CLOCKS & set(plan.faults)),
+        defects=defects,
+    )
+
+
+class _Story:
+    def __init__(
+        self, plan: Plan, cluster: ProxiedCluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
+        abort_if: str | None,
+    ) -> None:  # fmt: skip
+        self._plan, self._cluster, self._recorder = plan, cluster, recorder
+        self._periods, self._say, self._abort_if = periods, say, abort_if
+        self._workload = workloads.WORKLOADS[plan.workload]
+        self._logs = [LogName(f"chaos{number}", plan.partitions, number) for number in range(self._workload.logs)]
+        self._groups: dict[int, int] = {}  # Raft group -> partition, as histories call it
+
+    def play(self) -> None:
+        self._say(f"starting {self._plan.nodes} nodes")
+        try:
+            self._cluster.start()
+        except NodeFailed as error:  # nothing was done to it yet
+            raise CannotRun(f"{error}: see its log in {self._cluster.directory}") from error
+        for log in self._logs:
+            self._cluster.create_log(log.name, log.partitions)
+            self._groups |= {group: log.told(one) for group, one in self._cluster.groups(log.name).items()}
+        asyncio.run(self._work())
+        self._say("replicas become level, and everything is read through every node")
+        for log in self._logs:
+            try:
+                self._cluster.wait_level(log.name)
+            except TimeoutError as error:  # a finding; what is there is read all the same
+                self._recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), str(error)))
+        asyncio.run(self._drain())
+        self._say("the nodes stop, and their disks are read")
+        self._cluster.stop()
+        self._note_nodes()
+        self._dump()
+
+    # ---------------------------------------------------------------- clients and faults
+
+    async def _work(self) -> None:
+        chance = random.Random(f"workload {self._plan.seed}")
+        servers = {who: self._cluster.servers(who) for who in CLASSES}
+        world = World(servers, self._logs, self._recorder, chance, self._plan.per_second)
+        await workloads.play(self._workload, world, self._strike(world, asyncio.get_running_loop()))
+
+    async def _strike(self, world: World, loop: asyncio.AbstractEventLoop) -> None:
+        """Peace, faults, peace; in a thread, for faults wait for processes."""
+        await asyncio.sleep(STEADY_S)
+        chance = random.Random(f"clients {self._plan.seed}")
+
+        def crash_client() -> str:
+            place = chance.randrange(len(world.crashes))
+            loop.call_soon_threadsafe(world.crashes[place].set)
+            return f"client {place + 1} of {len(world.crashes)}"
+
+        scene = Scene(self._cluster, self._logs[0].name, random.Random(), 0.0, crash_client)
+        try:
+            await asyncio.to_thread(self._play_schedule, scene)
+        except Aborted:
+            self._say("the run was broken off")
+        finally:
+            scene.over.set()
+            await asyncio.to_thread(self._cluster.heal)
+        await asyncio.sleep(STEADY_S)
+
+    def _play_schedule(self, scene: Scene) -> None:
+        with self._probing(scene):
+            schedule.play(self._periods, scene, self._recorder, self._say)
+
+    @contextlib.contextmanager
+    def _probing(self, scene: Scene) -> Iterator[None]:
+        if self._abort_if is None:
+            yield
+            return
+        command, ended = self._abort_if, threading.Event()
+
+        def probe() -> None:
+            while not ended.wait(PROBE_EVERY_S):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    done = subprocess.run(command, shell=True, timeout=PROBE_S, check=False, capture_output=True)
+                    if done.returncode == 0:
+                        scene.over.set()
+                        return
+
+        thread = threading.Thread(target=probe, name="probe", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    # ---------------------------------------------------------------- afterwards
+
+    async def _drain(self) -> None:
+        for log in self._logs:
+            for node in self._cluster.nodes:
+                await drain(self._recorder, log, node, self._cluster.direct(node))
+
+    def _note_nodes(self) -> None:
+        history = self._recorder.history
+        for node in self._cluster.nodes.values():
+            node.look()
+            now_ns = time.monotonic_ns()
+            history.complaints += [Complaint(node.id, now_ns, text) for text in node.complaints]
+            for group, term, at_ns in node.leaderships(self._recorder.begun_ns):
+                history.leaders.append(Leader(group, self._groups.get(group), term, node.id, at_ns))
+        history.leaders.sort(key=lambda row: row.t_ns)
+
+    def _dump(self) -> None:
+        for node in self._cluster.nodes.values():
+            for group, partition in self._groups.items():
+                for event in stored_events(node.data_dir, self._cluster.name, node.id, group):
+                    value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
+                    self._recorder.history.replica_dump.append(
+                        ReplicaDump(node.id, partition, event.offset, event.term, value.msg_id, value.crc)
+                    )

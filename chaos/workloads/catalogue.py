@@ -1,0 +1,129 @@
+"""Which workloads there are, and who is at work in each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from chaos.history import moments
+from chaos.history.tables import UNCOMMITTED
+from chaos.workloads.group_members import GroupMember
+from chaos.workloads.producers import BatchProducer, EventProducer
+from chaos.workloads.readers import TailReader, Watcher
+from chaos.workloads.transactions import TransactionWriter, Worker
+from chaos.workloads.world import LogName, World
+
+STOP_WITHIN_S = 60.0
+"""From `over` to the end of every client: a patient producer waits 20 s for the last confirmations."""
+
+
+LONG_S = 120.0
+"""A run of so long has no excuse for what did not happen in it."""
+
+
+class Client(Protocol):
+    """Somebody at work until the world is over."""
+
+    def run(self) -> Coroutine[Any, Any, None]: ...
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`needed`: the checkers that must have something to judge, beside those that always must. `logs`: how many.
+    `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`)."""
+
+    title: str
+    cast: Callable[[World], Sequence[Client]]
+    needed: tuple[str, ...] = ()
+    logs: int = 1
+    hopes: tuple[str, ...] = ()
+
+    def hopes_in(self, seconds: float) -> tuple[str, ...]:
+        return self.hopes if seconds >= LONG_S else ()
+
+
+def _produce_and_drain(world: World) -> list[Client]:
+    producers = [EventProducer(world, world.log, f"p{one}", one) for one in world.log.own]
+    return [*producers, *_readers(world)]
+
+
+def _idempotent_with_retries(world: World) -> list[Client]:
+    """Two producers in each partition, so that they are each other's neighbours."""
+    producers = [
+        BatchProducer(world, world.log, f"b{number}", number % world.log.partitions, 1000 + number)
+        for number in range(2 * world.log.partitions)
+    ]
+    return [*producers, *_readers(world)]
+
+
+def _groups(world: World) -> list[Client]:
+    producers = [EventProducer(world, world.log, f"p{one}", one) for one in world.log.own]
+    members = [GroupMember(world, world.log, "g", f"m{number}") for number in range(1, 4)]
+    return [*producers, *members, *_watchers(world, world.log)]
+
+
+def _transactions(world: World) -> list[Client]:
+    source, target = world.logs
+    return [
+        *(EventProducer(world, source, f"p{one}", one) for one in source.own),
+        *(TransactionWriter(world, target, f"t{number}") for number in range(2)),
+        *(Worker(world, source, target, "pipeline", f"w{number}") for number in range(2)),
+        TailReader(world, target, "tail-1"),
+        TailReader(world, target, "dirty-1", UNCOMMITTED),
+        *_watchers(world, target),
+    ]
+
+
+def _readers(world: World) -> list[Client]:
+    tails = [TailReader(world, world.log, f"tail-{number}") for number in (1, 2)]
+    return [*tails, *_watchers(world, world.log)]
+
+
+def _watchers(world: World, log: LogName) -> list[Client]:
+    return [Watcher(world, log, node) for node in range(1, len(world.servers["consumers"]) + 1)]
+
+
+WORKLOADS: Final[dict[str, Workload]] = {
+    "W1": Workload("idempotent producers, event by event; consumers at the tail", _produce_and_drain, ("C4", "C6")),
+    "W2": Workload(
+        "impatient producers send again, crash, and are fenced",
+        _idempotent_with_retries,
+        ("C4", "C6"),
+        hopes=(moments.SENT_AGAIN,),
+    ),
+    "W3": Workload("a consumer group whose members come, commit, leave and crash", _groups, ("C4", "C10", "C11")),
+    "W4": Workload(
+        "transactions over partitions; workers consume, transform and produce",
+        _transactions,
+        ("C8", "C10", "C11", "C12", "C13", "G1B", "LSO"),
+        logs=2,
+        hopes=(moments.ROLLED_BACK,),
+    ),
+}
+
+
+async def play(workload: Workload, world: World, until: Awaitable[None]) -> None:
+    """All clients at work until `until` ends; then each comes to its end, within bounds."""
+    cast = workload.cast(world)
+    readers = [asyncio.ensure_future(one.run()) for one in cast if isinstance(one, TailReader)]
+    others = [asyncio.ensure_future(one.run()) for one in cast if not isinstance(one, TailReader)]
+    try:
+        await until
+    finally:
+        world.over.set()
+        ended = await _end(others)
+        world.quiet.set()
+        ended |= await _end(readers)
+    for task in ended:
+        task.result()
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Those that came to their end by themselves."""
+    done, late = await asyncio.wait(tasks, timeout=STOP_WITHIN_S) if tasks else (set(), set())
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    return done

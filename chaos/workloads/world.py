@@ -1,0 +1,72 @@
+"""What a workload is given, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from chaos.history.recorder import Recorder
+from holdfast.client import HoldfastError, RejectedError, TransactionRolledBackError
+
+PARTITIONS_OF_A_LOG = 100
+"""In histories the partitions of the second log of a run begin at this number, so that one column tells them apart."""
+
+
+@dataclass(frozen=True)
+class LogName:
+    """One log of the run; `number` counts them."""
+
+    name: str
+    partitions: int
+    number: int = 0
+
+    def told(self, partition: str | int | None) -> int:
+        """As histories call a partition of it."""
+        return self.number * PARTITIONS_OF_A_LOG + int(partition or 0)
+
+    @property
+    def own(self) -> range:
+        return range(self.partitions)
+
+
+@dataclass
+class World:
+    """`servers`: by class of clients. `per_second`: events of a producer. `over`: nothing new is begun any more.
+    `quiet`: whoever writes has come to an end, so readers at the tail may find theirs."""
+
+    servers: Mapping[str, Sequence[str]]
+    logs: list[LogName]
+    recorder: Recorder
+    chance: random.Random
+    per_second: int
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away
+
+    @property
+    def log(self) -> LogName:
+        return self.logs[0]
+
+    def can_crash(self) -> asyncio.Event:
+        """Of one client: set when it is to be thrown away; it clears it."""
+        crash = asyncio.Event()
+        self.crashes.append(crash)
+        return crash
+
+    async def pause(self, seconds: float) -> None:
+        """Or until it is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.over.wait()
+        except TimeoutError:
+            return
+
+
+def outcome_of(error: BaseException) -> str:
+    """`fail` only where the answer proves that nothing was stored."""
+    return "fail" if isinstance(error, RejectedError | TransactionRolledBackError) else "info"
+
+
+CLIENT_ERRORS = (HoldfastError, TimeoutError)

@@ -1,0 +1,105 @@
+"""The cluster behind proxies: each directed link can be harmed alone, nothing goes round it, and everything heals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.cluster.links import NODES, Link
+from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
+from chaos.faults.catalogue import CATALOGUE, NEED_CLOCKS, NEED_DISKS
+from chaos.faults.fault import Aborted, Scene
+from chaos.faults.network import OneWay
+from chaos.faults.processes import Kill, Pause
+from chaos.proxies import ProxyServer, find_server
+from holdfast.client import ConsumerClient, ProducerClient, Start
+
+pytestmark = pytest.mark.cluster
+
+LOG = "scene"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedCluster]:
+    program = find_server()
+    if program is None:
+        pytest.skip("there is no Toxiproxy server")
+    directory = tmp_path_factory.mktemp("chaos")
+    with ProxyServer(program, directory / "toxiproxy.log") as server:
+        cluster = ProxiedCluster(directory, server, Shape())
+        try:
+            cluster.start()
+            cluster.create_log(LOG, 2)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def scene(cluster: ProxiedCluster) -> Scene:
+    return Scene(cluster, LOG, random.Random(7), 0.5)
+
+
+def test_every_pair_of_nodes_and_every_class_of_clients_has_links_of_its_own(cluster: ProxiedCluster) -> None:
+    nodes = [str(node) for node in cluster.nodes]
+    pairs = {(a, b) for a in nodes for b in nodes if a != b}
+    assert {link[:2] for link in cluster.links.all if link.protocol == NODES} == pairs
+    for pair in pairs:
+        parts = cluster.links.parts(Link(*pair, NODES))
+        assert sorted(direction for _, direction in parts) == ["downstream", "upstream"]
+        assert len({way.name for way, _ in parts}) == 2, "what A says travels on A's way, and as answers on B's"
+    clients = {link[:2] for link in cluster.links.all if link.protocol != NODES}
+    assert clients == {(who, node) for who in CLASSES for node in nodes} | {(n, w) for n in nodes for w in CLASSES}
+
+
+async def test_clients_go_through_their_proxies_and_nowhere_else(cluster: ProxiedCluster) -> None:
+    """While all links of the consumers are refused, a producer is redirected and served; a consumer is not."""
+    links = [link for link in cluster.links.all if "consumers" in link[:2]]
+    with cluster.links.refused(links):
+        async with ProducerClient(cluster.servers("producers"), LOG) as producer:
+            for partition in ("0", "1"):
+                await producer.send_and_confirm(b"through", partition=partition)
+        with pytest.raises(Exception, match=r"reach|connect|answer"):
+            async with ConsumerClient(cluster.servers("consumers")[0], LOG, start=Start.earliest()) as consumer:
+                consumer.options  # noqa: B018 - never reached
+    async with ConsumerClient(cluster.servers("consumers"), LOG, start=Start.earliest()) as consumer:
+        assert (await consumer.receive(timeout_s=30))[0].body == b"through"
+
+
+def test_a_leader_that_hears_nobody_is_replaced_while_it_is_deaf(cluster: ProxiedCluster) -> None:
+    before = cluster.leaders(LOG)
+    stage = scene(cluster)
+    with OneWay("leader", "deaf").strike(stage) as struck:
+        node = int(struck.rpartition(" ")[2])
+        others = [one for one in cluster.nodes if one != node]
+
+        def replaced() -> bool:
+            described = cluster.call(lambda admin: admin.describe_log(LOG), others)
+            return all(one["leader"] not in (node, None) for one in described["partitions"])
+
+        cluster.wait_for(replaced, f"other leaders than node {node}")
+    assert node in before.values()
+    cluster.wait_level(LOG)
+
+
+@pytest.mark.parametrize("fault", [Kill("leader"), Pause("leader")], ids=["kill", "pause"])
+def test_what_was_struck_runs_again_also_when_the_run_is_broken_off(
+    cluster: ProxiedCluster, fault: Kill | Pause
+) -> None:
+    with pytest.raises(Aborted), fault.strike(scene(cluster)):
+        raise Aborted
+    assert sorted(cluster.running) == sorted(cluster.nodes)
+    assert not any(node.is_paused for node in cluster.nodes.values())
+    cluster.wait_level(LOG)
+
+
+def test_every_fault_has_a_word_for_people_and_says_what_it_needs() -> None:
+    for number, (title, makes) in CATALOGUE.items():
+        assert title
+        assert number == "F0" or makes
+        for make in makes:
+            fault = make()
+            assert fault.kind
+            assert fault.id == number or number == "F1"
+    assert set(CATALOGUE) >= NEED_DISKS | NEED_CLOCKS

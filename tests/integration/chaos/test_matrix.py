@@ -1,0 +1,32 @@
+"""The short matrix: every workload meets faults for some seconds, and every promise that was looked at was kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos import archive
+from chaos.checkers.verdict import Result
+from chaos.matrix import SHORT, SHORT_S, Cell
+from tests.integration.chaos.conftest import skip_without_disks
+from tests.integration.conftest import number_from
+
+pytestmark = pytest.mark.cluster
+
+SEED = number_from("HOLDFAST_SEED", 7)
+"""The same faults for every change of the code; `make chaos` draws others."""
+SECONDS = number_from("HOLDFAST_CHAOS_SECONDS", int(SHORT_S))
+
+
+@pytest.mark.early
+@pytest.mark.timeout(600 + 3 * SECONDS)
+@pytest.mark.parametrize("cell", SHORT, ids=lambda cell: f"{cell.workload}-{'+'.join(cell.faults)}")
+def test_every_promise_is_kept(cell: Cell, tmp_path: Path) -> None:
+    skip_without_disks(cell.faults)
+    plan = cell.plan(SECONDS, SEED)
+    print(plan.command)
+    done = archive.run_and_report(plan, tmp_path / "run", say=print)
+    judgement = done.judgement
+    found = {one.checker: [anomaly.what for anomaly in one.anomalies] for one in judgement.verdicts if one.anomalies}
+    assert judgement.result is Result.PASSED, f"{judgement.why}: {found}"

@@ -1,0 +1,96 @@
+"""The checkers themselves: a clean history passes, each damage is seen by the one checker that names it, and nothing is
+ever proven by nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from chaos.checkers import all as checkers
+from chaos.checkers.all import CHECKERS, judge_run
+from chaos.checkers.verdict import Result
+from chaos.history import history as histories
+from chaos.history.history import History
+from chaos.history.tables import TABLES, Moment
+from tests.unit.chaos.synthetic import DAMAGES, Damage, clean
+
+
+def test_a_clean_history_passes_with_every_checker() -> None:
+    judgement = judge_run(clean().history)
+    said = {one.checker: (one.result, one.error, one.anomalies) for one in judgement.verdicts}
+    assert {name: told for name, told in said.items() if told[0] is not Result.PASSED} == {}
+    assert judgement.result is Result.PASSED
+
+
+def test_every_checker_has_a_damage_that_it_is_to_see() -> None:
+    assert set(DAMAGES) == {checker.id for checker in CHECKERS}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [pytest.param(name, damage, id=damage.__name__) for name, damages in DAMAGES.items() for damage in damages],
+)
+def test_each_damage_is_seen_by_the_checker_that_names_it_and_no_other(name: str, damage: Damage) -> None:
+    story = clean()
+    damage(story)
+    judgement = judge_run(story.history)
+    told = {one.checker: (one.result, one.error, one.anomalies) for one in judgement.verdicts}
+    assert judgement.failed == [name], told
+    assert judgement.result is Result.FAILED
+    verdict = next(one for one in judgement.verdicts if one.checker == name)
+    assert verdict.violations >= len(verdict.anomalies) >= 1
+
+
+def test_an_empty_history_proves_nothing() -> None:
+    judgement = judge_run(History())
+    assert judgement.result is Result.NODATA
+    assert {one.result for one in judgement.verdicts} == {Result.NODATA}
+
+
+def test_a_run_without_a_fault_is_no_pass() -> None:
+    story = clean()
+    story.history.faults.clear()
+    judgement = judge_run(story.history)
+    assert (judgement.result, judgement.failed) == (Result.NODATA, [])
+    assert "no fault struck" in judgement.why
+    story.history.faults.append(clean().history.faults[0]._replace(t_injected_ns=None))
+    assert judge_run(story.history).result is Result.NODATA, "one that could not be done did not strike"
+
+
+def test_what_a_run_was_for_must_have_happened() -> None:
+    story = clean()
+    hope = "a leader changed while a commit was being decided"
+    story.history.moments = [Moment(hope, 0)]
+    assert judge_run(story.history).result is Result.PASSED
+    judgement = judge_run(story.history, hopes=[hope])
+    assert (judgement.result, hope in judgement.why) == (Result.NODATA, True)
+    story.history.moments = [Moment(hope, 1)]
+    assert judge_run(story.history, hopes=[hope]).result is Result.PASSED
+
+
+def test_a_checker_that_had_to_judge_and_had_nothing_is_no_pass() -> None:
+    story = clean()
+    story.history.watermarks.clear()
+    assert judge_run(story.history).result is Result.PASSED
+    assert judge_run(story.history, needed=("C16",)).result is Result.NODATA
+
+
+def test_a_checker_that_breaks_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(view: object) -> object:
+        raise KeyError("of its own")
+
+    first = dataclasses.replace(CHECKERS[0], find=broken)  # type: ignore[arg-type]
+    monkeypatch.setattr(checkers, "CHECKERS", [first, *CHECKERS[1:]])
+    judgement = judge_run(clean().history)
+    assert judgement.result is Result.UNKNOWN
+    assert judgement.verdicts[0].error == "KeyError: 'of its own'"
+
+
+def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install -e '.[chaos]'")
+    history = clean().history
+    histories.write(history, tmp_path)
+    found = histories.read(tmp_path)
+    assert {table: found.rows(table) for table in TABLES} == {table: history.rows(table) for table in TABLES}

@@ -1,0 +1,58 @@
+"""What strikes when is the seed's to say, and a part of the time nothing does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.faults import catalogue
+from chaos.faults.catalogue import CATALOGUE
+from chaos.faults.network import Ring
+from chaos.faults.schedule import FREE_SHARE, draw
+
+
+def told(seed: int) -> list[tuple[float, str, int]]:
+    return [(period.seconds, period.named, period.seed) for period in draw(("F1", "F2", "F3", "F4"), 120, seed, 5)]
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    assert told(7) == told(7)
+    assert told(7) != told(8)
+
+
+@pytest.mark.parametrize("seconds", [3, 8, 20, 60, 300, 3600])
+def test_a_quarter_of_the_periods_is_free_and_some_fault_always_strikes(seconds: float) -> None:
+    for seed in range(20):
+        periods = draw(("F1", "F16"), seconds, seed, 3)
+        free = sum(not period.faults for period in periods)
+        assert free == round(len(periods) * FREE_SHARE)
+        assert free < len(periods)
+        assert abs(sum(period.seconds for period in periods) - seconds) <= max(period.seconds for period in periods)
+
+
+def test_every_wanted_fault_comes_before_any_comes_again() -> None:
+    wanted = ["F1", "F2", "F3", "F4", "F7", "F8"]
+    for seed in range(20):
+        drawn = [fault.id for period in draw(wanted, 600, seed, 3) for fault in period.faults]
+        assert sorted(drawn[: len(wanted)]) == sorted(wanted)
+
+
+def test_no_fault_is_a_schedule_without_one() -> None:
+    assert not any(period.faults for period in draw(("F0",), 60, 1, 3))
+
+
+def test_links_heal_before_processes_and_those_before_machines() -> None:
+    by_kind = {fault.id: fault.heals for _, makes in CATALOGUE.values() for fault in (make() for make in makes)}
+    assert by_kind["F3"] < by_kind["F1"] < by_kind["F9"]
+
+
+def test_a_ring_takes_five_nodes() -> None:
+    kinds = {nodes: {type(catalogue.of("F5", random.Random(seed), nodes)) for seed in range(50)} for nodes in (3, 5)}
+    assert Ring not in kinds[3]
+    assert Ring in kinds[5]
+
+
+def test_an_unknown_fault_is_named() -> None:
+    with pytest.raises(catalogue.UnknownFault, match="'F99' is no fault"):
+        catalogue.check(["F1", "F99"])
