@@ -97,12 +97,13 @@ class Control:
             self.variables["toxiproxy_binary"] = binary
             proxy = {"name": "amqp", "listen": self.proxied, "upstream": f"{first.outside}:5672"}
             self.hosts[first.name]["toxiproxy_proxies"] = [proxy]
-        self._write_vault()
+        self.write_vault()
 
-    def _write_vault(self) -> None:
+    def write_vault(self, **secrets: Any) -> None:
+        """Variables that are in no other file of the control host, besides ZooKeeper's secret."""
         plain = self.directory / "group_vars" / "all" / "vault.yml"
-        plain.parent.mkdir(parents=True)
-        plain.write_text(json.dumps({"holdfast_node_zookeeper_auth": SECRET}))
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        plain.write_text(json.dumps({"holdfast_node_zookeeper_auth": SECRET, **secrets}))
         done = self._run("ansible-vault", "encrypt", "--vault-password-file", str(self._password), str(plain))
         assert done.status == 0, done.text
         assert SECRET not in plain.read_text()

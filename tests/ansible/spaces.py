@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tests.integration.clusters.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
+from chaos import processes
+from tests.integration.clusters.cluster import wait_until
 
 PYTHON = str(Path(sys.executable).resolve())
 IDLE = "read -r _ || true; exec sleep infinity"
@@ -34,8 +35,8 @@ class Space:
     Between `Space()` and `release()` its network can be made; `boot` begins with reading a line."""
 
     def __init__(self, boot: str = IDLE, console: int | IO[bytes] = subprocess.DEVNULL) -> None:
-        self._process = subprocess.Popen(
-            [PYTHON, "-c", EXEC_AND_DIE_WITH_PARENT, "unshare", "--net", "--mount-proc", "--pid", "--fork", "--uts",
+        self._process = processes.spawn(
+            ["unshare", "--net", "--mount-proc", "--pid", "--fork", "--uts",
              "--kill-child=KILL", "sh", "-c", boot],
             stdin=subprocess.PIPE, stdout=console, stderr=console,
         )  # fmt: skip
@@ -74,7 +75,7 @@ class Space:
         ours = f"/proc/{self.pid}/ns"
         return [
             "nsenter", f"--net={ours}/net", f"--uts={ours}/uts", f"--mount={ours}/mnt", "--wd=.",
-            f"--pid={ours}/pid_for_children", PYTHON, "-c", EXEC_AND_DIE_WITH_PARENT, *command,
+            f"--pid={ours}/pid_for_children", PYTHON, "-c", processes.BECOME, *command,
         ]  # fmt: skip
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:

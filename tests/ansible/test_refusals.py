@@ -101,6 +101,11 @@ def another_listener(hosts: Hosts) -> None:
         (None, {"zookeeper_min_disk_mib": 10**9}, "zookeeper_min_disk_mib: /var/lib/holdfast-zookeeper has"),
         (None, {"holdfast_node_zookeeper_group": "nobody"}, "holdfast_node_discovery: zookeeper, but group nobody"),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
+        (
+            None,
+            {"holdfast_node_certificates": "given", "holdfast_node_key_file": "/nowhere/node.key"},
+            "holdfast_node_certificates: given, but on the control host one of",
+        ),
         (None, {"holdfast_node_logs": [{"name": "x", "replicas": 4}]}, "holdfast_node_logs: x asks for 4 replicas"),
         (
             None,

@@ -31,6 +31,7 @@ PER_SECOND = 100
 
 
 @pytest.mark.early
+@pytest.mark.longest
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_the_short_life_of_a_cluster(network: Network, control: Control, measured: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.hosts import Network
+from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import done
 
@@ -22,8 +22,25 @@ SMALL_JOB = "/etc/holdfast/spark/small_job.py"
 PLACES = "/opt/holdfast-spark /etc/holdfast/spark /var/lib/holdfast-spark /usr/local/bin/holdfast-spark"
 
 
+def run_bars(client: Host) -> None:
+    """The example: trades of two minutes become two bars, and a picture."""
+    made_at = ((60_000, 180), (60_500, 181.5), (120_001, 179.25))
+    trades = "".join(f"{ms},IBM,{price},100,P,20002000,0\n" for ms, price in made_at)
+    produced = client.ssh(f"holdfast-spark holdfast produce events --key-column 2 <<'END'\n{trades}END\n")
+    assert produced.returncode == 0, produced.stderr
+    places = "--parquet /tmp/bars/out --checkpoint /tmp/bars/state --picture /tmp/bars.png"
+    job = f"holdfast pipeline bars --source events --date 2013-10-07 --available-now {places}"
+    run = client.ssh(f"cd /tmp && runuser -u nobody -- holdfast-spark {job}")
+    assert run.returncode == 0, run.stderr
+    read = "import pandas; bars = pandas.read_parquet('/tmp/bars/out')"
+    shown = "print(sorted(map(str, bars.close)), int(bars.volume.sum()))"
+    found = client.ssh(f'holdfast-spark python -c "{read}; {shown}"')
+    assert found.stdout.strip() == "['179.250000', '181.500000'] 300", found.stderr
+    assert client.ssh("test -s /tmp/bars.png && rm -r /tmp/bars /tmp/bars.png").returncode == 0
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_spark_jobs_run_on_a_client_and_reach_the_cluster(
     network: Network, control: Control, make_bundle: Callable[..., Path]
 ) -> None:
@@ -48,6 +65,8 @@ def test_spark_jobs_run_on_a_client_and_reach_the_cluster(
     assert json.loads(job.stdout.splitlines()[-1])["rows"] == 1000
     listed = client.ssh("holdfast-spark holdfast log list --json")
     assert [log["name"] for log in json.loads(listed.stdout)["logs"]] == ["events"], listed.stderr
+
+    run_bars(client)
 
     control.variables["spark_client_settings"] = {"spark.sql.shuffle.partitions": 4}
     changed = done(control.play("site"))

@@ -29,7 +29,7 @@ class Watch:
             now_s = time.monotonic()
             try:
                 _, writer = await asyncio.open_connection(host, int(port))
-            except ConnectionRefusedError:
+            except ConnectionError:  # refused; or reset, when it ends while it is asked
                 if self._there and self.seen.is_set():
                     self.away.append([now_s, now_s])
                 self._there = False
@@ -50,9 +50,13 @@ async def main() -> None:
     print(json.dumps({"event": "watching"}), flush=True)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
-    await ended.wait()
+    over = asyncio.ensure_future(ended.wait())
+    await asyncio.wait([over, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
+        if task.done():
+            task.result()  # what ended it: a watch that is over has seen nothing since
         task.cancel()
+    await over
     print(json.dumps({watch.server: watch.away for watch in watches}), flush=True)
 
 

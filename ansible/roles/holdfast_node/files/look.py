@@ -4,7 +4,7 @@
 
 "complete": the release is installed. "applied": what the node was last started with, {} when nobody knows. "at": where
 it is reached now, {"monitoring": host:port, "listener": host:port}: as it was started, or else ADDRESSES, JSON, which
-the inventory says. "alive": a node answers there, be it ready or not.
+the inventory says. "alive": a node answers there, be it ready or not; "ready": it says that it is.
 """
 
 import json
@@ -23,19 +23,22 @@ def applied(path):
         return {}
 
 
-def alive(address):
+def status(address, kind):
+    """Of the answer; 0: nobody answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        opener.open(f"http://{address}/health/live", timeout=ANSWERS_WITHIN_S).close()
-    except urllib.error.HTTPError:
-        return True
+        with opener.open(f"http://{address}/health/{kind}", timeout=ANSWERS_WITHIN_S) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
     except OSError:
-        return False
-    return True
+        return 0
 
 
 release, note, addresses = sys.argv[1:]
 last = applied(note)
 at = last.get("at") or json.loads(addresses)
 complete = Path(release, "complete").exists()
-print(json.dumps({"complete": complete, "applied": last, "at": at, "alive": alive(at["monitoring"])}))
+alive = status(at["monitoring"], "live") != 0
+ready = alive and status(at["monitoring"], "ready") == 200
+print(json.dumps({"complete": complete, "applied": last, "at": at, "alive": alive, "ready": ready}))

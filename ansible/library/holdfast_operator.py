@@ -1,0 +1,228 @@
+#!/usr/bin/python
+"""The account by which plays, and root's own commands, administer a cluster.
+
+Problem: the cluster knows the operator's password, each host has a file with it, and a new one has to come to both, on
+clusters that are open, closed, not there yet, or broken off in between. A password must not be seen meanwhile, neither
+in what a play prints nor in the arguments of a process.
+The rule: the cluster is asked first, with what is wanted and then with what lies on the host, and the files are written
+only when it knows the new password, or when there is no cluster yet that could know an old one. A cluster that does not
+run begins with the operator as its first user (`security.first_user_file`).
+
+Runs in the release's own Python, and so with its client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+---
+module: holdfast_operator
+short_description: Have the operator's account in the cluster, and its files on this host
+description:
+  - Writes C(operator.toml) (for C(HOLDFAST_CONFIG)) and C(operator.password), which root alone can read, and
+    C(first-user.json), with which nodes of a cluster without users begin. Where a node is ready, the account and its
+    password are brought into the cluster first.
+options:
+  name: {description: Of the account., type: str, required: true}
+  password: {description: Its password., type: str, required: true}
+  server: {description: Where this host's node takes clients., type: str, required: true}
+  ready: {description: Whether that node is ready., type: bool, required: true}
+  directory: {description: Where the files are., type: path, default: /etc/holdfast}
+  group: {description: Of the node's process., type: str, default: root}
+author: Holdfast
+"""
+
+EXAMPLES = r"""
+- name: Have the operator
+  holdfast_operator:
+    name: operator
+    password: "{{ vault_operator_password }}"
+    server: 10.0.0.1:5672
+    ready: true
+"""
+
+RETURN = r"""
+did:
+  description: What was changed.
+  type: list
+  elements: str
+  returned: always
+"""
+
+SPECIFICATION = {
+    "name": {"type": "str", "required": True},
+    "password": {"type": "str", "required": True, "no_log": True},
+    "server": {"type": "str", "required": True},
+    "ready": {"type": "bool", "required": True},
+    "directory": {"type": "path", "default": "/etc/holdfast"},
+    "group": {"type": "str", "default": "root"},
+}
+
+ADMIN = "admin"
+ANSWER_WITHIN_S = 20.0
+
+
+class Fault(Exception):
+    """What is wrong, and what to do."""
+
+
+def client(server, security):
+    from holdfast.client import NetworkOptions
+    from holdfast.client.sync import AdminClient
+
+    options = NetworkOptions(security=security, first_contact_s=ANSWER_WITHIN_S)
+    return AdminClient(server, timeout_s=ANSWER_WITHIN_S, options=options)
+
+
+def let_in(server, security):
+    """What the cluster knows of who shows this; None: nobody."""
+    from holdfast.client import AuthenticationError
+
+    try:
+        with client(server, security) as admin:
+            return admin.whoami()
+    except AuthenticationError:
+        return None
+
+
+class Operator:
+    def __init__(self, wanted, check):
+        self._wanted = wanted
+        self._check = check
+        self._directory = Path(wanted["directory"])
+        self.did = []
+
+    def in_the_cluster(self):
+        """Raises Fault where the cluster lets us do nothing about it."""
+        from holdfast.client import Security
+
+        name, password, server = (self._wanted[key] for key in ("name", "password", "server"))
+        known = let_in(server, Security(user=name, password=password))
+        if known is not None:
+            if ADMIN not in known["roles"]:
+                raise Fault(
+                    f"holdfast_node_operator: {name} is a user of the cluster, but no administrator; give it the role: "
+                    f"`holdfast user roles {name} --role {ADMIN}`"
+                )
+            return
+        before = self._written_login()
+        for security in (before, Security()):
+            known = None if security is None else let_in(server, security)
+            if known is not None and (known["open_cluster"] or ADMIN in known["roles"]):
+                self._bring(security)
+                return
+        raise Fault(
+            f"holdfast_node_operator: the cluster knows users, but neither {name} with this password nor what this "
+            f"host has in {self._directory / 'operator.toml'}; correct the password in the vault, or run, as an "
+            f"administrator, `holdfast user add {name} --role {ADMIN}` or `holdfast user password {name}`"
+        )
+
+    def _bring(self, security):
+        name, password = self._wanted["name"], self._wanted["password"]
+        with client(self._wanted["server"], security) as admin:
+            there = name in [user["name"] for user in admin.list_users()]
+            self.did.append(f"{'another password for' if there else 'user'} {name}")
+            if self._check:
+                return
+            if there:
+                admin.set_password(name, password)
+                admin.set_roles(name, [ADMIN])
+            else:
+                admin.add_user(name, password, roles=[ADMIN])
+
+    def _written_login(self):
+        from holdfast.client import Security
+
+        try:
+            section = tomllib.loads((self._directory / "operator.toml").read_text())["security"]
+            password = (self._directory / "operator.password").read_text().splitlines()[0]
+        except (FileNotFoundError, IndexError, KeyError, tomllib.TOMLDecodeError):
+            return None
+        return Security(user=section.get("user", ""), password=password)
+
+    def may_be_written(self):
+        """Without a node to ask: a password that a cluster may know is not forgotten. Raises Fault."""
+        before = self._written_login()
+        if before is not None and (before.user, before.password) != (self._wanted["name"], self._wanted["password"]):
+            raise Fault(
+                "holdfast_node_operator: name or password differ from those in "
+                f"{self._directory / 'operator.toml'}, and this host's node is not ready to be told; bring it up with "
+                "the old ones first (`--check` shows what it lacks), then change them"
+            )
+
+    def files(self):
+        name = self._wanted["name"]
+        directory = self._directory
+        toml = (
+            "# Ansible managed. HOLDFAST_CONFIG names this file.\n"
+            f"[client]\nservers = [{json.dumps(self._wanted['server'])}]\n\n"
+            f"[security]\nuser = {json.dumps(name)}\n"
+            f"password_file = {json.dumps(str(directory / 'operator.password'))}\n"
+        )
+        self._write(directory / "operator.password", self._wanted["password"] + "\n")
+        self._write(directory / "operator.toml", toml)
+        self._first_user(directory / "first-user.json")
+
+    def _first_user(self, path):
+        """Keys differ each time they are made, by their salt; they are made again only for another password."""
+        from holdfast.client.transport.login import is_password_of, password_keys
+
+        name, password = self._wanted["name"], self._wanted["password"]
+        try:
+            told = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            told = {}
+        if told.get("name") == name and is_password_of(told, password):
+            text = path.read_text()
+        else:
+            text = json.dumps({"name": name, **password_keys(password)}) + "\n"
+        self._write(path, text, group=self._wanted["group"])
+
+    def _write(self, path, text, group=None):
+        """Whole or not at all. Readable by root alone, or also by a group."""
+        import grp
+
+        mode, gid = (0o600, 0) if group is None else (0o640, grp.getgrnam(group).gr_gid)
+        try:
+            status = path.stat()
+            if (path.read_text(), status.st_mode & 0o7777, status.st_uid, status.st_gid) == (text, mode, 0, gid):
+                return
+        except FileNotFoundError:
+            pass
+        self.did.append(str(path))
+        if self._check:
+            return
+        beside = path.with_name(path.name + ".new")
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchown(descriptor, 0, gid)
+            os.fchmod(descriptor, mode)
+            file.write(text)
+        os.replace(beside, path)
+
+
+def main():
+    module = AnsibleModule(argument_spec=SPECIFICATION, supports_check_mode=True)
+    from holdfast.client import HoldfastError
+
+    operator = Operator(module.params, module.check_mode)
+    try:
+        if module.params["ready"]:
+            operator.in_the_cluster()
+        else:
+            operator.may_be_written()
+        operator.files()
+    except (Fault, HoldfastError, OSError) as fault:
+        module.fail_json(msg=str(fault), did=operator.did)
+    module.exit_json(changed=bool(operator.did), did=operator.did)
+
+
+if __name__ == "__main__":
+    main()
