@@ -13,21 +13,36 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+DEAR = "_spark"
+"""The fixture of a Java that takes ten seconds of a core to start, and as many to become quick: one process has it."""
+
 
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist worksteal` each process gets an equal part of this list, from left to right, and whoever has done
-    its part takes from the end of another's. So each part begins with its share of the long ones."""
+    its part takes from the end of another's. So each part begins with its share of the long ones, the first one with
+    the longest. What shares a thing that is dear to start begins the last part, behind them: from there nobody takes
+    it away."""
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     early = [item for item in items if item.get_closest_marker("early") is not None]
+    early.sort(key=lambda item: item.get_closest_marker("longest") is None)
     rest = [item for item in items if item.get_closest_marker("early") is None]
+    dear = [item for item in rest if _is_dear(item)]
+    dear.sort(key=lambda item: "cluster" in item.fixturenames)  # type: ignore[attr-defined] # its idle nodes take time
+    rest = [item for item in rest if not _is_dear(item)]
     ends = [len(items) * (part + 1) // parts for part in range(parts)]
     items.clear()
     for part, end in enumerate(ends):
         items += early[part::parts]
+        if part == parts - 1:
+            items += dear
         taken = end - len(items) if part < parts - 1 else len(rest)
         items += rest[:taken]
         del rest[:taken]
+
+
+def _is_dear(item: pytest.Item) -> bool:
+    return DEAR in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 Problem: a port that the system gives out for "any" is free for a moment only: it lies where outgoing connections get
 theirs, of which a test run makes thousands. Rule: ports are taken below that range, each process from a stretch of its
-own, and none twice until all were given.
+own, and none twice until all were given. The latest are held by a name, too (an abstract socket, which ends with its
+process): other runs of the tests on this machine leave them alone while their servers are down.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections import deque
 
 FIRST = 12_000
 STRETCH = 1_500  # for each of pytest's processes
 PROCESSES = 8
 
+HELD = 200
+"""By name. Each is an open file of the tests' process."""
+
 _given: set[int] = set()
+_names: deque[socket.socket] = deque()
 
 
 def free_ports(count: int) -> list[int]:
@@ -25,7 +31,7 @@ def free_ports(count: int) -> list[int]:
         _given.clear()
     chosen: list[int] = []
     for port in random.SystemRandom().sample(own, STRETCH):
-        if port not in _given and _is_free(port):
+        if port not in _given and _is_free(port) and _is_named(port):
             chosen.append(port)
             if len(chosen) == count:
                 _given.update(chosen)
@@ -35,6 +41,20 @@ def free_ports(count: int) -> list[int]:
 
 def free_port() -> int:
     return free_ports(1)[0]
+
+
+def _is_named(port: int) -> bool:
+    """False: another run has it."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0holdfast-tests-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _names.append(name)
+    if len(_names) > HELD:
+        _names.popleft().close()
+    return True
 
 
 def _is_free(port: int) -> bool:

@@ -12,14 +12,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 
-from tests.integration.clusters.cluster import EXEC_AND_DIE_WITH_PARENT, wait_until
+from chaos import processes
+from tests.integration.clusters.cluster import wait_until
 from tests.ports import free_ports
 
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -80,9 +80,9 @@ class ZooKeeper:
         wait_until(self.answers, "ZooKeeper to answer")
 
     def spawn(self) -> None:
-        command = ["-c", EXEC_AND_DIE_WITH_PARENT, "java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
+        command = ["java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
+            self._process = processes.spawn(command, stdout=log, stderr=log)
 
     @property
     def running(self) -> bool:

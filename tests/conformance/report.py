@@ -49,19 +49,22 @@ def markdown(results: Sequence[Result]) -> str:
     readings = [result for result in results if result.rule.id in READINGS]
     lines = [_HEAD, f"{totals(rules)}.", "", "| rule | level | binds | section | what | outcome |"]
     lines += ["| --- | --- | --- | --- | --- | --- |"]
-    for result in rules:
-        rule = result.rule
-        outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"
-        lines.append(
-            f"| {rule.id} | {LEVELS[rule.level]} | {rule.party} | {rule.section} | {_cell(rule.text)} | {outcome} |"
-        )
+    lines += map(row, rules)
     if readings:
         lines += ["", _READINGS, f"{totals(readings)}.", ""]
         lines += ["| | section | reading | outcome |", "| --- | --- | --- | --- |"]
-        for result in readings:
-            outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"
-            lines.append(f"| {result.rule.id} | {result.rule.section} | {_cell(result.rule.text)} | {outcome} |")
+        lines += map(row, readings)
     return "\n".join(lines) + "\n"
+
+
+def row(result: Result) -> str:
+    """Of the page's table."""
+    rule = result.rule
+    outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"
+    cells = [rule.id, LEVELS[rule.level], rule.party, rule.section, _cell(rule.text), outcome]
+    if rule.id in READINGS:  # they are ours, of the node, and all of them kept
+        del cells[1:3]
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str) -> str:

@@ -1,7 +1,8 @@
 """Fixtures: a cluster that tests share because they do not hurt it, and clusters of their own for those that do.
 
-The shared one lives as long as the test process. After every test it is looked at: a node that ended, or that logged a
-bug of its own, fails the test that was running and is replaced before the next one.
+The shared one lives until the test process goes on with tests of another folder: idle nodes take time from all others.
+After every test it is looked at: a node that ended, or that logged a bug of its own, fails the test that was running,
+and the cluster is replaced before the next one. Logs that the test has made are deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Shared:
             self._cluster = None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Shared]:
     shared = _Shared(tmp_path_factory.mktemp("shared"))
     yield shared
@@ -66,6 +67,7 @@ def cluster(_shared: _Shared) -> Iterator[Cluster]:
     if complaints:
         _shared.drop()
         pytest.fail("\n".join(complaints))
+    found.discard_logs()
     _serving.clear()
 
 

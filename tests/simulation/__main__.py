@@ -16,16 +16,18 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:1000", help="first:last+1, default 0:1000")
     parser.add_argument("--kind", choices=sorted(KINDS), default="cluster", help="what runs (default: %(default)s)")
     parser.add_argument("--keep-going", action="store_true", help="list all failing seeds instead of one trace")
+    parser.add_argument("--unmutated", action="store_true", help="the kind without its mutation")
     arguments = parser.parse_args()
+    mutated = not arguments.unmutated
     first, last = (int(part) for part in arguments.seeds.split(":"))
     began, told_at = time.process_time(), time.monotonic()
     tally = Tally()
     for seed in range(first, last):
-        tally.add(*run_schedule(arguments.kind, seed))
+        tally.add(*run_schedule(arguments.kind, seed, mutated=mutated))
         if seed in tally.failures:
             print(f"seed {seed}: {tally.failures[seed]}", flush=True)
             if not arguments.keep_going:
-                print(report(arguments.kind, seed), flush=True)
+                print(report(arguments.kind, seed, mutated=mutated), flush=True)
                 break
         if time.monotonic() - told_at > TELL_EVERY_S:
             told_at = time.monotonic()

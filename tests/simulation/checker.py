@@ -3,7 +3,8 @@
 * Election safety: at most one leader per term.
 * Committed entries never change: whatever index a node commits or applies, every node that ever does so sees the same
   term and data there, and its state machine answers the same.
-* Votes: a member votes for one candidate in a term, also if it has lost its disk meanwhile.
+* Votes: a member votes for one candidate in a term, also if it has lost its disk meanwhile; but for a vote for itself
+  that was the only one.
 * Quorums: what a leader calls committed is in the logs of a majority, those left out of account that are down or have
   no vote.
 * Leader completeness: whoever becomes leader holds what was committed before.
@@ -66,6 +67,14 @@ class GroupJudge:
         before = self._votes.setdefault((node, term), candidate)
         if before != candidate:
             raise Violation(f"group {self.group_id}: node {node} votes in term {term} for {before} and for {candidate}")
+
+    def disk_lost(self, node: int) -> None:
+        """What `node` voted for itself, and nobody else did, only the candidate could count; and that is no more."""
+        own = [(voter, term) for (voter, term), chosen in self._votes.items() if voter == node == chosen]
+        for voter, term in own:
+            others = [other for other in self.members if other != node]
+            if all(self._votes.get((other, term)) != node for other in others):
+                del self._votes[voter, term]
 
     def rests_on(self, node: int, index: int, lacking: Collection[int]) -> None:
         """`node` leads, and calls the entry committed; those members that are `lacking` it are up, and have votes."""

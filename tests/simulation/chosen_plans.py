@@ -100,6 +100,41 @@ def rolled_back(plan: Plan) -> Plan:
     return changed.varied(core_first=False, latency_s=min(plan.latency_s, 0.01), slow_syncs=0.03, bounce_voters=0.0)
 
 
+def impostors(plan: Plan) -> Plan:
+    """Nodes are started often, and copies of their disks from before that come in their place, or beside them."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"image": 6.0, "impostor": 4.0, "twin": 2.0, "bounce": 6.0, "crash": 1.0, "start": 3.0, "heal": 2.0}
+    weights |= {"stall": 1.0, "reset": 1.0, "isolate": 0.5, "cut": 0.5, "transfer": 0.5, "pause": 0.3}
+    nodes = min(plan.nodes, 5)  # a group of one believes itself
+    logs = (LogPlan(1, 3, 600),) * len(plan.logs)
+    changed = plan.varied(nodes=nodes, logs=logs, weights={**names, **weights}, wild=False, disk="memory")
+    calm = changed.varied(core_first=False, calm_start=True, admin_every_s=1000.0, bounce_voters=0.1)
+    return calm.varied(chaos_s=6.0, fault_every_s=0.06, latency_s=min(plan.latency_s, 0.01), tells_starts=True)
+
+
+def through_gateways(plan: Plan) -> Plan:
+    """Leaders change often, take little at a time, and calls between nodes break, under clients of nodes that do not
+    lead. In some schedules much is under way."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"reset": 4.0, "stall": 1.0, "bounce": 3.0, "transfer": 3.0, "crash": 1.0, "start": 4.0, "heal": 3.0}
+    weights |= {"cut": 0.5, "isolate": 0.5, "pause": 1.0}
+    changed = plan.varied(nodes=min(plan.nodes, 5), logs=(LogPlan(1, 3, 0),), weights={**names, **weights})
+    options = replace(plan.options, max_uncommitted_bytes=1000)
+    calm = changed.varied(wild=False, disk="memory", calm_start=True, core_first=False, admin_every_s=1000.0)
+    fast = calm.varied(chaos_s=6.0, fault_every_s=0.1, send_every_s=0.02, read_every_s=0.1, producers=1)
+    return fast.varied(latency_s=max(plan.latency_s, 0.01), options=options, gateways=True)
+
+
+def over_streams(plan: Plan) -> Plan:
+    """Connections break, stall and fall silent; frames hold a few messages, and little may wait."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"reset": 5.0, "stall": 3.0, "bounce": 2.0, "crash": 1.0, "start": 4.0, "heal": 3.0, "cut": 1.0}
+    weights |= {"isolate": 0.5, "transfer": 1.0}
+    changed = plan.varied(nodes=min(plan.nodes, 5), weights={**names, **weights}, wild=False, disk="memory")
+    calm = changed.varied(calm_start=True, core_first=False, admin_every_s=1000.0, bounce_voters=0.0)
+    return calm.varied(chaos_s=4.0, fault_every_s=0.1, streams=True)
+
+
 def slow_for_minutes(plan: Plan) -> Plan:
     """A minority of the disks is slow for minutes, and little else goes wrong."""
     names = dict.fromkeys(plan.weights, 0.0)

@@ -55,6 +55,20 @@ class Plan:
     keep_metadata: int  # entries
     stale_watermark: bool
     options: RaftOptions
+    tells_starts: bool = False
+    """Processes say Hello, with the starts of their data, before they are heard."""
+
+    gateways: bool = False
+    """Clients send and read through nodes that do not lead, over calls between nodes."""
+
+    transactions: bool = False
+    """Writers with transactional ids write to several partitions at once."""
+
+    streams: bool = False
+    """Messages travel on the streams of production, over calls between nodes."""
+
+    woken_within_s: float = 0.0005
+    """That the loop of a node turns, after something arrived: what arrives until then shares the turn."""
 
     def varied(self, **changes: Any) -> Plan:
         return replace(self, **changes)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tests.simulation import chosen_plans
@@ -14,9 +15,14 @@ from tests.simulation.bare_library import RawLoad, RawNode
 from tests.simulation.checker import Empty, Violation
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
-from tests.simulation.schedule import Schedule
+from tests.simulation.schedule import Schedule, Stuck
+from tests.simulation.transactions import plans
+from tests.simulation.transactions.batches import GroupLoad
+from tests.simulation.transactions.load import TransactionalLoad
+from tests.simulation.transactions.node import TransactionalNode
 from tests.simulation.workload.load import ClusterLoad
 from tests.simulation.world.nodes import SimNode
+from tests.simulation.world.streams.node import StreamingNode, small_frames
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,33 @@ class Kind:
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     node: Callable[..., Any] = SimNode
     load: Callable[..., Any] = ClusterLoad
+    around: Callable[[Schedule], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+
+def _transactional(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    plan: Callable[[Plan], Plan] = plans.transactional,
+    **around: Any,
+) -> Kind:
+    return Kind(plan, mutation, TransactionalNode, TransactionalLoad, partial(plans.around, **around))
+
+
+def _groups(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    plan: Callable[[Plan], Plan] = plans.transactional,
+    crash_points: Sequence[str] = plans.CRASH_POINTS + plans.OF_GROUPS,
+) -> Kind:
+    """Batches of many members."""
+    return replace(_transactional(mutation, plan, crash_points=crash_points), load=GroupLoad)
+
+
+def _late(kind: str, mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Kind:
+    """Questions of this kind are a transaction late, and nothing else goes wrong."""
+    return _transactional(mutation, plans.undisturbed, crash_points=(), delayed=kind)
+
+
+def _over_streams(mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Kind:
+    return Kind(chosen_plans.over_streams, mutation, StreamingNode, around=small_frames)
 
 
 KINDS: dict[str, Kind] = {
@@ -37,12 +70,34 @@ KINDS: dict[str, Kind] = {
     "replacing-of-two": Kind(chosen_plans.replacing_of_two),
     "readmitting": Kind(chosen_plans.readmitting),
     "rolled-back": Kind(chosen_plans.rolled_back),
+    "impostors": Kind(chosen_plans.impostors),
+    "through-gateways": Kind(chosen_plans.through_gateways),
+    "over-streams": _over_streams(),
+    "transactions": _transactional(),
+    "early-answers": _transactional(early=True),
+    **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},
+    **{
+        f"late-{kind.lower()}": _late(kind)
+        for kind in ("Begin", "AddPartitions", "append", "StageOffset", "EndTransaction", "WriteMarker", "AskOutcome")
+    },
+    "groups": _groups(),
+    **{f"at-{name}": _groups(plan=plans.undisturbed, crash_points=(name,)) for name in plans.OF_GROUPS},
+    **{name: _groups(mutation.apply) for name, mutation in catalogue.BY_GROUPS.items()},
     "slow-for-minutes": Kind(chosen_plans.slow_for_minutes),
     "wrong-clocks": Kind(chosen_plans.wrong_clocks),
     "impatient": Kind(chosen_plans.impatient),
     "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
-    **{name: Kind(mutation.plan, mutation.apply) for name, mutation in catalogue.BY_SCHEDULES.items()},
+    **{
+        name: _late(mutation.late, mutation.apply) if mutation.late else _transactional(mutation.apply)
+        for name, mutation in catalogue.BY_TRANSACTIONS.items()
+    },
+    **{
+        name: _over_streams(mutation.apply)
+        if mutation.plan is chosen_plans.over_streams
+        else Kind(mutation.plan, mutation.apply)
+        for name, mutation in catalogue.BY_SCHEDULES.items()
+    },
 }
 
 
@@ -57,12 +112,16 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def run_schedule(kind: str, seed: int, *, tracing: bool = False) -> tuple[Schedule, BaseException | None]:
+def run_schedule(
+    kind: str, seed: int, *, tracing: bool = False, mutated: bool = True
+) -> tuple[Schedule, BaseException | None]:
+    """`mutated`: with the kind's mutation, if it has one."""
     chosen = KINDS[kind]
-    with quiet(), chosen.mutation():
+    with quiet(), chosen.mutation() if mutated else contextlib.nullcontext():
         schedule = Schedule(seed, chosen.node, chosen.load, plan=chosen.plan, tracing=tracing)
         try:
-            schedule.run()
+            with chosen.around(schedule):
+                schedule.run()
         except (Violation, Exception) as error:  # noqa: BLE001 - whatever breaks inside a node is a finding
             return schedule, error
         finally:
@@ -108,14 +167,64 @@ def run_many(kind: str, seeds: Iterable[int], tell: Callable[[str], None] | None
     return tally
 
 
-def is_noticed(kind: str, seed: int) -> bool:
-    _, error = run_schedule(kind, seed)
+def _failed(kind: str, seed: int, *, mutated: bool = True) -> bool:
+    _, error = run_schedule(kind, seed, mutated=mutated)
     return error is not None and not isinstance(error, Empty)
 
 
-def report(kind: str, seed: int) -> str:
+def is_noticed(kind: str, seed: int) -> bool:
+    """The schedule fails with the mutation. It must not fail without: then it is a finding of its own."""
+    if not _failed(kind, seed):
+        return False
+    assert not _failed(kind, seed, mutated=False), (
+        f"it fails without the mutation, too: python -m tests.simulation --unmutated --kind {kind} "
+        f"--seeds {seed}:{seed + 1}"
+    )
+    return True
+
+
+def loses_committed_entries(kind: str, seed: int) -> bool:
+    _, error = run_schedule(kind, seed)
+    return isinstance(error, Violation) and not isinstance(error, Stuck | Empty)
+
+
+# ---- kinds whose schedules are to show something
+
+POINTS = tuple(kind for kind in KINDS if kind.startswith("at-"))
+LATE = tuple(kind for kind in KINDS if kind.startswith("late-"))
+BARE = ("bare-library",)
+SHOWING = (*catalogue.BY_TRANSACTIONS, *catalogue.BY_SCHEDULES, *POINTS, *LATE, *BARE)
+BARE_SCHEDULES = 200
+REACHING_SCHEDULES = 10
+"""Within which somebody dies at a crash point, or a question of a kind is late."""
+
+
+def schedules_to_show(kind: str) -> int:
+    """Within so many it must be seen."""
+    if kind in BARE:
+        return BARE_SCHEDULES
+    mutation: Any = catalogue.BY_TRANSACTIONS.get(kind) or catalogue.BY_SCHEDULES.get(kind)
+    return REACHING_SCHEDULES if mutation is None else int(mutation.budget)
+
+
+def is_reached(kind: str, schedule: Schedule) -> bool:
+    """What a kind of the families `at-` and `late-` is about."""
+    point = f"crash {kind.removeprefix('at-')}" if kind in POINTS else "in the next transaction"
+    return any(what.endswith(point) for what in schedule.done)
+
+
+def shows(kind: str, seed: int) -> bool:
+    if kind in BARE:
+        return loses_committed_entries(kind, seed)
+    if kind in POINTS or kind in LATE:
+        schedule, error = run_schedule(kind, seed)
+        return error is None and is_reached(kind, schedule)
+    return is_noticed(kind, seed)
+
+
+def report(kind: str, seed: int, *, mutated: bool = True) -> str:
     """The schedule again, with a trace that can be read."""
-    schedule, error = run_schedule(kind, seed, tracing=True)
+    schedule, error = run_schedule(kind, seed, tracing=True, mutated=mutated)
     lines = "\n".join(schedule.lines)
     where = "".join(traceback.format_exception(error)) if error else "not reproduced: not deterministic!"
     return (

@@ -21,9 +21,13 @@ from typing import Any, Protocol
 
 from tests.simulation.checker import Empty, GroupJudge, Violation
 from tests.simulation.plan import Plan, draw
+from tests.simulation.transactions.judge import Ledger, TransactionsJudge
 from tests.simulation.world.events import PartitionJudge
 from tests.simulation.world.faults import Faults
+from tests.simulation.world.identity.connections import Connections
 from tests.simulation.world.network import Link
+from tests.simulation.world.rpc.calls import Wire
+from tests.simulation.world.rpc.virtual_loop import VirtualLoop
 
 HEALING_S = 12.0
 """Virtual time in which a healed cluster must be in order: many election timeouts."""
@@ -91,14 +95,25 @@ class Schedule:
         self.judges: dict[int, GroupJudge] = {}
         self.links = {(a, b): Link(self, a, b) for a in self.node_ids for b in self.node_ids if a != b}
         self.nodes = {node: make_node(self, node) for node in self.node_ids}
+        self.connections = Connections(self) if self.plan.tells_starts else None
+        self.loop = VirtualLoop(self)
+        self.wire = Wire(self) if self.plan.gateways or self.plan.streams else None
+        self.crash_points: Any = None
+        self.delays: Any = None
+        self.ledger = Ledger() if self.plan.transactions else None
         self.faults = Faults(self)
         self.load = make_load(self)
 
     def judge(self, group_id: int, members: Sequence[int]) -> GroupJudge:
         if group_id not in self.judges:
-            self.judges[group_id] = PartitionJudge(group_id) if group_id else GroupJudge(group_id)
+            self.judges[group_id] = self._new_judge(group_id)
             self.judges[group_id].members = tuple(members)
         return self.judges[group_id]
+
+    def _new_judge(self, group_id: int) -> GroupJudge:
+        if not group_id:
+            return GroupJudge(group_id)
+        return PartitionJudge(group_id) if self.ledger is None else TransactionsJudge(group_id, self.ledger)
 
     # ---- engine
 
@@ -140,12 +155,12 @@ class Schedule:
 
         if condition is not None:
             look()
-        events, pop = self._events, heapq.heappop
-        count = 0
+        events, pop, run_ready = self._events, heapq.heappop, self.loop.run_ready
+        count = run_ready()
         while not self._stop and events and events[0][0] <= end:
             self.now, _, action = pop(events)
             action()
-            count += 1
+            count += 1 + run_ready()
             if count > MAX_EVENTS:
                 raise Stuck(f"over {MAX_EVENTS} events by {self.now:.3f} s")
         if not self._stop:
@@ -159,11 +174,21 @@ class Schedule:
     # ---- what links report
 
     def arrive(self, sender: int, receiver: int, frame: Any) -> None:
-        if self.nodes[receiver].is_running:
-            self.nodes[receiver].arrive(sender, frame)
+        node = self.nodes[receiver] if self.connections is None else self.connections.receiver(sender, receiver)
+        if node.is_running:
+            node.arrive(sender, frame)
+
+    def is_heard(self, node: Any, peer: int) -> bool:
+        """The peer has let the node in, where that is asked for."""
+        return self.connections is None or self.connections.carries(node, peer)
 
     def link_changed(self, sender: int, receiver: int, *, up: bool) -> None:
         self.trace(f"link {sender} -> {receiver} {'up' if up else 'down'}")
+        if self.connections is not None:
+            self.connections.link_changed(sender, receiver, up=up)
+            return
+        if self.wire is not None and not up:
+            self.wire.link_down(sender, receiver)
         if self.nodes[sender].is_running:
             self.nodes[sender].link_changed(receiver, up=up)
 
@@ -181,6 +206,10 @@ class Schedule:
     # ---- the run
 
     def run(self) -> None:
+        with self.loop.running():
+            self._run()
+
+    def _run(self) -> None:
         for node in self.nodes.values():
             node.start()
         self.load.start()
@@ -196,11 +225,13 @@ class Schedule:
         for judge in self.judges.values():
             judge.finish()
         self.load.finish()
+        self.loop.judge()
         for node in self.nodes.values():
             if node.disk.damaged and not node.is_damaged:
                 node.must_refuse()
 
     def close(self) -> None:
+        self.loop.close()
         for node in self.nodes.values():
             node.disk.close()
 
@@ -233,7 +264,8 @@ class Schedule:
         self._until_healthy(self.nodes.values())
 
     def _is_healthy(self) -> bool:
-        return not self.faults.copies.awaited and self.load.is_healthy()
+        awaited = self.faults.copies.awaited or self.faults.impostors.awaited
+        return not awaited and self.load.is_healthy()
 
     def _heal_core(self) -> None:
         whole = [node for node in self.nodes.values() if not node.disk.damaged and not node.lacks_memory]

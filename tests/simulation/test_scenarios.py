@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsing import parsed
 from tests.simulation import test_holes
 from tests.simulation.mutations.catalogue import BY_SCRIPTS
 from tests.simulation.scenario import COMMANDS, DIRECTORY, Wrong, play
@@ -36,7 +37,7 @@ def test_the_script_says_what_it_is_about(path: Path) -> None:
 def test_every_hole_of_the_audit_is_shown_to_be_closed(hole: str) -> None:
     functions = {
         node.name
-        for node in ast.walk(ast.parse(Path(test_holes.__file__).read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(test_holes.__file__))
         if isinstance(node, ast.FunctionDef)
     }
     by_script = any(path.name.startswith(f"{hole}-") for path in SCRIPTS)

@@ -82,7 +82,7 @@ class WatchedMultiRaft(MultiRaft):
             return index
 
         group.propose = propose  # type: ignore[method-assign]
-        node.opened(group)
+        node.observer.opened(group)
         return group
 
 

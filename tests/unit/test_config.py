@@ -75,6 +75,9 @@ data_dir = "data"
 [cluster]
 name = "dev"
 address = "10.0.0.1:7101"
+ca_file = "ca.pem"
+cert_file = "node.pem"
+key_file = "node.key"
 [discovery]
 kind = "zookeeper"
 [discovery.zookeeper]
@@ -90,9 +93,24 @@ def test_with_zookeeper_a_node_knows_its_own_address_only() -> None:
     assert config.discovery.zookeeper.initial_nodes == 3
 
 
+CERTIFICATES = 'ca_file = "ca.pem"\ncert_file = "node.pem"\nkey_file = "node.key"\n'
+
+
+def test_beyond_loopback_nodes_have_certificates_or_say_that_they_need_none() -> None:
+    loopback = parse(ZOOKEEPER.replace(CERTIFICATES, "").replace("10.0.0.1", "127.0.0.1"))
+    assert not loopback.cluster.ca_file
+    assert parse(ZOOKEEPER.replace(CERTIFICATES, "peers_without_tls = true\n")).cluster.peers_without_tls
+    without = GOOD.replace("127.0.0.1:7102", "node2.example:7102")
+    assert without != GOOD
+    with pytest.raises(ConfigError, match=r"whoever reaches node2\.example:7102 could speak as a node"):
+        parse(without)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
+        (CERTIFICATES, "", "whoever reaches 10.0.0.1:7101 could speak as a node"),
+        (CERTIFICATES, CERTIFICATES + "peers_without_tls = true\n", "leave one of the two out"),
         ('address = "10.0.0.1:7101"', "", "cluster.address"),
         (
             'address = "10.0.0.1:7101"',
@@ -125,3 +143,16 @@ def test_addresses_of_version_six_keep_their_brackets() -> None:
     address = parse_address("[::1]:5672", "key")
     assert (address.host, address.port) == ("::1", 5672)
     assert str(address) == "[::1]:5672"
+
+
+def test_tls_of_a_listener_needs_its_files_and_nothing_is_given_in_vain() -> None:
+    good = parse(GOOD + 'tls = "on"\ncert_file = "c.pem"\nkey_file = "k.pem"\nclient_ca_file = "ca.pem"')
+    assert good.listener[0].tls == "on"
+    for lines, word in (
+        ('tls = "on"\ncert_file = "c.pem"', "key_file"),
+        ('cert_file = "c.pem"', "is for TLS, which is off"),
+        ('tls = "start"\ncert_file = "c"\nkey_file = "k"\nclient_certificate = "required"', "client_ca_file"),
+        ('tls = "yes"', "tls"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            parse(GOOD + lines)

@@ -8,30 +8,53 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsing import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"cluster", "node", "holdfast", "benchmarks", "chaos", "tests"}
+OURS = {"cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "benchmarks", "chaos", "tests"}
 
 # package -> our packages it may import (itself always). The most specific package that holds a file decides.
 ALLOWED: dict[str, set[str]] = {
     "cluster.raft": set(),
     "cluster.boot_counters": set(),
+    "cluster.crash_points": set(),
+    "cluster.watched_files": set(),
     "cluster.discovery": set(),
     "cluster.metadata": {"cluster.raft", "cluster.boot_counters"},
-    "cluster.rpc": {"cluster.raft", "cluster.boot_counters"},
+    "cluster.rpc": {"cluster.raft", "cluster.boot_counters", "cluster.watched_files"},
     "holdfast.protocol": set(),
     "holdfast.extras": set(),
     "holdfast.amqp": set(),
-    "holdfast.client": {"holdfast.amqp", "holdfast.protocol", "holdfast.extras"},
-    "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol", "holdfast.extras"},
+    "holdfast.batches": {"holdfast.amqp"},
+    "holdfast.client": {"holdfast.amqp", "holdfast.batches", "holdfast.protocol", "holdfast.extras"},
+    "holdfast.spark": {"holdfast.client"},
+    "pyspark_holdfast": {"holdfast.spark"},
+    "pipeline": {"holdfast.spark", "holdfast.client"},
+    "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol", "holdfast.extras", "pipeline", "chaos"},
     "node.storage": set(),
     "node.filters": {"holdfast.amqp"},
-    "node.partition": {"cluster.raft", "node.storage"},
+    "node.partition": {"cluster.raft", "cluster.crash_points", "node.storage", "holdfast.batches"},
+    "node.coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
+    "node.transactions": {"cluster.crash_points", "cluster.metadata", "node.coordinator", "node.partition"},
     "node.admin.errors": set(),
-    "node.listener": {"holdfast.amqp", "holdfast.protocol", "node.filters", "node.partition", "node.admin.errors"},
-    "node": {"cluster", "holdfast.amqp", "holdfast.protocol", "holdfast.extras"},
+    "node.security": {"cluster.metadata", "cluster.watched_files", "holdfast.amqp"},
+    "node.listener": {
+        "holdfast.amqp",
+        "holdfast.batches",
+        "holdfast.protocol",
+        "node.filters",
+        "node.partition",
+        "node.transactions",
+        "node.admin.errors",
+        "node.security",
+    },
+    "node": {"cluster", "holdfast.amqp", "holdfast.batches", "holdfast.protocol", "holdfast.extras"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
-    "chaos": set(),
+    "chaos": {"holdfast.client"},
+    "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
+    "chaos.defects": {"cluster.raft", "node"},  # they replace what is in there
+    "chaos.cluster.stores": {"cluster.raft", "node.partition", "node.storage"},  # disks of stopped nodes
 }
 
 # Inside a package the folders stand on each other, too: the first of a line may not import those behind it.
@@ -44,7 +67,7 @@ LAYERS: list[list[str]] = [
     ],
     ["cluster.raft.log.log_store", "cluster.raft.snapshot", "cluster.raft.group", "cluster.raft.multiraft"],
     ["holdfast.amqp.encoding", "holdfast.amqp.framing", "holdfast.amqp.links", "holdfast.amqp.engine"],
-    ["holdfast.client.transport", "holdfast.client.produce", "holdfast.client.producer"],
+    ["holdfast.client.transport", "holdfast.client.produce", "holdfast.client.transact", "holdfast.client.producer"],
     ["holdfast.client.transport", "holdfast.client.consume", "holdfast.client.consumer"],
     ["holdfast.cli.shared", "holdfast.cli.local_cluster", "holdfast.cli.main_job", "holdfast.cli.commands"],
     ["node.listener.attach.link_plan", "node.listener.incoming.incoming_link", "node.listener.attach.answer"],
@@ -58,7 +81,7 @@ LAYERS: list[list[str]] = [
 
 def modules_imported(path: Path) -> set[str]:
     found: set[str] = set()
-    for item in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for item in ast.walk(parsed(path)):
         if isinstance(item, ast.Import):
             found |= {alias.name for alias in item.names}
         elif isinstance(item, ast.ImportFrom):
@@ -92,7 +115,7 @@ def product_modules() -> dict[str, set[str]]:
     """Every module of the product -> the modules of the product that it imports, for types as well."""
     paths = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for top in ("cluster", "node", "holdfast", "chaos")
+        for top in ("cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "chaos")
         for path in ROOT.joinpath(top).rglob("*.py")
         if "_pb2" not in path.name
     }
@@ -150,7 +173,7 @@ def test_every_folder_can_be_seen_at_a_glance() -> None:
     """A dozen files or fewer; a package's face and generated code do not count."""
     full = {
         str(folder.relative_to(ROOT)): count
-        for top in ("cluster", "node", "holdfast", "chaos")
+        for top in ("cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "chaos")
         for folder in (ROOT / top, *(item for item in (ROOT / top).rglob("*") if item.is_dir()))
         if (count := sum(1 for f in folder.glob("*.py") if f.name != "__init__.py" and "_pb2" not in f.name)) > 12
     }
@@ -162,6 +185,6 @@ def test_every_package_says_what_lives_in_it() -> None:
         name
         for name in product_modules()
         if (path := ROOT.joinpath(*name.split("."), "__init__.py")).exists()
-        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        and not ast.get_docstring(parsed(path))
     ]
     assert not silent, silent

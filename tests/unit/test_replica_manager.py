@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from cluster.raft import MultiRaft, stored_groups
+from holdfast.batches.codec import Codec
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from tests.simulation.world.disk import SimDisk
@@ -21,7 +22,7 @@ PARTITION = SimpleNamespace(name="0", group=GROUP, replicas=(1,), preferred=1)
 
 class OneLog:
     def hosted_by(self, node: int) -> list[tuple[Any, Any]]:
-        return [(SimpleNamespace(name="trades"), PARTITION)]
+        return [(SimpleNamespace(name="trades", compression="none"), PARTITION)]
 
     def was_deleted(self, group: int) -> bool:
         return False
@@ -59,6 +60,23 @@ async def test_a_group_whose_state_is_damaged_is_in_quarantine_and_the_node_goes
     replica = replicas.partition(GROUP)
     assert replica is not None
     assert not replica.is_leader
+
+
+async def test_a_log_that_is_altered_is_compressed_from_then_on_while_it_is_open() -> None:
+    class Altered(OneLog):
+        compression = "gzip"
+
+        def hosted_by(self, node: int) -> list[tuple[Any, Any]]:
+            return [(SimpleNamespace(name="trades", compression=self.compression), PARTITION)]
+
+    disk, view = SimDisk(), Altered()
+    multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
+    replicas = ReplicaManager(1, multiraft, cast(Any, disk), cast(Any, view), RoutingEvents(), min_free_bytes=0)
+    for view.compression, codec in (("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("none", Codec.NONE)):
+        replicas.reconcile()
+        replica = replicas.partition(GROUP)
+        assert replica is not None
+        assert replica._appender.compression is codec
 
 
 class NoLog(OneLog):

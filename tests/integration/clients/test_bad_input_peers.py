@@ -12,6 +12,7 @@ import pytest
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.options import PROTOCOL_VERSION
+from cluster.rpc.refusals import WHY
 from tests.integration.clients.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import Heartbeat
@@ -100,12 +101,12 @@ def hello(cluster: str, node: int, dialled: int, protocol: int = PROTOCOL_VERSIO
 
 
 @pytest.mark.parametrize("fault", ["cluster", "node", "dialled", "protocol", "no hello", "garbled hello"])
-def test_a_node_that_does_not_belong_is_told_why(cluster: Cluster, others: Others, fault: str) -> None:
+def test_a_node_that_does_not_belong_is_told_where_it_stands_why(cluster: Cluster, others: Others, fault: str) -> None:
     given = {
-        "cluster": (hello("another", 2, 1), "another"),
-        "node": (hello(cluster.name, 9, 1), "9"),
-        "dialled": (hello(cluster.name, 2, 3), "3"),
-        "protocol": (hello(cluster.name, 2, 1, 99), "99"),
+        "cluster": (hello("another", 2, 1), "cluster 'another'"),
+        "node": (hello(cluster.name, 9, 1), "node 9 of cluster"),
+        "dialled": (hello(cluster.name, 2, 3), "took this for node 3"),
+        "protocol": (hello(cluster.name, 2, 1, 99), "speaks protocol 99"),
         "no hello": (None, "Hello"),
         "garbled hello": (b"\xff\xff\xff", "Hello"),
     }
@@ -119,7 +120,11 @@ def test_a_node_that_does_not_belong_is_told_why(cluster: Cluster, others: Other
                 with pytest.raises(grpc.RpcError) as refusal:
                     call(b"", metadata=metadata, timeout=CALL_WITHIN_S)
                 assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-                assert word in refusal.value.details()
+                told = str(refusal.value.details())
+                assert told.startswith(WHY)
+                reference = told.removeprefix(WHY)
+                line = next(line for line in cluster.log(1).splitlines() if reference in line)
+                assert word in line
 
     others.undisturbed(deed)
 

@@ -13,6 +13,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,11 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chaos import processes
 from chaos.clock import Clock
 from chaos.disk import Disk
+from cluster import crash_points
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.network import NetworkOptions
+from holdfast.client.transport.security import Security
 from tests.ports import free_ports
 
 T = TypeVar("T")
@@ -40,21 +45,6 @@ LOG_TAIL_LINES = 60
 
 BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
 """What a node writes to its log only when it, and not a client or the test, is at fault."""
-
-_RUN_AND_DIE_WITH_PARENT = (
-    "import ctypes, os, signal, sys; "
-    "ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0); "  # PR_SET_PDEATHSIG outlives exec
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
-"""Not a `preexec_fn`: that makes Python fork, and in a process where gRPC's threads run the child may abort before its
-exec."""
-
-
-EXEC_AND_DIE_WITH_PARENT = _RUN_AND_DIE_WITH_PARENT.replace(
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", "os.execvp(sys.argv[1], sys.argv[1:])"
-)
-"""The same for any program."""
-
 
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> Any:
     """The first true value of `condition`."""
@@ -100,6 +90,10 @@ class Settings:
     zookeeper: str | Mapping[int, str] = ""  # host:port,...: nodes are found there, not by a list; or one for each node
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
     clocks: Mapping[int, Clock] = field(default_factory=dict)  # of nodes whose clock goes wrong on order
+    crash_points: Path | None = None  # a directory in which places can be armed, see `cluster/crash_points.py`
+    more: str = ""  # further sections of every node's configuration, as they stand there
+    peer_tls: Path | None = None  # a directory with ca.pem, and node1.pem and node1.key for each node
+    security: Security = field(default_factory=Security)  # of the administrator that the tests' own requests come from
     disks: Mapping[int, Disk] = field(default_factory=dict)  # of nodes whose data lie on a disk on order, in its `data`
 
 
@@ -125,6 +119,7 @@ class Cluster:
             self.nodes[number] = NodeFiles(number, home, f"127.0.0.1:{next(ports)}", amqp, data_dir)
         self._handed_out: dict[str, Mapping[int, str]] = {}
         self._dialled: Mapping[tuple[int, int], str] = {}
+        self._made: list[str] = []  # logs
         self._write_configs()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="admin-of-" + self.name, daemon=True)
@@ -159,10 +154,13 @@ class Cluster:
         if self.settings.min_free_bytes is not None:
             storage += f"\nmin_free_bytes = {self.settings.min_free_bytes}"
         storage += "".join(f"\n{key} = {json.dumps(value)}" for key, value in self.settings.storage.items())
-        return "\n\n".join([*lines, storage, '[log]\nlevel = "info"']) + "\n"
+        return "\n\n".join([*lines, storage, '[log]\nlevel = "info"', self.settings.more]) + "\n"
 
     def _found_by(self, node: NodeFiles) -> list[str]:
         named = f"[cluster]\nname = {json.dumps(self.name)}"
+        if (tls := self.settings.peer_tls) is not None:
+            files = {"ca": tls / "ca.pem", "cert": tls / f"node{node.id}.pem", "key": tls / f"node{node.id}.key"}
+            named += "".join(f"\n{kind}_file = {json.dumps(str(path))}" for kind, path in files.items())
         if not self.settings.zookeeper:
             reached = {peer.id: self._dialled.get((node.id, peer.id), peer.rpc) for peer in self.nodes.values()}
             peers = ", ".join(f'{{ id = {peer}, address = "{address}" }}' for peer, address in reached.items())
@@ -205,9 +203,11 @@ class Cluster:
         assert node_id not in self.running, f"node {node_id} is running already"
         disk, clock = self.settings.disks.get(node_id), self.settings.clocks.get(node_id)
         ordered = {**(disk.environment() if disk else {}), **(clock.environment() if clock else {})}
+        if self.settings.crash_points is not None:
+            ordered[crash_points.VARIABLE] = str(self.settings.crash_points)
         with node.log_path.open("ab") as log:
-            node.process = subprocess.Popen(
-                [sys.executable, "-c", _RUN_AND_DIE_WITH_PARENT, "-m", "node", "--config", str(node.config_path)],
+            node.process = processes.spawn(
+                [sys.executable, "-m", "node", "--config", str(node.config_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -233,6 +233,12 @@ class Cluster:
             raise AssertionError(f"node {node_id} neither became ready nor ended within {READY_WITHIN_S:g} s")
         line = process.stdout.readline()
         return dict(json.loads(line)) if line else None
+
+    def serves(self, node_id: int) -> bool:
+        """Whether clients can connect: its start is over, up to finding a majority, which it may not."""
+        host, _, port = self.address(node_id).rpartition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0
 
     def kill(self, *ids: int) -> None:
         """kill -9, all at once."""
@@ -276,6 +282,21 @@ class Cluster:
         node.process.stdout and node.process.stdout.close()  # type: ignore[func-returns-value]
         node.process = None
         return status
+
+    def wait_any_exit(self, within_s: float = READY_WITHIN_S) -> int:
+        """The node that ends by itself, as the test expects one of them to."""
+        for node in self.nodes.values():
+            node.expected_dead = True
+
+        def ended() -> int | None:
+            every = [(node.id, node.process) for node in self.nodes.values() if node.process is not None]
+            return next((number for number, process in every if process.poll() is not None), None)
+
+        found: int = wait_until(ended, "a node ends", within_s)
+        self.wait_exit(found)
+        for node in self.nodes.values():
+            node.expected_dead = node.id == found
+        return found
 
     def close(self) -> None:
         """Whatever state the nodes are in: gone afterwards."""
@@ -327,17 +348,32 @@ class Cluster:
 
         async def run() -> T:
             known = servers or [self.address(node) for node in self.running]
-            async with AdminClient(known, timeout_s=timeout_s) as admin:
+            options = NetworkOptions(security=self.settings.security)
+            async with AdminClient(known, timeout_s=timeout_s, options=options) as admin:
                 return await work(admin)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(READY_WITHIN_S)
 
-    def create(self, log: str, partitions: int = 1, replicas: int | None = None, **more: int) -> str:
+    def create(self, log: str, partitions: int = 1, replicas: int | None = None, **more: Any) -> str:
         """The log, led by those nodes that will go on to lead it."""
         count = replicas if replicas is not None else min(3, len(self.nodes))
         self.call(lambda admin: admin.create_log(log, partitions=partitions, replicas=count, **more))
+        self._made.append(log)
         self.wait_settled(log)
         return log
+
+    def discard_logs(self) -> None:
+        """Those that were made by `create`. Who shares a cluster with a hundred tests would pay for the heartbeats of
+        all their groups: 180 idle partitions cost two thirds of a core."""
+        made, self._made = self._made, []
+
+        async def delete(admin: AdminClient) -> None:
+            known = {one["name"] for one in await admin.list_logs()}
+            for log in known.intersection(made):
+                await admin.delete_log(log)
+
+        if made:
+            self.call(delete)
 
     def describe(self, log: str) -> dict[str, Any]:
         return self.call(lambda admin: admin.describe_log(log))

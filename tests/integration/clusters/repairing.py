@@ -14,9 +14,6 @@ from tests.integration.clusters.cluster import Cluster, wait_until
 
 EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS = 2, 3, 4
 
-UNHEARD = "registration is not done yet"
-"""What a node says that has started and finds no majority."""
-
 
 def refused(cluster: Cluster, node: int, status: int) -> str:
     """Starts a node that must not come up; what it said."""

@@ -70,6 +70,9 @@ class Group:
         self.path.touch()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.lives = 0
+        self._facts: list[dict[str, object]] = []
+        self._judged: list[Fact] = []
+        self._read_bytes = 0
 
     def add(self) -> str:
         self.lives += 1
@@ -104,12 +107,23 @@ class Group:
             assert "Traceback" not in said, f"{who} complains:\n{said}"
 
     def facts(self) -> list[dict[str, object]]:
-        """The last line may be half written, by a process that was killed."""
-        return [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        """The last line may be half written, by a process that was killed. Asked again and again while one waits: what
+        was read before is not read again."""
+        with self.path.open("rb") as file:
+            file.seek(self._read_bytes)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            fact = json.loads(line)
+            self._facts.append(fact)
+            if fact["what"] in ("got", "committed", "revoked"):
+                self._judged.append(Fact(**fact))
+        return self._facts
 
     def history(self) -> list[Fact]:
-        judged = (fact for fact in self.facts() if fact["what"] in ("got", "committed", "revoked"))
-        return [Fact(**fact) for fact in judged]  # type: ignore[arg-type]
+        self.facts()
+        return self._judged
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_who_was_killed_is_replaced_when_its_session_is_over_with_greater_epochs
 @pytest.mark.timeout(600)
 def test_an_owner_that_hung_and_was_replaced_can_neither_commit_nor_read_on(story: Callable[..., Story]) -> None:
     """Stopped in the midst of its work, with events received and not yet handed out."""
-    tale = story("--work-s", "0.4")
+    tale = story("--work-s", "0.15")
     victim, *_ = [tale.members.add() for _ in range(3)]
     tale.wait_shared(2, 2, 2)
     tale.wait_progress()

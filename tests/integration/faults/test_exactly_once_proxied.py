@@ -30,7 +30,7 @@ from tests.integration.workloads.holdfast_producer import BatchingProducer, Hold
 
 pytestmark = pytest.mark.cluster
 
-SECONDS = number_from("HOLDFAST_MISHAP_SECONDS", 15)
+SECONDS = number_from("HOLDFAST_MISHAP_SECONDS", 8)
 SEED = number_from("HOLDFAST_SEED", random.SystemRandom().randrange(1 << 32))
 KILL_EVERY_S = 5.0
 PER_SECOND = 1000

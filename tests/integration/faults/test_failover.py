@@ -27,7 +27,7 @@ from tests.integration.judges.judging import (
 
 pytestmark = pytest.mark.cluster
 
-KILLS = number_from("HOLDFAST_KILLS", 3)
+KILLS = number_from("HOLDFAST_KILLS", 2)
 
 PAUSE_S = 3.0
 

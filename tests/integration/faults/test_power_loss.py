@@ -22,7 +22,7 @@ from tests.integration.workloads.holdfast_producer import HoldfastProducer
 
 pytestmark = pytest.mark.cluster
 
-POWER_LOSSES = number_from("HOLDFAST_POWER_LOSSES", 6)
+POWER_LOSSES = number_from("HOLDFAST_POWER_LOSSES", 4)
 """Each strikes one node or more."""
 SEED = number_from("HOLDFAST_SEED", random.SystemRandom().randrange(1 << 32))
 NODES = (1, 2, 3)

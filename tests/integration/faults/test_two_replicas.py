@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 EVENTS = 200
 
-REFUSED_WITHIN_S = 30.0
+REFUSED_WITHIN_S = 15.0
 """Longer than the node itself tries."""
 
 

@@ -16,7 +16,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 BOUND_S = 240.0
-NODE_PACKAGES = ("grpc", "pysyncobj", "rocksdict", "kazoo", "prometheus_client", "crc32c", "google.protobuf")
+NODE_PACKAGES = ("grpc", "pysyncobj", "rocksdict", "kazoo", "prometheus_client", "google.protobuf")
 
 
 class Environment:
@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
-    for package in ("cluster", "node", "holdfast"):
+    for package in ("cluster", "node", "holdfast", "pipeline", "pyspark_holdfast"):
         shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(directory), str(source)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S)
@@ -112,6 +112,13 @@ def a_client_needs_nothing_of_a_node(user: Environment, cluster: Cluster) -> Non
         said = user.run(user.path(program), *arguments, status=1 if program == "holdfast" else 2)
         assert "pip install 'holdfast[node]'" in said
         assert "Traceback" not in said
+    places = ("--parquet", "out", "--checkpoint", "state")
+    said = user.holdfast("pipeline", "capture", "--source", "by-wheel", *places, *server, status=1)
+    assert "pip install 'holdfast[spark]'" in said
+    found = user.run(
+        user.path("python"), "-c", "from importlib.util import find_spec; print(find_spec('pyspark_holdfast'))"
+    )
+    assert "site-packages" in found, "where Spark looks for data sources"
     assert not (user.directory / "there").exists(), "nothing is left of a cluster that could not be"
 
 

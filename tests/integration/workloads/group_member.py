@@ -66,6 +66,8 @@ async def read(given: argparse.Namespace, notes: Notes) -> None:
             for first, last in _runs(offsets):
                 notes.write("got", partition=partition, claim=claims[partition], first=first, last=last)
             await asyncio.sleep(random.uniform(0.0, given.work_s))  # the work
+            # Who is stopped now may miss the answer.
+            notes.write("commits", partition=partition, claim=claims[partition])
             try:
                 for name, offset in (await consumer.commit(events[-1])).items():
                     notes.write("committed", partition=name, claim=claims[name], last=int(offset, 16))

@@ -11,12 +11,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tests.simulation import chosen_plans
-from tests.simulation.mutations import holes_raft, holes_state, holes_store
+from tests.simulation.mutations import (
+    holes_gateway,
+    holes_groups,
+    holes_identity,
+    holes_raft,
+    holes_state,
+    holes_store,
+    holes_streams,
+    holes_transactions,
+)
 from tests.simulation.plan import Plan
 
-Apply = Callable[[], contextlib.AbstractContextManager[None]]
+Apply = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -77,10 +87,100 @@ BY_SCHEDULES: dict[str, Mutation] = {
     ),
     "own-clock-replicated": Mutation(holes_state.own_clock_replicated, chosen_plans.wrong_clocks),
     "leaps-are-lived": Mutation(holes_state.leaps_are_lived, chosen_plans.wrong_clocks),
+    "starts-not-compared": Mutation(holes_identity.starts_not_compared, chosen_plans.impostors),
+    "starts-without-marks": Mutation(holes_identity.starts_without_marks, chosen_plans.impostors),
+    "starts-not-synced": Mutation(holes_identity.starts_not_synced, chosen_plans.impostors),
+    "starts-remembered-in-memory-only": Mutation(
+        holes_identity.starts_remembered_in_memory_only, chosen_plans.impostors
+    ),
+    "lost-connections-appended-nothing": Mutation(
+        holes_gateway.lost_connections_appended_nothing, chosen_plans.through_gateways
+    ),
+    "leaders-take-what-follows-a-refusal": Mutation(
+        holes_gateway.leaders_take_what_follows_a_refusal, chosen_plans.through_gateways
+    ),
+    "streams-take-more-after-a-refusal": Mutation(
+        holes_gateway.streams_take_more_after_a_refusal, chosen_plans.through_gateways
+    ),
+    "queues-do-not-wait-for-what-is-under-way": Mutation(
+        holes_gateway.queues_do_not_wait_for_what_is_under_way, chosen_plans.through_gateways
+    ),
+    "queues-repeat-the-unknown": Mutation(holes_gateway.queues_repeat_the_unknown, chosen_plans.through_gateways),
+    "queues-forget-the-order": Mutation(holes_gateway.queues_forget_the_order, chosen_plans.through_gateways),
+    "readers-begin-one-later": Mutation(holes_gateway.readers_begin_one_later, chosen_plans.through_gateways),
+    **{
+        name: Mutation(hole, chosen_plans.over_streams)
+        for name, hole in (
+            ("frames-lose-what-does-not-fit", holes_streams.frames_lose_what_does_not_fit),
+            ("queues-turn-round", holes_streams.queues_turn_round),
+            ("full-backlogs-lose-messages", holes_streams.full_backlogs_lose_messages),
+            ("messages-outlive-their-stream", holes_streams.messages_outlive_their_stream),
+            ("earlier-streams-are-heard", holes_streams.earlier_streams_are_heard),
+        )
+    },
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, chosen_plans.replacing),
 }
+
+
+@dataclass(frozen=True)
+class TransactionMutation:
+    """Noticed by schedules of the kind "transactions". Most take one; `outcomes_are_not_confirmed` needs a story of its
+    own, test_deposed_coordinator.py."""
+
+    apply: Apply
+    late: str = ""
+    """If not "": in schedules in which nothing goes wrong but that questions of this kind are a transaction late."""
+
+    budget: int = 100
+
+
+BY_TRANSACTIONS: dict[str, TransactionMutation] = {
+    "markers-before-the-decision": TransactionMutation(holes_transactions.markers_before_the_decision),
+    "complete-after-the-first-marker": TransactionMutation(holes_transactions.complete_after_the_first_marker),
+    "markers-are-sent-once": TransactionMutation(holes_transactions.markers_are_sent_once),
+    "undecided-is-aborted": TransactionMutation(holes_transactions.undecided_is_aborted),
+    "the-epoch-stays-after-an-end": TransactionMutation(holes_transactions.the_epoch_stays_after_an_end),
+    "a-new-holder-has-the-epoch-of-the-old-one": TransactionMutation(
+        holes_transactions.a_new_holder_has_the_epoch_of_the_old_one
+    ),
+    "epochs-begin-again": TransactionMutation(holes_transactions.epochs_begin_again),
+    "decisions-are-overruled": TransactionMutation(holes_transactions.decisions_are_overruled),
+    "decisions-are-not-in-checkpoints": TransactionMutation(holes_transactions.decisions_are_not_in_checkpoints),
+    "readers-pass-what-is-open": TransactionMutation(holes_transactions.readers_pass_what_is_open),
+    "aborted-not-in-checkpoints": TransactionMutation(holes_transactions.aborted_not_in_checkpoints),
+    "open-not-in-checkpoints": TransactionMutation(holes_transactions.open_not_in_checkpoints),
+    "ended-not-in-checkpoints": TransactionMutation(holes_transactions.ended_not_in_checkpoints),
+    "begun-without-events-not-in-checkpoints": TransactionMutation(
+        holes_transactions.begun_without_events_not_in_checkpoints
+    ),
+    "a-late-begin-opens": TransactionMutation(holes_transactions.a_late_begin_opens),
+    "markers-end-whatever-is-open": TransactionMutation(
+        holes_transactions.markers_end_whatever_is_open, late="WriteMarker"
+    ),
+    "events-find-the-next-transaction": TransactionMutation(holes_transactions.events_find_the_next_transaction),
+    "takeovers-doom-nothing": TransactionMutation(holes_transactions.takeovers_doom_nothing),
+    "claims-do-not-wait-for-decisions": TransactionMutation(
+        holes_transactions.claims_do_not_wait_for_decisions, late="EndTransaction"
+    ),
+    "positions-are-staged-without-a-word": TransactionMutation(holes_transactions.positions_are_staged_without_a_word),
+    "lost-events-are-committed": TransactionMutation(holes_transactions.lost_events_are_committed),
+    "coordinators-are-not-told-of-partitions": TransactionMutation(
+        holes_transactions.coordinators_are_not_told_of_partitions
+    ),
+}
+
+
+BY_GROUPS: dict[str, TransactionMutation] = {
+    "last-batches-are-not-in-checkpoints": TransactionMutation(holes_groups.last_batches_are_not_in_checkpoints),
+    "losers-live-on": TransactionMutation(holes_groups.losers_live_on),
+    "prepared-is-committed": TransactionMutation(holes_groups.prepared_is_committed),
+    "runs-that-were-succeeded-go-on": TransactionMutation(holes_groups.runs_that_were_succeeded_go_on),
+    "pairs-of-members-are-used-again": TransactionMutation(holes_groups.pairs_of_members_are_used_again),
+    "lost-events-are-prepared": TransactionMutation(holes_groups.lost_events_are_prepared),
+}
+"""Noticed by schedules of the kind "groups"."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +221,7 @@ BY_SCRIPTS: dict[str, ScriptMutation] = {
     "unknown-is-discarded": ScriptMutation(holes_raft.unknown_is_discarded, "l16-outcomes"),
     "every-reset-counts": ScriptMutation(holes_raft.every_reset_counts, "late-rejection"),
     "success-moves-back": ScriptMutation(holes_raft.success_moves_back, "success-repeats-nothing"),
-    "snapshot-drops-the-tail": ScriptMutation(
-        holes_raft.snapshot_drops_the_tail, "snapshot-leaves-the-tail-behind-it"
-    ),
+    "snapshot-drops-the-tail": ScriptMutation(holes_raft.snapshot_drops_the_tail, "snapshot-leaves-the-tail-behind-it"),
     "own-word-not-verified": ScriptMutation(holes_raft.own_word_not_verified, "rolled-back-member"),
     "mute-not-persisted": ScriptMutation(holes_raft.mute_not_persisted, "rolled-back-member"),
     "regained-vote-in-the-same-term": ScriptMutation(

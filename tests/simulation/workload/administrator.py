@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.metadata import (
+    COORDINATORS,
     LogRecord,
     Ok,
     alter_log,
@@ -60,17 +61,23 @@ class Administrator:
             )
         )  # fmt: skip
 
+    def create_coordinators(self, count: int, replicas: int) -> None:
+        self._add(create_log(COORDINATORS, now_ms=1, partitions=count, replicas=replicas))
+
+    def _clients_logs(self) -> list[str]:
+        return [name for name in self._expected if name != COORDINATORS]
+
     def wish(self) -> None:
         """Something else, when all is done."""
         if self._commands:
             return
         randomness = self._schedule.randomness
-        extra = [name for name in self._expected if int(name[4:]) > len(self._schedule.plan.logs)]
+        extra = [name for name in self._clients_logs() if int(name[4:]) > len(self._schedule.plan.logs)]
         kind = randomness.choice(("create", "alter", "delete", "register", "wrong"))
         if kind == "create" and not extra:
             self._create(1, randomness.randint(1, min(3, len(self._schedule.node_ids))))
-        elif kind == "alter" and self._expected:
-            name = randomness.choice(list(self._expected))
+        elif kind == "alter" and self._clients_logs():
+            name = randomness.choice(self._clients_logs())
             self._add(alter_log(name, retention_bytes=randomness.choice((500, 4000))))
         elif kind == "delete" and extra:
             self._add(delete_log(extra[0]))

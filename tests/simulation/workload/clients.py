@@ -140,7 +140,7 @@ class PartitionClients:
             if replica is None:
                 return
             self._tail_life = node.life
-            tail = self._tail = replica.open_reader(After(self._position), _nothing)
+            tail = self._tail = replica.open_reader(After(self._position), _nothing, uncommitted=True)
         start = max(self._position + 1, 0)
         batches = tail.poll(50, READ_BYTES)
         if node.life != self._tail_life:  # it found its store damaged

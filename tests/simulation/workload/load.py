@@ -13,6 +13,7 @@ from cluster.metadata import LogRecord
 from cluster.raft import METADATA_GROUP
 from tests.simulation.workload.administrator import Administrator
 from tests.simulation.workload.clients import PartitionClients
+from tests.simulation.workload.gateway_links import GatewayClients
 from tests.simulation.world.events import PartitionJudge
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class ClusterLoad:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._partitions: dict[int, PartitionClients] = {}
+        self._gateways: dict[int, GatewayClients] = {}
         self.admin = Administrator(schedule, self._log_created)
         self._healthy: Sequence[SimNode] = ()
 
@@ -45,6 +47,8 @@ class ClusterLoad:
                 judge = self._schedule.judge(partition.group, partition.replicas)
                 assert isinstance(judge, PartitionJudge)
                 self._partitions[partition.group] = PartitionClients(self._schedule, judge)
+                if self._schedule.plan.gateways:
+                    self._gateways[partition.group] = GatewayClients(self._schedule, judge, log.name, partition.name)
 
     def serves(self) -> bool:
         """As many partitions as were planned, of those that last the oldest: what is made later has had less time."""
@@ -54,12 +58,12 @@ class ClusterLoad:
         return len(lasting) >= expected and all(clients.judge.acknowledged for clients in lasting[:expected])
 
     def _send(self) -> None:
-        for clients in self._partitions.values():
+        for clients in (*self._partitions.values(), *self._gateways.values()):
             clients.send()
 
     def _read(self) -> None:
         self._read_confirmed()
-        for clients in self._partitions.values():
+        for clients in (*self._partitions.values(), *self._gateways.values()):
             clients.read()
 
     def _read_confirmed(self) -> None:
@@ -89,7 +93,7 @@ class ClusterLoad:
     def begin_healing(self, healthy: Sequence[SimNode]) -> None:
         self._healthy = healthy
         self.admin.mark()
-        for clients in self._partitions.values():
+        for clients in (*self._partitions.values(), *self._gateways.values()):
             clients.begin_healing()
 
     def is_healthy(self) -> bool:
@@ -114,7 +118,9 @@ class ClusterLoad:
         sound = [node for node in members if clients.is_sound(node)]
         if 2 * len(sound) <= len(clients.judge.members):
             return True  # no majority: nothing can be asked of it
-        return clients.drain() and _agrees(clients.judge, members)
+        gateways = self._gateways.get(group_id)
+        drained = all([one.drain() for one in (clients, gateways) if one is not None])  # noqa: C419 - ask both
+        return drained and _agrees(clients.judge, members)
 
     def finish(self) -> None:
         nodes = [node for node in self._schedule.nodes.values() if node.is_running]
@@ -122,6 +128,8 @@ class ClusterLoad:
         for group_id, clients in self._partitions.items():
             if group_id not in self.admin.deleted_groups:
                 clients.finish(nodes)
+        for gateways in self._gateways.values():
+            gateways.finish()
 
 
 def _agrees(judge: Any, nodes: Sequence[SimNode]) -> bool:

@@ -128,6 +128,9 @@ class PartitionJudge(GroupJudge):
     def holds(self, record: bytes) -> bool:
         return record in self._offset_of
 
+    def offset_of(self, record: bytes) -> int | None:
+        return self._offset_of.get(record)
+
     # ---- what is read
 
     def served(self, node: int, batches: Iterable[StoredBatch]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.world.identity.impostors import Impostors
+from tests.simulation.world.identity.older_copies import OlderCopies
 from tests.simulation.world.network import Link
-from tests.simulation.world.older_copies import OlderCopies
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -23,6 +24,7 @@ class Faults:
         self._randomness = schedule.randomness
         self._wrong_clock: Any = None
         self.copies = OlderCopies(schedule)
+        self.impostors = Impostors(schedule)
         self._kinds: dict[str, Callable[[], bool]] = {name: getattr(self, f"_{name}") for name in schedule.plan.weights}
 
     def one(self) -> None:
@@ -284,7 +286,9 @@ class Faults:
 
     def _image(self) -> bool:
         """Somebody makes a backup of a node's disk."""
-        self.copies.take(self._some_node())
+        node = self._some_node()
+        self.copies.take(node)
+        self.impostors.take(node)
         return False  # not a fault
 
     def _roll_back(self) -> bool:
@@ -294,6 +298,18 @@ class Faults:
             return False
         self._trace(f"{node.id} may come back with an older copy of its disk")
         return self.copies.put_back(node)
+
+    def _impostor(self) -> bool:
+        """A node comes back with a copy of its disk from before it was started last."""
+        node = self._some_node()
+        self._trace(f"{node.id} may come back as it was at an earlier start")
+        return self.impostors.put_back(node)
+
+    def _twin(self) -> bool:
+        """Such a copy runs beside the original."""
+        node = self._some_node()
+        self._trace(f"{node.id} may run twice")
+        return self.impostors.beside(node)
 
     def _flip(self) -> bool:
         if not self._all_are_sound():

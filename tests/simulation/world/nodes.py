@@ -23,22 +23,23 @@ from cluster.raft import (
     RaftMessage,
     Turn,
 )
+from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
 from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged, SyncFailed
 from tests.simulation.checker import GroupJudge, Violation
-from tests.simulation.watched_groups import WatchedMultiRaft, describe, term_at
+from tests.simulation.watched_groups import WatchedMultiRaft, describe
 from tests.simulation.world.disk import SimDisk
 from tests.simulation.world.files import JournalDisk
+from tests.simulation.world.node_parts import EPOCH_MS, Bell, NodeClock
+from tests.simulation.world.observer import Observer
 from tests.simulation.world.readmission import Readmission
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
-
-EPOCH_MS = 1_700_000_000_000
-"""When every schedule begins, by the wall clock."""
+    from tests.simulation.world.identity.connections import Process
 
 LONGEST_SYNC_S = 2.5
 """Of a disk that is slow for good: longer than any patience of an election."""
@@ -54,43 +55,6 @@ Frame = tuple[bytes, ...]
 DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": JournalDisk}
 
 
-class NodeClock:
-    """Each node's clock has its own zero and runs a little fast or slow; the one for people also jumps."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self._zero = schedule.randomness.uniform(1.0, 1e6)
-        self._rate = schedule.randomness.uniform(0.97, 1.03)
-        skew = schedule.plan.skew_ms
-        self.jumped_ms = schedule.randomness.randint(-skew, skew)
-
-    def monotonic(self) -> float:
-        return self._zero + self._schedule.now * self._rate
-
-    def to_world(self, at: float) -> float:
-        return (at - self._zero) / self._rate + 1e-6
-
-    def wall_ms(self) -> int:
-        return EPOCH_MS + self.jumped_ms + int(self._schedule.now * 1000)
-
-
-class Bell:
-    """`node.routing_events.Changes` without a loop: one call soon after, however often it rang."""
-
-    def __init__(self, node: SimNode) -> None:
-        self._node = node
-        self._rung = False
-
-    def ring(self) -> None:
-        if not self._rung:
-            self._rung = True
-            self._node.after(self._node.schedule.now, self._tell)
-
-    def _tell(self) -> None:
-        self._rung = False
-        self._node.replicas.reconcile()
-
-
 class SimNode:
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
@@ -99,6 +63,7 @@ class SimNode:
         self.life = 0
         self.is_running = False
         self.is_damaged = False
+        self.is_copy = self.has_the_address = False
         self.incarnation = 1000 * node_id
         self.readmission = Readmission(self)
         self._paused_until = 0.0
@@ -106,6 +71,7 @@ class SimNode:
         self._wake_at = 0.0
         self._syncing = False
         self._calls: dict[int, Callable[[], None]] = {}
+        self.process: Process
         self.multiraft: WatchedMultiRaft
         self.replicas: ReplicaManager
         self.metadata: Group
@@ -124,8 +90,9 @@ class SimNode:
         self._wake_at = float("inf")
         self._paused_until = 0.0
         self._held.clear()
+        self.broker: NodeBroker | None = None
         self.readmission.begin_life()
-        self._seen: dict[int, tuple[int, int]] = {}
+        self.observer = Observer(self)
         self.clock = NodeClock(self.schedule)
         self.cluster_clock = ClusterClock(len(self.schedule.node_ids), self.clock.wall_ms, self.clock.monotonic)
         try:
@@ -140,10 +107,15 @@ class SimNode:
         except (StorageDamaged, SyncFailed) as error:
             self._failed(error)
             return
+        if self.schedule.connections is not None:
+            self.schedule.connections.begins(self)
         for peer in self.schedule.node_ids:
-            if peer != self.id and self.schedule.links[self.id, peer].is_up:
+            if peer != self.id and self._is_connected_from_the_start(peer):
                 self.multiraft.peer_up(peer)
         self._wake()
+
+    def _is_connected_from_the_start(self, peer: int) -> bool:
+        return self.schedule.links[self.id, peer].is_up and self.schedule.is_heard(self, peer)
 
     def _compose(self) -> None:
         schedule = self.schedule
@@ -174,21 +146,25 @@ class SimNode:
         self.view.on_change(bell.ring)
         bell.ring()
 
-    def opened(self, group: Group) -> None:
-        self._seen[group.group_id] = (group.first_index - 1, 0)
-
     def crash(self, *, lose_unsynced: bool) -> None:
-        self._end()
+        self.end()
         self.disk.crash(self.schedule.randomness, lose_unsynced=lose_unsynced)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self.is_running = False
         self.life += 1
-        for judge in self.schedule.judges.values():
-            judge.forget(self.id)
+        if self.schedule.connections is not None:
+            self.schedule.connections.ended(self)
+        if self.schedule.wire is not None:
+            self.schedule.wire.node_ended(self)
+        self._forget_answers()
         broken, self._calls = self._calls, {}
         for call in broken.values():
             call()
+
+    def _forget_answers(self) -> None:
+        for judge in self.schedule.judges.values():
+            judge.forget(self.id)
 
     def _failed(self, error: Exception) -> None:
         if self.disk.damaged and isinstance(error, StorageDamaged | SyncFailed | Damaged):
@@ -207,7 +183,7 @@ class SimNode:
         self.schedule.trace(f"{self.id} REFUSES its store: {error}")
         self.schedule.count("refused")
         self.is_damaged = True
-        self._end()
+        self.end()
         self.disk.crash(self.schedule.randomness, lose_unsynced=False)
 
     def replace(self) -> None:
@@ -257,16 +233,16 @@ class SimNode:
     # ---- loop
 
     def after(self, time: float, action: Callable[[], None]) -> None:
-        life = self.life
+        self.schedule.at(time, partial(self._in_life, self.life, action))
 
-        def run() -> None:
-            if self.life == life and self.is_running:
-                action()
-
-        self.schedule.at(time, run)
+    def _in_life(self, life: int, action: Callable[[], None]) -> None:
+        if self.life == life and self.is_running:
+            action()
 
     def _wake(self) -> None:
-        self._wake_no_later_than(self.schedule.now + self.schedule.randomness.uniform(0.0, 0.0005))
+        within_s = self.schedule.plan.woken_within_s
+        if self._wake_at > self.schedule.now + within_s:  # else it is about to
+            self._wake_no_later_than(self.schedule.now + self.schedule.randomness.uniform(0.0, within_s))
 
     def _wake_no_later_than(self, time: float) -> None:
         if time < self._wake_at:
@@ -290,8 +266,8 @@ class SimNode:
                 return
             if not self.is_running:  # something in the turn found the store damaged
                 return
-            self._observe()
             if turn is not None:
+                self.observer.look([group for group, _ in turn.durable])
                 self._sync(turn)
                 return
         self._wake_no_later_than(self.clock.to_world(self.multiraft.next_deadline()))
@@ -327,7 +303,7 @@ class SimNode:
     def compaction(self) -> None:
         """What the node does every few seconds."""
         for peer in self.schedule.node_ids:
-            if peer != self.id:
+            if peer != self.id and self.schedule.is_heard(self, peer):
                 self.schedule.carry(self.id, peer, self._tell_clock)
         true_ms = EPOCH_MS + int(self.schedule.now * 1000)
         for replica in self.replicas.all_open():
@@ -346,6 +322,8 @@ class SimNode:
 
     def _send(self, peer: int, messages: list[OutgoingMessage]) -> None:
         schedule = self.schedule
+        if not schedule.is_heard(self, peer):
+            return
         frame = tuple(message.SerializeToString() for message in messages)
         if schedule.tracing:
             for part in frame:
@@ -358,22 +336,14 @@ class SimNode:
             link.send(frame)
         for message in messages:
             if isinstance(message, RaftMessage):
-                self._said(peer, message)
-
-    def _said(self, peer: int, message: RaftMessage) -> None:
-        kind = message.WhichOneof("body")
-        if kind == "append_reply" and not message.append_reply.mute:
-            self.readmission.speaks_as_voter(message.group)
-        elif kind == "vote_request" and not message.vote_request.pre:
-            self.schedule.judges[message.group].votes(self.id, message.term, self.id)
-        elif kind == "vote_reply" and not message.vote_reply.pre:
-            if message.vote_reply.granted:
-                self.schedule.judges[message.group].votes(self.id, message.term, peer)
-            self.schedule.faults.voted(self)
+                self.observer.said(peer, message)
 
     def _fetch(self, peer: int, request: FetchRequest) -> None:
         """Snapshots travel beside the messages, and may be damaged or lost on the way."""
         schedule = self.schedule
+
+        if not schedule.is_heard(self, peer):
+            return
 
         def serve(other: SimNode) -> None:
             try:
@@ -404,36 +374,6 @@ class SimNode:
         else:
             self.multiraft.peer_down(peer)
         self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
-
-    # ---- judged from outside
-
-    def _observe(self) -> None:
-        for group_id, group in self.multiraft.groups.items():
-            judge = self.schedule.judges[group_id]
-            self.readmission.observe(group)
-            commit, led = self._seen[group_id]
-            if group.commit_index > max(commit, group.first_index - 1):
-                commit = group.commit_index
-                term = group.log_store.term_at(commit)
-                judge.commits(self.id, commit, term, group.term)
-                if group.is_leader:
-                    judge.rests_on(self.id, commit, self._lacking(judge, commit, term))
-            if group.is_leader and led != group.term:
-                led = group.term
-                self.schedule.trace(f"{self.id} LEADS group {group_id} term {group.term}")
-                judge.leads(self.id, group.term, partial(term_at, group))
-            self._seen[group_id] = (commit, led)
-
-    def _lacking(self, judge: GroupJudge, index: int, term: int) -> list[int]:
-        """Members that vote, and whose log has another entry there, or none."""
-        logs = {node: self.schedule.nodes[node].log_of(judge.group_id) for node in judge.members}
-        return [node for node, log in logs.items() if log is not None and term_at(log, index) not in (term, None)]
-
-    def log_of(self, group_id: int) -> Group | None:
-        """Of a voter, as far as it can be held to what it said."""
-        is_known = self.is_running and not (self.readmission.was_rolled_back and self.lacks_memory)
-        group = self.multiraft.groups.get(group_id) if is_known else None
-        return None if group is None or group.log_store.mute else group
 
     # ---- clients
 

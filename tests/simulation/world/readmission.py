@@ -40,7 +40,14 @@ class Readmission:
 
     def disk_lost(self, *, rolled_back: bool = False) -> None:
         self.lacks_memory, self.was_rolled_back = True, rolled_back
+        if not rolled_back:
+            for judge in self._node.schedule.judges.values():
+                judge.disk_lost(self._node.id)
         self._committed = {group_id: judge.highest for group_id, judge in self._node.schedule.judges.items()}
+
+    def memory_is_back(self) -> None:
+        """The original disk was only away."""
+        self.lacks_memory = self.was_rolled_back = False
 
     @property
     def was_robbed(self) -> bool:

@@ -1,0 +1,133 @@
+"""The attacks: each a coroutine on one connection, until its time is over or the node ends it.
+
+`python -m tests.attacks NAME PORT SECONDS CONNECTIONS LOG` runs one and prints what it managed. A connection that the
+node closes is opened again: an attacker does not give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from holdfast import protocol
+from holdfast.amqp import Message as Encoded
+from holdfast.amqp import symbol
+from holdfast.amqp.messages.message import encode_message
+from tests.attacks import wire
+from tests.attacks.wire import ATTACH, FLOW, Wire
+
+LINKS = 75
+"""Of each of four connections: 300 together."""
+
+UNFINISHED_BYTES = 4 * 1024 * 1024 - 64 * 1024
+CHUNK = bytes(60_000)
+EMPTY_LISTS = 15_000
+
+Attack = Callable[[Wire, str], Awaitable[int]]
+"""(connection, log) -> how often it did what it does. Ends with the connection, else it is cancelled."""
+
+
+async def unfinished_messages(peer: Wire, log: str) -> int:
+    for handle in range(LINKS):
+        await peer.say(wire.attach(f"l{handle}", handle, log))
+    await peer.until(lambda: peer.seen[FLOW] >= LINKS)
+    sent = 0
+    for _ in range(UNFINISHED_BYTES // len(CHUNK)):
+        for handle in range(LINKS):
+            await peer.say(wire.transfer(handle, handle, CHUNK, more=True))
+            sent += len(CHUNK)
+    await peer.until(lambda: False)
+    return sent
+
+
+async def nested_properties(peer: Wire, log: str) -> int:
+    lists = {symbol("x"): [[] for _ in range(EMPTY_LISTS)]}
+    for handle in range(1000):
+        await peer.say(wire.attach(f"l{handle}", handle, log, properties=lists))
+    await peer.until(lambda: False)
+    return 1000
+
+
+async def churn(peer: Wire, log: str) -> int:
+    pair = b"".join(wire.attach(f"l{n}", 0, log) + wire.detach(0) for n in range(4000))
+    done = 0
+    while not peer.ended:
+        await peer.say(pair)
+        done += 4000
+    return done
+
+
+async def never_settles(peer: Wire, log: str) -> int:
+    for handle in range(50):
+        await peer.say(wire.attach(f"r{handle}", handle, log, receives=True, filters=wire.earliest()))
+    await peer.until(lambda: peer.seen[ATTACH] >= 50)
+    for handle in range(50):
+        await peer.say(wire.credit(handle, 2**31 - 1))
+    await peer.until(lambda: False)
+    return peer.seen[wire.TRANSFER]
+
+
+async def many_groups(peer: Wire, log: str) -> int:
+    for handle in range(3000):
+        group = f"{id(peer)}-{handle}"
+        bound = {symbol(protocol.LINK_PARTITION): symbol("0"), symbol(protocol.LINK_CONSUMER_GROUP): group}
+        await peer.say(wire.attach(f"g{handle}", handle, log, receives=True, properties=bound))
+    await peer.until(lambda: False)
+    return peer.seen[ATTACH]
+
+
+async def many_producers(peer: Wire, log: str) -> int:
+    terms = dict.fromkeys(map(symbol, protocol.PRODUCER_NAMES))
+    for handle in range(3000):
+        bound = {symbol(protocol.LINK_PARTITION): symbol("0"), **terms}
+        await peer.say(wire.attach(f"p{handle}", handle, log, properties=bound))
+    await peer.until(lambda: False)
+    return peer.seen[ATTACH]
+
+
+async def answers_to_nowhere(peer: Wire, log: str) -> int:
+    await peer.say(wire.attach("m", 0, protocol.MANAGEMENT_ADDRESS))
+    await peer.until(lambda: peer.seen[FLOW] >= 1)
+    request = encode_message(
+        Encoded(
+            message_id="x", reply_to="nowhere", application_properties={"type": "node", "operation": "list"}, body=b""
+        )
+    )
+    sent = 0
+    while not peer.ended:
+        allowed = 16 + peer.seen[FLOW] - 1
+        await peer.until(lambda seen=sent: 16 + peer.seen[FLOW] - 1 > seen)
+        await peer.say(b"".join(wire.transfer(0, number, request) for number in range(sent, allowed)))
+        sent = max(sent, allowed)
+    return sent
+
+
+ATTACKS: dict[str, Attack] = {
+    "unfinished-messages": unfinished_messages,
+    "nested-properties": nested_properties,
+    "churn": churn,
+    "never-settles": never_settles,
+    "many-groups": many_groups,
+    "many-producers": many_producers,
+    "answers-to-nowhere": answers_to_nowhere,
+}
+
+
+async def run(name: str, port: int, seconds: float, connections: int, log: str) -> int:
+    """All connections of one attack; how often they were opened."""
+    opened = 0
+
+    async def one() -> None:
+        nonlocal opened
+        while True:
+            opened += 1
+            with contextlib.suppress(OSError):
+                async with Wire(port) as peer:
+                    await ATTACKS[name](peer, log)
+            await asyncio.sleep(0.05)  # an attacker's own pace
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(one() for _ in range(connections)))
+    return opened

@@ -1,0 +1,28 @@
+"""Java's stock clients without transactions: what they send is read by others, and what others send by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.clients.java_clients import MISSING, PROGRAMS, JavaClient
+from tests.integration.clusters.cluster import Cluster
+from tests.integration.workloads.plain import read
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_java_client_sends_and_receives(cluster: Cluster, log_name: str, program: str) -> None:
+    cluster.create(log_name, 2)
+    with (
+        JavaClient(program, cluster.address(1), f"{log_name}-reader", transacted=False) as reader,
+        JavaClient(program, cluster.address(2), f"{log_name}-writer", transacted=False) as writer,
+    ):
+        reader.do("subscribe", "all", log_name)
+        writer.do("send", log_name, "-", *(f"m{number}" for number in range(20)))
+        expected = sorted(f"m{number}" for number in range(20))
+        assert sorted(reader.do("receive", "all", 20)) == expected
+    assert len(read(cluster.address(3), log_name, 20)) == 20

@@ -1,0 +1,54 @@
+"""Mutations of how older copies of a node's data are told from the original. What they are for: catalogue.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+from cluster.boot_counters import KnownStart, Start, copy_fault
+from cluster.rpc import start_memory
+from node.startup.start_memory import StoredStarts
+
+
+@contextlib.contextmanager
+def starts_not_compared() -> Iterator[None]:
+    """Whoever has the incarnation is let in."""
+    with mock.patch.object(start_memory, "copy_fault", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def starts_without_marks() -> Iterator[None]:
+    """A copy that is started often enough overtakes the original."""
+
+    def counted(start: Start, known: KnownStart) -> str | None:
+        return copy_fault(Start(start.boot), KnownStart(known.boot))
+
+    with mock.patch.object(start_memory, "copy_fault", counted):
+        yield
+
+
+@contextlib.contextmanager
+def starts_not_synced() -> Iterator[None]:
+    """A peer lets a start in, and may forget it with its power."""
+
+    async def written(starts: StoredStarts, node: int, incarnation: int, start: KnownStart) -> None:
+        row = (incarnation, start)
+        starts._durable[node] = row
+        await remember(starts, node, incarnation, start)
+
+    remember = StoredStarts.remember
+    with mock.patch.object(StoredStarts, "remember", written):
+        yield
+
+
+@contextlib.contextmanager
+def starts_remembered_in_memory_only() -> Iterator[None]:
+    """A peer knows of a start as long as its process lives."""
+
+    async def told(starts: StoredStarts, node: int, incarnation: int, start: KnownStart) -> None:
+        starts._rows[node] = starts._durable[node] = (incarnation, start)
+
+    with mock.patch.object(StoredStarts, "remember", told):
+        yield

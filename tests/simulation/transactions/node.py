@@ -1,0 +1,103 @@
+"""A simulated node that coordinates transactions, takes part in them, and has clients of them.
+
+What runs is production code: `CoordinatorReplica` and its markers, participants, and for clients `LeaderCalls` and
+`TransactionManager`. It dies at the crash points of that code, too, if the schedule has armed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from node.transactions.coordinators import Coordinators
+from node.transactions.manager import TransactionManager
+from tests.simulation.checker import Violation
+from tests.simulation.transactions.questions import QuestionNetwork, Questions
+from tests.simulation.world.nodes import SimNode
+from tests.simulation.world.rpc.lives import LIFE, Life, NodeCrashed
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+TICK_S = 0.5
+
+
+class TransactionalNode(SimNode):
+    own_life: Life
+    transactions: TransactionManager
+    questions: Questions
+
+    def start(self) -> None:
+        self.own_life = Life(self)
+        with self.own_life.entered():
+            super().start()
+
+    def _compose(self) -> None:
+        super()._compose()
+        self.questions = Questions(self.schedule)
+        network: Any = QuestionNetwork(self.questions, self)
+        self.replicas.attach(network)
+        coordinators = Coordinators(self.view, _nobody, _nobody)
+        self.transactions = TransactionManager(self.id, self.replicas.calls, coordinators)
+        self.after(self.schedule.now + self.schedule.randomness.uniform(0.0, TICK_S), self._tick)
+
+    def _in_life(self, life: int, action: Callable[[], None]) -> None:
+        if self.life != life or not self.is_running:
+            return
+        token = LIFE.set(self.own_life)
+        try:
+            action()
+        except NodeCrashed:
+            self.dies()
+        finally:
+            LIFE.reset(token)
+
+    def dies(self) -> None:
+        self.schedule.trace(f"{self.id} dies at a crash point")
+        self.crash(lose_unsynced=self.schedule.plan.power_loss)
+
+    def end(self) -> None:
+        super().end()
+        self.own_life.end()
+
+    def _tick(self) -> None:
+        self.after(self.schedule.now + TICK_S, self._tick)
+        if self.schedule.now < self._paused_until:
+            return
+        now_s = self.clock.monotonic()
+        for coordinator in self.replicas.coordinators():
+            coordinator.tick(now_s)
+        for replica in self.replicas.all_open():
+            if replica.is_leader:
+                replica.taking_part.check(replica.group, now_s)
+
+
+class CrashPoints:
+    """Armed by the schedule, one at a time: who reaches it dies there."""
+
+    def __init__(self, schedule: Schedule, names: Sequence[str]) -> None:
+        self._schedule, self._names = schedule, names
+        self.armed: set[str] = set()
+
+    def arm(self) -> None:
+        """Some other one when the last one was reached."""
+        if not self.armed and self._names:
+            self.armed.add(self._schedule.randomness.choice(self._names))
+
+    def reached(self, name: str) -> None:
+        life = LIFE.get()
+        if life is None:
+            raise Violation(f"{name} was reached in no node's name")
+        if name not in self.armed or not life.node.is_running:
+            return
+        self.armed.discard(name)
+        self._schedule.count(f"crash {name}")
+        if asyncio.current_task() is not None:  # else whoever began this, in the node, ends it
+            node: Any = life.node
+            node.dies()
+        raise NodeCrashed
+
+
+async def _nobody(*_: object) -> Any:
+    raise Violation("the coordinators are there, and are made again")

@@ -1,0 +1,1 @@
+"""The data source for Spark, as far as it needs neither Java nor a cluster."""
