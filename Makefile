@@ -8,6 +8,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON_BIN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+SPARK_INSTALLED := $(VENV)/.spark-installed
 ANSIBLE_VENV ?= .venv-ansible
 
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
@@ -15,27 +16,36 @@ RUN_DIR ?= var/run
 AMQP_PORT ?= 0
 # Schedules of the simulation in `make soak`: how many, or first:last+1. A failure names its seed and shows a trace.
 SEEDS ?= 20000
-# Of those in which one disk after the other is lost, and of those with nodes from older copies.
+# Of those in which one disk after the other is lost, and of each kind with older copies of nodes' data, gateways, streams or transactions.
 READMISSIONS ?= 5000
 OLDER_COPIES ?= 1000
 # Fuzzing of `make soak`: times the examples of `make test`; 300 take a core about an hour.
 EXAMPLES ?= 300
-# Parallel test processes.
-JOBS ?= 2
+# Nonsense on every port of a node, in `make soak`.
+FUZZ_SECONDS ?= 3600
+# Length of each run of `make chaos`, and from which number their seeds are counted.
+CHAOS_SECONDS ?= 90
+CHAOS_SEED ?= 1
+# Parallel test processes: on two cores the others work while some wait for elections, leases and hosts.
+JOBS ?= 4
 ARGS ?=
 
+# Hundreds of node processes and commands start in a run of the tests: none of them compiles every module anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
+.PHONY: help install run test chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
-	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/)"
+	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/); then Spark's source and sink"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
 	@echo "make spark-client-test   Ansible makes a host for Spark jobs and runs one there (needs root and a Java of 17 or newer)"
 	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
+	@echo "make chaos   every workload under every fault, CHAOS_SECONDS=$(CHAOS_SECONDS) each (hours), and every deliberate fault; pages in var/chaos/"
 	@echo "make lint    ruff and mypy only"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
@@ -55,15 +65,27 @@ lint: $(INSTALLED)
 	$(PYTHON_BIN) -m mypy
 
 # With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
-test: lint $(ANSIBLE_VENV)/.installed
-	@scripts/system-packages.sh --optional rhea zookeeper provision
+test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED)
+	@scripts/system-packages.sh --optional rhea java zookeeper provision
 	@scripts/toxiproxy.sh --optional >/dev/null
 	@$(PYTHON_BIN) -m chaos.disk --optional
 	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q --durations=40 --durations-min=10 $(ARGS)
 
-bench: $(INSTALLED)
-	@scripts/system-packages.sh --optional rabbitmq
+# 500 MiB that only Spark's tests and jobs need; without it those tests are skipped, and say so.
+$(SPARK_INSTALLED): ansible/spark.lock | $(INSTALLED)
+	@echo "installing PySpark for its tests"
+	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r ansible/spark.lock; then touch $@; \
+	    else echo "PySpark could not be installed: its tests are skipped"; fi
+
+# ARGS pick some of the first; without them the cost of TLS and logins is measured, too, and Spark's source and sink where
+# there are Spark and Java.
+bench: $(INSTALLED) $(SPARK_INSTALLED)
+	@scripts/system-packages.sh --optional rabbitmq java
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
+	$(if $(ARGS),@:,$(PYTHON_BIN) -m benchmarks.client.security)
+	@$(if $(ARGS),:,if [ -e $(SPARK_INSTALLED) ] && command -v java >/dev/null; then set -x; \
+	    $(PYTHON_BIN) -m benchmarks.client.spark; read=$$?; $(PYTHON_BIN) -m benchmarks.client.spark_sink && exit $$read; \
+	    else echo "there is no Spark or no Java here: its source and sink are not measured"; fi)
 
 bundle: $(INSTALLED)
 	@scripts/make-bundle.sh $(VENV) dist
@@ -74,7 +96,7 @@ spark-bundle: $(INSTALLED)
 # Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
 provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh provision
-	HOLDFAST_PROVISION=1 HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile -q tests/ansible $(ARGS)
+	HOLDFAST_PROVISION=1 HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n 2 --dist loadfile -q tests/ansible $(ARGS)
 
 # Apart, because of what it takes: a bundle of 500 MiB and a host with 1.5 GiB on its disk.
 spark-client-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
@@ -90,12 +112,27 @@ soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	$(PYTHON_BIN) -m tests.simulation --kind readmitting --seeds 0:$(READMISSIONS)
 	$(PYTHON_BIN) -m tests.simulation --kind rolled-back --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind impostors --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind through-gateways --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind over-streams --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind transactions --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind early-answers --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind groups --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
-	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 \
+	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 HOLDFAST_PARTITIONS=300 HOLDFAST_TRIMS=10 \
+	    HOLDFAST_TRANSACTION_SECONDS=120 HOLDFAST_SPARK_FAULTS=1 HOLDFAST_SPARK_ROWS=50000 HOLDFAST_WHOLE_DAY=1 HOLDFAST_OPERATIONS=100000 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q tests/integration
+	HOLDFAST_ATTACKS=1 HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON_BIN) -m pytest -s -q --timeout 14400 tests/integration/attacks
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(PYTHON_BIN) -m pytest -n $(JOBS) -q --timeout 14400 \
 	    tests/unit/filters/test_properties.py tests/unit/listener/test_malformed.py
+
+# Nodes with deliberate faults first: a matrix whose checkers see nothing would prove nothing.
+chaos: $(INSTALLED) $(SPARK_INSTALLED)
+	@scripts/toxiproxy.sh >/dev/null
+	@$(PYTHON_BIN) -m chaos.disk
+	HOLDFAST_CHAOS_DEFECTS=1 $(PYTHON_BIN) -m pytest -q --durations=5 tests/integration/chaos/test_defects.py
+	$(PYTHON_BIN) -m holdfast.cli chaos matrix --full --time $(CHAOS_SECONDS) --seed $(CHAOS_SEED) $(ARGS)
 
 # Generated code lies with its user: proto/cluster/raft/raft.proto -> cluster/raft/raft_pb2.py. gRPC stubs only where the
 # file declares a service.

@@ -6,6 +6,7 @@
 #   build     Python >= 3.11 with venv, a C compiler and Python's headers (python-qpid-proton is built from source;
 #             OpenSSL's headers are not needed: TLS is asyncio's business, not proton's)
 #   rhea      nodejs and npm, for the test with an AMQP client that is not proton
+#   java      Maven and a JDK, for the tests with Java's AMQP clients
 #   rabbitmq  rabbitmq-server, the peer of `make bench`
 #   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
 #   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`
@@ -54,6 +55,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v node >/dev/null 2>&1 || command -v nodejs >/dev/null 2>&1 || need nodejs "runs the rhea test client"
         command -v npm >/dev/null 2>&1 || need npm "installs the rhea test client"
         ;;
+    java)
+        command -v mvn >/dev/null 2>&1 || need maven "fetches the Java test clients"
+        command -v javac >/dev/null 2>&1 || need default-jdk-headless "compiles the Java test clients"
+        ;;
     rabbitmq)
         command -v rabbitmq-server >/dev/null 2>&1 || [ -x /usr/sbin/rabbitmq-server ] ||
             need rabbitmq-server "the peer that the benchmark compares with"
@@ -67,7 +72,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         [ -x /usr/sbin/logrotate ] || need logrotate "rotates logs on provisioned hosts"
         ;;
     *)
-        echo "system-packages.sh: unknown group '$group' (build, rhea, rabbitmq, zookeeper, provision)" >&2
+        echo "system-packages.sh: unknown group '$group' (build, rhea, java, rabbitmq, zookeeper, provision)" >&2
         exit 2
         ;;
     esac

@@ -10,13 +10,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 import uvloop
 
-from holdfast.client import ProducerClient, ProducerOptions
+from holdfast.client import NetworkOptions, ProducerClient, ProducerOptions
 
 US = 1_000_000
 
@@ -49,6 +49,7 @@ class Place:
     log: str
     processes: Mapping[str, psutil.Process]
     leader: str | None
+    network: NetworkOptions = field(default_factory=NetworkOptions)
 
 
 def run(row: Row, place: Place, *, idempotent: bool, size: int, warmup_s: float, seconds: float) -> Round:
@@ -57,7 +58,8 @@ def run(row: Row, place: Place, *, idempotent: bool, size: int, warmup_s: float,
 
 async def _round(row: Row, place: Place, idempotent: bool, body: bytes, warmup_s: float, seconds: float) -> Round:
     over = asyncio.Event()
-    async with ProducerClient(list(place.servers), place.log, ProducerOptions(idempotent=idempotent)) as producer:
+    options = ProducerOptions(idempotent=idempotent, network=place.network)
+    async with ProducerClient(list(place.servers), place.log, options) as producer:
         publishing = [asyncio.create_task(work) for work in _publishers(row, producer, body, over.is_set)]
         await asyncio.sleep(warmup_s)
         before = _Reading(producer, place)

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,24 @@ class Holdfast:
     def start(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=self._parent))
         shape = ("--nodes", str(NODES), "--durability", self.durability)
+        self._up(*shape)
+
+    def restart(self, more: Callable[[int], str]) -> None:
+        """With further sections in each node's configuration."""
+        self._cli("cluster", "down", "--dir", self._dir)
+        for number in range(1, NODES + 1):
+            with (Path(self._dir) / f"node{number}" / "node.toml").open("a") as config:
+                config.write(more(number))
+        self._up()
+
+    def log_in(self, user: str, password_file: Path) -> None:
+        """From now on the commands of this peer come as that user."""
+        config = Path(self._dir) / "client.toml"
+        names = {"user": user, "password_file": str(password_file)}
+        config.write_text("[security]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in names.items()))
+        self._environment = {**self._environment, "HOLDFAST_CONFIG": str(config)}
+
+    def _up(self, *shape: str) -> None:
         answer = self._cli("cluster", "up", *shape, "--detach", "--dir", self._dir)
         self._processes = {f"node{node['node']}": psutil.Process(node["pid"]) for node in answer["nodes"]}
         self._amqp = [node["amqp"] for node in answer["nodes"]]
