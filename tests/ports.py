@@ -43,6 +43,24 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
+def consecutive_ports(count: int) -> list[int]:
+    """For commands that are given the first of a cluster's ports."""
+    while True:
+        first = free_port()
+        rest = range(first + 1, first + count)
+        if all(port not in _given and _is_free(port) and _is_named(port) for port in rest):
+            _given.update(rest)
+            return [first, *rest]
+
+
+def cluster_ports(nodes: int) -> tuple[str, ...]:
+    """Options of `holdfast cluster up` and `holdfast demo`. Without them a node that a test kills may find its port
+    taken by the cluster of another test.
+    """
+    amqp, rpc = consecutive_ports(nodes)[0], consecutive_ports(nodes)[0]
+    return "--amqp-port", str(amqp), "--rpc-port", str(rpc)
+
+
 def _is_named(port: int) -> bool:
     """False: another run has it."""
     name = socket.socket(socket.AF_UNIX)

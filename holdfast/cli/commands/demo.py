@@ -55,6 +55,9 @@ DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10
 @click.option(
     "--amqp-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port (0: 5672 if free, else another)."
 )
+@click.option(
+    "--rpc-port", type=click.IntRange(0, 65535), default=0, help="The same for other nodes (7101)."
+)
 @click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, help="The trades.")
@@ -65,6 +68,7 @@ def demo(
     frame: CommandFrame,
     directory: Path,
     amqp_port: int,
+    rpc_port: int,
     nodes: int,
     durability: str,
     file: Path,
@@ -75,7 +79,7 @@ def demo(
     output = frame.output
     terminate_like_interrupt()
     _clear(directory, output)
-    local = create(directory, nodes, amqp_port, 0, "demo", durability)
+    local = create(directory, nodes, amqp_port, rpc_port, "demo", durability)
     output.say(f"starting {nodes} nodes in {local.directory} (AMQP {', '.join(local.plan.servers)})")
     try:
         start(local, output, wait_s=60.0)

@@ -1,14 +1,19 @@
 """Ports for local nodes: those asked for, or ones that are free now.
 
-Rule never broken: a port that was asked for is used or refused with a reason, never silently replaced. Ports that we
+Rules never broken: a port that was asked for is used or refused with a reason, never silently replaced. Ports that we
 choose lie below the range that the system hands to outgoing connections, so that a stopped node finds its port free
-again.
+again. Two commands that choose at the same time choose different ones: a port that is free when it is chosen has no
+listener for the seconds until its node is up, so each command holds what it chose, by a lock that ends with it.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from pathlib import Path
 
 from holdfast.cli.shared.errors import CliError
 
@@ -16,6 +21,9 @@ USUAL_AMQP_PORT = 5672
 USUAL_RPC_PORT = 7101
 _CHOOSE_FROM = range(20_000, 32_000)
 _ATTEMPTS = 200
+
+_held: dict[int, int] = {}
+"""Port -> open file whose lock says that this process chose it."""
 
 
 def is_free(port: int) -> bool:
@@ -44,6 +52,22 @@ def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
     starts = [usual] + random.sample(_CHOOSE_FROM[: -count or None], _ATTEMPTS)
     for start in starts:
         ports = list(range(start, start + count))
-        if all(is_free(port) for port in ports):
+        if all(is_free(port) and _hold(port) for port in ports):
             return ports
     raise CliError(f"no {count} consecutive free ports were found for {what}")
+
+
+def _hold(port: int) -> bool:
+    """False: it was chosen before, by this process or by one that runs now."""
+    if port in _held:
+        return False
+    directory = Path(tempfile.gettempdir()) / f"holdfast-local-ports-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(directory / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    _held[port] = lock
+    return True

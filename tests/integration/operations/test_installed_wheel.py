@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.local_cluster.ports import consecutive
 from tests.integration.clusters.cluster import Cluster
-from tests.ports import free_port
+from tests.ports import cluster_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 BOUND_S = 240.0
@@ -123,10 +122,10 @@ def a_client_needs_nothing_of_a_node(user: Environment, cluster: Cluster) -> Non
 
 
 def it_runs_a_cluster(user: Environment) -> None:
-    port = consecutive(0, 3, free_port(), "AMQP")[0]
+    ports = cluster_ports(3)
     try:
-        user.holdfast("cluster", "up", "--dir", "there", "--nodes", "3", "--amqp-port", str(port), "--detach")
-        server = ("--server", f"127.0.0.1:{port}")
+        user.holdfast("cluster", "up", "--dir", "there", "--nodes", "3", *ports, "--detach")
+        server = ("--server", f"127.0.0.1:{ports[1]}")
         user.holdfast("log", "create", "own", "--partitions", "2", "--replicas", "3", *server)
         user.holdfast("produce", "own", *server, text="here\n")
         assert "here" in user.holdfast("consume", "own", "--from", "earliest", "--until-end", *server)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.local_cluster.ports import consecutive
-from tests.ports import free_port
+from tests.ports import consecutive_ports
 
 README = Path(__file__).parents[3] / "README.md"
 PORTS = ("5672", "5673", "5674")
@@ -24,9 +23,10 @@ class Visitor:
 
     def __init__(self, directory: Path) -> None:
         tour = README.read_text(encoding="utf-8").partition("## Five minutes")[2].partition("\n## ")[0]
-        ours = consecutive(0, len(PORTS), free_port(), "AMQP")
+        ours = consecutive_ports(len(PORTS))
         for theirs, port in zip(PORTS, ours, strict=True):
             tour = tour.replace(theirs, str(port))
+        tour = tour.replace("cluster up", f"cluster up --rpc-port {consecutive_ports(len(PORTS))[0]}")
         shell, program = re.findall(r"```(?:sh|python)\n(.*?)```", tour, re.DOTALL)
         install, *self.commands, self.last = [line for line in shell.splitlines() if line]
         assert install.startswith("make install"), install

@@ -17,6 +17,7 @@ from cluster.rpc.calls import methods
 from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.rpc_pb2 import AdminRequest
 from holdfast.cli.local_cluster.authority import Authority
+from tests.ports import cluster_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -32,7 +33,7 @@ def holdfast(*words: str) -> Any:
 
 async def test_a_cluster_with_an_authority_of_its_own(tmp_path: Path) -> None:
     at = ("--dir", str(tmp_path / "c"))
-    up = holdfast("cluster", "up", *at, "--nodes", "3", "--tls", "--detach", "--name", "sealed")
+    up = holdfast("cluster", "up", *at, *cluster_ports(3), "--nodes", "3", "--tls", "--detach", "--name", "sealed")
     try:
         server = up["nodes"][1]["amqp"]
         described = holdfast("log", "create", "sealed", "--partitions", "3", "--server", server)

@@ -19,6 +19,7 @@ from holdfast.cli.commands.demo import DEFAULT_FILE
 from holdfast.cli.local_cluster.processes import LocalCluster
 from holdfast.client.errors import TransactionRolledBackError
 from holdfast.client.sync import ProducerClient, TransactionGroup
+from tests.ports import cluster_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -47,7 +48,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_life_of_a_cluster(directory: Path) -> None:
     at = ("--dir", str(directory))
-    up = asked("cluster", "up", *at, "--detach")
+    up = asked("cluster", "up", *at, *cluster_ports(3), "--detach")
     servers = [node["amqp"] for node in up["nodes"]]
     assert len(servers) == 3
     first, second, third = (("--server", server) for server in servers)
@@ -190,7 +191,7 @@ def test_the_main_job_in_small(directory: Path, tmp_path: Path) -> None:
     small = tmp_path / "trades.csv.gz"
     with gzip.open(DEFAULT_FILE, "rb") as whole:
         small.write_bytes(gzip.compress(b"".join(islice(whole, 60_001))))
-    summary = asked("demo", "--dir", str(directory), "--file", str(small), "--once")
+    summary = asked("demo", "--dir", str(directory), *cluster_ports(3), "--file", str(small), "--once")
     assert summary["ok"] is True
     assert summary["problems"] == []
     assert summary["publish"]["confirmed"] == summary["read_back"]["distinct"] == 60_000
@@ -202,6 +203,7 @@ def test_the_main_job_in_small(directory: Path, tmp_path: Path) -> None:
 
 def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> None:
     command = [sys.executable, "-m", "holdfast.cli", "cluster", "up", "--dir", str(directory), "--nodes", "1"]
+    command += cluster_ports(1)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as up:
         assert up.stdout is not None
         for line in up.stdout:

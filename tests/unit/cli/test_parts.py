@@ -9,6 +9,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import Output, bytes_text, counted, duration_text
 from holdfast.client.start_position import Start
-from tests.ports import free_port
+from tests.ports import consecutive_ports, free_port
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +178,22 @@ def test_a_port_that_is_taken_is_refused_when_it_was_asked_for() -> None:
     assert taken not in chosen
     assert chosen == list(range(chosen[0], chosen[0] + 3))
     assert all(20_000 <= port < 32_768 for port in chosen), "outside the range of outgoing connections"
+
+
+def test_who_chooses_at_the_same_time_chooses_other_ports() -> None:
+    """Nothing listens yet at what the first has chosen."""
+    choose = "from holdfast.cli.local_cluster import ports; print(ports.consecutive(0, 3, {}, 'AMQP')[0], flush=True)"
+    usual = consecutive_ports(3)[0]
+    wait = [sys.executable, "-c", f"{choose.format(usual)}; input()"]
+    with subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert int(first.stdout.readline()) == usual
+        at_the_same_time = ports.consecutive(0, 3, usual, "AMQP")
+        assert not set(at_the_same_time) & {usual, usual + 1, usual + 2}
+        first.stdin.close()
+        first.wait()
+    assert ports.consecutive(0, 3, usual, "AMQP")[0] == usual, "held by a process that has ended"
 
 
 def test_ports_above_the_last_one_are_refused() -> None:
