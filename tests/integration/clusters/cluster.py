@@ -32,6 +32,7 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions
 from holdfast.client.transport.security import Security
+from tests.integration.clusters.forked import ForkedNode, nursery
 from tests.ports import free_ports
 
 T = TypeVar("T")
@@ -56,6 +57,9 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_
     return value
 
 
+NodeProcess = subprocess.Popen[bytes] | ForkedNode
+
+
 @dataclass
 class NodeFiles:
     """What one node is configured with, and where its things are."""
@@ -65,7 +69,7 @@ class NodeFiles:
     rpc: str
     amqp: dict[str, str]  # listener -> host:port
     data_dir: Path
-    process: subprocess.Popen[bytes] | None = None
+    process: NodeProcess | None = None
     expected_dead: bool = True  # not running, and that is what the test wants
     log_read: int = 0  # bytes of the log that were judged before
 
@@ -198,22 +202,25 @@ class Cluster:
             for node in wanted:
                 self.wait_ready(node)
 
-    def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
+    def spawn(self, node_id: int) -> NodeProcess:
         node = self.nodes[node_id]
         assert node_id not in self.running, f"node {node_id} is running already"
         disk, clock = self.settings.disks.get(node_id), self.settings.clocks.get(node_id)
         ordered = {**(disk.environment() if disk else {}), **(clock.environment() if clock else {})}
         if self.settings.crash_points is not None:
             ordered[crash_points.VARIABLE] = str(self.settings.crash_points)
-        with node.log_path.open("ab") as log:
-            node.process = processes.spawn(
-                [sys.executable, "-m", "node", "--config", str(node.config_path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=node.directory,
-                env={**os.environ, **ordered} if ordered else None,
-            )
+        if ordered:
+            with node.log_path.open("ab") as log:
+                node.process = processes.spawn(
+                    [sys.executable, "-m", "node", "--config", str(node.config_path)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=node.directory,
+                    env={**os.environ, **ordered},
+                )
+        else:
+            node.process = nursery.start_node(node.config_path, node.log_path, node.directory, os.environ)
         node.expected_dead = False
         return node.process
 
