@@ -63,7 +63,9 @@ that has been silent longest loses its batches; it may go on, but what it sends 
 
 MAX_PRODUCERS = 10_000
 """Producers known to one partition. Each costs some hundred bytes of every checkpoint, and clients that let the
-partition choose their id leave one behind with each start. The one that has been silent longest makes room."""
+partition choose their id leave one behind with each start. Of those that have sent nothing since they were opened the
+one that has been silent longest makes room, and only without any one that has sent: who opens producers by the thousand
+pushes out its own, and not those whose numbers protect stored events."""
 
 EXPIRY_MS = 7 * 24 * 3600 * 1000
 """A producer that neither opened nor sent for so long is forgotten, by the time lived in entries: a week, so that a
@@ -153,6 +155,7 @@ class ProducerTable:
         self._lived_ms = lived_ms
         ordered = sorted(rows, key=lambda producer: producer.touched_index)
         self._by_id = {producer.producer_id: producer for producer in ordered}
+        self._unused = {producer.producer_id: producer for producer in ordered if producer.last == NOTHING}
         self._remembering = {producer.producer_id: producer for producer in ordered if producer.digests}
         self.memory_bytes = sum(producer.memory_bytes for producer in ordered)
 
@@ -200,7 +203,7 @@ class ProducerTable:
             return ProducerRefusal("producer-unknown", detail)
         producer_id = self._allocate(index, clock_ms) if wish.producer_id is None else wish.producer_id
         if len(self._by_id) >= MAX_PRODUCERS:
-            self._forget(next(iter(self._by_id.values())))
+            self._forget(next(iter((self._unused or self._by_id).values())))
         producer = Producer(producer_id, wish.epoch or 0, wish.last_sequence or 0)
         self._touch(producer, index, clock_ms)
         return Opening(producer_id, producer.epoch, producer.start, False)
@@ -268,12 +271,16 @@ class ProducerTable:
         producer_id = producer.producer_id
         self._by_id.pop(producer_id, None)
         self._by_id[producer_id] = producer
+        self._unused.pop(producer_id, None)
+        if producer.last == NOTHING:
+            self._unused[producer_id] = producer
         self._remembering.pop(producer_id, None)
         if producer.digests:
             self._remembering[producer_id] = producer
 
     def _forget(self, producer: Producer) -> None:
         self._drop_batches(producer)
+        self._unused.pop(producer.producer_id, None)
         del self._by_id[producer.producer_id]
 
     def _drop_batches(self, producer: Producer) -> None:

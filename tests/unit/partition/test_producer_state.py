@@ -313,10 +313,31 @@ def test_one_too_many_costs_the_one_that_was_silent_longest(log: Log, monkeypatc
     monkeypatch.setattr(rules, "MAX_PRODUCERS", 3)
     for producer in (1, 2, 3):
         log.opened(producer)
-    log.send(1, 0, 1, "a")
+        log.send(producer, 0, 1, "a")
+    log.send(1, 0, 2, "b")
     log.restart()
     log.opened(4)
     assert [row.producer_id for row in log.machine.producers.rows()] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_opens_too_many_and_sends_nothing_pushes_out_its_own(
+    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    monkeypatch.setattr(rules, "MAX_PRODUCERS", 4)
+    for producer in (1, 2):
+        log.opened(producer)
+        log.send(producer, 0, 1, "a")
+    log.opened(2, 1)  # a new epoch in which nothing was sent yet
+    for producer in range(10, 20):
+        log.opened(producer)
+        if restarted:
+            log.restart()
+    assert [row.producer_id for row in log.machine.producers.rows()] == [1, 17, 18, 19]
+    log.send(17, 0, 1, "a")
+    log.opened(20)
+    assert [row.producer_id for row in log.machine.producers.rows()] == [1, 17, 19, 20]
+    assert isinstance(log.send(1, 0, 2, "b"), AppendAccepted)
 
 
 def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

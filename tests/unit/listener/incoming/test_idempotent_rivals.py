@@ -142,12 +142,14 @@ async def test_a_producer_that_had_to_make_room_is_told_that_it_is_not_known(
         await peer.send(link, events(7, 0, 1, "a"))
         await peer.states(link, 1)
         for other in (8, 9):
-            await attached(peer, other)
+            rival = await attached(peer, other)
+            await peer.send(rival, events(other, 0, 1, "x"))
+            await peer.states(rival, 1)
         await peer.send(link, events(7, 0, 2, "b"))
         assert conditions(await peer.states(link, 2)) == [OK, "amqp:not-allowed"]
         assert (await peer.refused(link)).condition == "amqp:not-allowed"
         assert (await refusal(peer, terms(7, 0, 1))).condition == "amqp:not-allowed"
-    assert stored(node) == "a"
+    assert stored(node) == "axx"
 
 
 async def test_a_log_that_is_deleted_ends_its_producers_links(node: SingleNode) -> None:
