@@ -61,8 +61,8 @@ log = logging.getLogger("holdfast.listener")
 LAST_WORDS_S = 2.0
 """A peer that was told to go has so long to read it and answer."""
 
-DROPPED_A_TURN = 64
-"""Links of a lost connection that are let go in one turn of the loop, and again as many that are released: each takes
+DROPPED_A_TURN = 16
+"""Links of a lost connection that are let go in one turn of the loop, and as many at once that are released: each takes
 some ten microseconds, of a consumer group a hundred."""
 
 
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self.knows_streams = False
         self.transactions: dict[bytes, ClientTransaction] = {}
         self.declares_transactions = False
-        self.attaches = AttachQueue(listener.turns)
+        self.attaches = AttachQueue(listener.turns, self._take_on)
         self.endpoints: dict[Link, Endpoint] = {}
         self.heard_bytes = 0  # ever received
         self._transport: asyncio.Transport | None = None
@@ -308,6 +308,13 @@ class Connection(asyncio.Protocol):
         counters = self.listener.counters
         counters.events_out += count
         counters.bytes_out += size
+
+    @property
+    def has_its_fill(self) -> bool:
+        return self.attaches.is_full
+
+    def _take_on(self) -> None:
+        self.intake.go_on()
 
     # ------------------------------------------------------------------------------------------------- links
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from cproton import ffi, lib
+from cproton import lib
 
 from holdfast.amqp.encoding.codec import encode_symbol_map, symbol_array
 from holdfast.amqp.engine.event_pump import EventPump, _bury
@@ -370,7 +370,7 @@ class Engine(EventPump):
             self._held = max(0, self._held - size)
         self._spoke = self._spoke or size > 0
         self._pump()
-        if self._ended_sessions:
+        if self._ended_sessions and not self.closed:
             _bury(self._ended_sessions)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -423,10 +423,9 @@ class Engine(EventPump):
             self._connection = self._transport = self._collector = None
             self._output_ended = True
             self._scanner.clear()
-            self._remains = Remains(connection, transport, collector)
-            _bury(self._graveyard)
-            _bury(self._ended_sessions)
-            lib.pn_connection_collect(connection, ffi.NULL)
+            self._remains = Remains(connection, transport, collector, [*self._ended_sessions, *self._graveyard])
+            self._ended_sessions.clear()
+            self._graveyard.clear()
         if self._remains is not None and self._remains.release(most_links):
             self._remains = None
         return self._remains is None

@@ -141,7 +141,7 @@ class EventPump(TransferPump):
                     handler(self, event)
             _pop(collector)
         self._frames_seen = lib.pn_transport_get_frames_input(self._transport)
-        if self._graveyard:
+        if self._graveyard and not self.closed:  # those that the end leaves, `free_some` gives back
             _bury(self._graveyard)
 
     # ------------------------------------------------------------------------------------- connection, sessions, links

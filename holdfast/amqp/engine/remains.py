@@ -16,18 +16,31 @@ from cproton import ffi, lib
 UNSETTLED_AS_A_LINK = 50
 """Deliveries that are not settled take as long to free as a link."""
 
+REFERENCES_AS_A_LINK = 16
+"""References of ours to links and sessions take as long to give back."""
+
 
 class Remains:
-    __slots__ = ("_collector", "_connection", "_transport")
+    __slots__ = ("_collector", "_connection", "_references", "_transport")
 
-    def __init__(self, connection: Any, transport: Any, collector: Any) -> None:
+    def __init__(self, connection: Any, transport: Any, collector: Any, references: list[Any]) -> None:
+        """`references` of ours, counted by proton: those that are last are given back first, links before sessions."""
         self._connection, self._transport, self._collector = connection, transport, collector
+        self._references = references
         lib.pn_transport_unbind(transport)
         lib.pn_collector_release(collector)
+        lib.pn_connection_collect(connection, ffi.NULL)
 
     def release(self, most_links: int) -> bool:
         """Whether that was all; until then, call it again."""
-        connection = self._connection
+        connection, references = self._connection, self._references
+        while references:
+            if most_links <= 0:
+                return False
+            most_links -= 1
+            for impl in references[-REFERENCES_AS_A_LINK:]:
+                lib.pn_decref(impl)
+            del references[-REFERENCES_AS_A_LINK:]
         link = lib.pn_link_head(connection, 0)
         while link != ffi.NULL:
             if most_links <= 0:

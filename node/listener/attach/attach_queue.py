@@ -23,6 +23,10 @@ from node.listener.limits.turns import Turns
 UNDER_WAY = 4
 """Of one connection: each takes a millisecond of the turn that answers it. Some hundreds a second are answered so."""
 
+WAITING = 32
+"""Of one connection, behind those. More are not taken in: the peer's input waits. Work that is taken in before it can
+be answered makes everybody wait, and what it makes the node hold ends in a refusal that costs as much as the answer."""
+
 LETTING_GO = 4
 """Claims of one connection that are let go at once: each is an entry in a log. A connection that ends may have had
 thousands, and whatever honest producers send waits behind the entries that came before."""
@@ -37,9 +41,15 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Start = Callable[[Coroutine[Any, Any, None]], None]
 
 
+def _nobody() -> None:
+    """Takes in no more."""
+
+
 class AttachQueue:
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, drained: Callable[[], None]) -> None:
+        """`drained` is called when input may be taken in again."""
         self.until_answer = turns.until_answer
+        self._drained = drained
         self.held = 0
         self._under_way = 0
         self._over = False
@@ -61,6 +71,11 @@ class AttachQueue:
         start(self._until_held(work))
 
     @property
+    def is_full(self) -> bool:
+        """No more attaches are taken in for now."""
+        return len(self._waiting) >= WAITING
+
+    @property
     def pace(self) -> float:
         """How much longer than usual a receiver waits between two questions for a partition."""
         return max(1.0, self.held / HELD_AT_FULL_PACE)
@@ -68,6 +83,7 @@ class AttachQueue:
     def forget_some(self, most: int) -> bool:
         """The connection is gone, and nobody waits for an answer. Whether that was all."""
         self._over = True
+        self._drained = _nobody  # it has this; what nothing points at any more is freed at once
         for _ in range(min(most, len(self._waiting))):
             self._waiting.popleft()
         return not self._waiting
@@ -78,6 +94,8 @@ class AttachQueue:
             if link.alive:
                 self._under_way += 1
                 start(self._until_answered(work))
+        if not self.is_full and not self._over:
+            self._drained()
 
     async def _until_answered(self, work: Work) -> None:
         try:

@@ -26,7 +26,7 @@ PERIOD_S = 1.0
 MOST_S = 0.02
 """For a look at everything: with what else a turn of the loop has to do it stays under 50 ms."""
 
-FIRST_GUESS_S = 40e-9
+FIRST_GUESS_S = 100e-9
 """For each of the interpreter's blocks of memory, before the first look has shown what it takes here."""
 
 GROWTH = 0.25

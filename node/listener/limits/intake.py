@@ -3,8 +3,9 @@
 The rules: nothing is taken in ahead of what came before it. Of attaches and the like one piece is taken at once, and
 the rest waits: a read of them is a quarter of a second of work, a read of events some milliseconds. While something
 waits the socket is not read, so that what waits is one read of it at most; before each piece the engine is told how
-much it may keep, and after it what it keeps is told to the accounts. Nor is the socket read while too much was received
-and is not replicated yet, or while the peer takes no output: the only back-pressure that a peer cannot ignore.
+much it may keep, and after it what it keeps is told to the accounts. While as many attaches wait for their answers
+as may, nothing is taken in (`attach_queue.py`). Nor is the socket read while too much was received and is not
+replicated yet, or while the peer takes no output: the only back-pressure that a peer cannot ignore.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Eater(Protocol):
         """Handle the events that a piece has brought."""
         ...
 
+    @property
+    def has_its_fill(self) -> bool:
+        """What was taken in is to be answered first; `Intake.go_on` is called then."""
+        ...
+
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -61,6 +67,7 @@ class Intake:
         self._turns = listener.turns
         self._transport: asyncio.Transport | None = None
         self._waiting = b""
+        self._queued = False  # among those whose turn comes
         self._over = False
 
     def open(self, transport: asyncio.Transport) -> None:
@@ -78,25 +85,40 @@ class Intake:
         if self._waiting:
             self._waiting += data
             return
-        if not turns.input_over:
+        eater = self._connection
+        if not turns.input_over and not eater.has_its_fill:
             began_s = clock_s()
             data = self._piece(data)
             turns.used_input(clock_s() - began_s)
-            while data and not turns.input_over and not self._connection.engine.crowded:
+            while data and not (turns.input_over or eater.engine.crowded or eater.has_its_fill):
                 began_s = clock_s()
                 data = self._piece(data)
                 turns.used_input(clock_s() - began_s)
         if data and not self._over:
             self._waiting = data
-            turns.wait_to_take(self)
+            self._queue()
             self.read_or_pause()
+
+    def go_on(self) -> None:
+        """The connection takes in again."""
+        if self._waiting and not self._queued and not self._over:
+            self._queue()
+
+    def _queue(self) -> None:
+        self._queued = not self._connection.has_its_fill
+        if self._queued:
+            self._turns.wait_to_take(self)
 
     def work_on(self) -> bool:
         if self._waiting and not self._over:
+            if self._connection.has_its_fill:
+                self._queued = False
+                return False
             self._waiting = self._piece(self._waiting)
             if not self._waiting:
                 self.read_or_pause()
-        return bool(self._waiting)
+        self._queued = bool(self._waiting)
+        return self._queued
 
     def _piece(self, data: bytes) -> bytes:
         """Takes in the beginning; returns the rest."""

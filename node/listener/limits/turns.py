@@ -27,19 +27,20 @@ and who sends in bulk to an idle node never waits. With what a turn has besides 
 output, two answers, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would
 make a second sender in bulk wait for the first."""
 
-WAITING_S = 0.001
+WAITING_S = 0.0002
 """For input that waits, in one turn of the loop: one piece, which is some four attaches or up to 2,000 events. An event
 that is published takes some five turns from its socket to its answer, and waits so long in each; with two answers and
-the turn of the groups these are three or four milliseconds each while others flood the node with attaches. Whoever
-attaches a thousand links at once still has them in less than a second."""
+the turn of the groups these are one or two milliseconds each while others flood the node with attaches. A turn in which
+nothing else is to be done is over at once, and the next piece follows."""
 
 OUTPUT_S = 0.01
 """For reading events and handing them to sockets, in one turn of the loop: more than a thousand events of 1 KiB. A
 receiver is not hurt by waiting as a sender is: what it waits for comes in larger pieces."""
 
-ENDING_S = 0.002
+ENDING_S = 0.0005
 """For releasing what lost connections leave behind, in one turn of the loop; a piece of it may take longer (a thousand
-unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it."""
+unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it, but who
+floods the node ends a connection a second, and an event takes some five turns then, too."""
 
 ANSWERS = 2
 """Attaches that took a while (groups, producers, positions) and are answered in one turn of the loop: each makes a link

@@ -175,6 +175,36 @@ async def test_groups_come_and_go_a_few_at_a_time(tmp_path: Path, monkeypatch: p
     await node.stop()
 
 
+async def test_attaches_that_cannot_be_answered_yet_are_not_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer's input waits, and goes on when they were answered."""
+    may_go_on = asyncio.Event()
+
+    async def until_answer(turns: Turns) -> None:
+        await may_go_on.wait()
+
+    monkeypatch.setattr(Turns, "until_answer", until_answer)
+    node = await small(tmp_path, held_bytes=16 * 1024 * 1024)
+    async with Peer(node.port) as peer:
+        links = [
+            peer.engine.open_receiver(start_at("trades", "@earliest"), properties=terms(f"g{number}"))
+            for number in range(200)
+        ]
+        await peer.flush()
+        (connection,) = node.listener._connections
+        await eventually(lambda: connection.attaches.is_full and connection.intake.waits)
+        known = len(connection.engine._links)
+        assert attach_queue.WAITING < known < 100
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(connection.engine._links) == known
+        may_go_on.set()
+        for link in links:
+            await peer._opened(link)
+    await node.stop()
+
+
 async def test_receivers_that_wait_for_a_partition_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ def test_a_look_that_would_take_too_long_is_owed_until_it_does_not() -> None:
     assert garbage.put_off == 1
     assert garbage.is_due(CHEAP - 1)
     garbage.looked(10 * MOST_S, CHEAP, 0)  # ten times what was expected
-    assert not garbage.is_due(CHEAP // 5)
+    assert not garbage.is_due(CHEAP // 3)
     assert garbage.is_due(CHEAP // 11)
 
 

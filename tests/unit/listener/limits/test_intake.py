@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from node.listener.config import ListenerConfig
 from node.listener.limits.accounts import Accounts, Budget
 from node.listener.limits.intake import Intake
 from node.listener.limits.turns import Turns
+from tests.unit.listener.support.peer import eventually
 
 PIECE = 10
 
@@ -34,6 +36,7 @@ class Parts:
         self.config = ListenerConfig()
         self.turns = Turns()
         self.unanswered_bytes = 0
+        self.has_its_fill = False
 
     def input_share(self, usual_bytes: int) -> int:
         return usual_bytes
@@ -57,3 +60,34 @@ async def test_a_read_of_attaches_waits_behind_its_first_piece_and_one_of_events
     while intake.waits:
         intake.work_on()
     assert parts.engine.taken == said
+
+
+async def test_nothing_more_is_taken_in_until_what_was_can_be_answered() -> None:
+    parts = Parts()
+    intake = Intake(parts, parts, Budget(Accounts()))
+    said = bytes(range(4 * PIECE))
+    parts.engine.crowded = True
+    intake.take(said)
+    parts.has_its_fill = True
+    await asyncio.sleep(0)
+    assert not parts.turns._takers
+    assert len(parts.engine.taken) == PIECE
+    parts.has_its_fill = False
+    intake.go_on()
+    intake.go_on()
+    assert list(parts.turns._takers) == [intake], "it stands in the queue once"
+    await eventually(lambda: not intake.waits)
+    assert parts.engine.taken == said
+
+
+async def test_a_read_that_comes_when_nothing_is_taken_in_waits_whole() -> None:
+    parts = Parts()
+    parts.has_its_fill = True
+    intake = Intake(parts, parts, Budget(Accounts()))
+    intake.take(b"abc")
+    assert intake.waits
+    assert not parts.turns._takers
+    parts.has_its_fill = False
+    intake.go_on()
+    await eventually(lambda: not intake.waits)
+    assert parts.engine.taken == b"abc"
