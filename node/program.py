@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
 import ctypes
 import gc
 import logging
@@ -29,9 +28,6 @@ from node.storage import StorageError
 
 EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS, EXIT_STOPPED_ITSELF = 2, 3, 4, 5
 
-PROFILE_VARIABLE = "HOLDFAST_PROFILE"
-"""Path for a cProfile of the node's loop, written at a clean stop (`benchmarks/`)."""
-
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
 
@@ -51,7 +47,6 @@ def main() -> int:
     _raise_file_limit()
     _keep_large_blocks()
     _spare_what_stays()
-    profile = _start_profile()
     try:
         uvloop.run(_serve(config))
     except (ConfigError, DiscoveryError) as error:
@@ -66,10 +61,6 @@ def main() -> int:
     except NodeStopped as error:
         log.critical("%s", error)
         return EXIT_STORAGE if isinstance(error.__cause__, StorageError | StateDamaged) else EXIT_STOPPED_ITSELF
-    finally:
-        if profile is not None:
-            profile.disable()
-            profile.dump_stats(os.environ[PROFILE_VARIABLE])
     return 0
 
 
@@ -140,11 +131,3 @@ def _spare_what_stays() -> None:
     the way of everybody for tens of milliseconds. None is made before: imports leave a thousand objects of garbage, and
     looking for them takes a tenth of a node's start."""
     gc.freeze()
-
-
-def _start_profile() -> cProfile.Profile | None:
-    if PROFILE_VARIABLE not in os.environ:
-        return None
-    profile = cProfile.Profile()
-    profile.enable()
-    return profile
