@@ -23,14 +23,17 @@ from node.coordinator.groups.commands import (
     ExpireGroup,
     ExpireMember,
     ForgetWriter,
+    GroupDecided,
     Joined,
     JoinGroup,
+    Opened,
     OpenGroup,
     Prepare,
     member_name,
 )
 from node.coordinator.groups.state import Group
 from node.coordinator.machine import CoordinatorMachine
+from node.coordinator.transitions import State
 
 GROUP = 3
 Pair = tuple[int, int]
@@ -150,3 +153,27 @@ class Coordinator:
 def code_of(result: object) -> str:
     assert isinstance(result, Declined), result
     return result.code
+
+
+# ---------------------------------------------------------------- groups
+
+DONE = GroupDecided(True, True)
+
+
+def opened(result: Result) -> Opened:
+    assert isinstance(result, Opened), result
+    return result
+
+
+def state_of(coordinator: Coordinator, member: Joined) -> State | None:
+    one = coordinator.machine.get(member_name(member.member))
+    return None if one is None else one.state
+
+
+def outcome(coordinator: Coordinator, member: Joined) -> bool | None:
+    return coordinator.machine.outcome(member.producer_id, member.epoch)
+
+
+def closed_at(coordinator: Coordinator, batch: int, run: str = "r", query: str = "") -> None:
+    opened(coordinator.open_group(batch, run, query))
+    assert coordinator.commit_group(batch=batch, run=run) == DONE

@@ -6,49 +6,25 @@ from itertools import product
 
 import pytest
 
-from node.coordinator.commands import Added, Decided, ForgetIdle, Forgotten, Result
+from node.coordinator.commands import Decided
 from node.coordinator.groups import writers as writers_module
 from node.coordinator.groups.commands import (
-    AbortGroup,
     GroupDecided,
     Joined,
-    JoinGroup,
     Opened,
-    OpenGroup,
     Prepared,
-    WriterForgotten,
     member_name,
 )
 from node.coordinator.groups.transitions import Fate, GroupState, check_fate, check_group
 from node.coordinator.transitions import IllegalTransition, State
-from tests.unit.coordinator.driving import Coordinator, code_of
+from tests.unit.coordinator.driving import DONE, Coordinator, closed_at, code_of, opened, outcome, state_of
 
 DAY_MS = 24 * 3600 * 1000
-DONE = GroupDecided(True, True)
 
 
 @pytest.fixture
 def coordinator() -> Coordinator:
     return Coordinator()
-
-
-def opened(result: Result) -> Opened:
-    assert isinstance(result, Opened), result
-    return result
-
-
-def state_of(coordinator: Coordinator, member: Joined) -> State | None:
-    one = coordinator.machine.get(member_name(member.member))
-    return None if one is None else one.state
-
-
-def outcome(coordinator: Coordinator, member: Joined) -> bool | None:
-    return coordinator.machine.outcome(member.producer_id, member.epoch)
-
-
-def closed_at(coordinator: Coordinator, batch: int, run: str = "r", query: str = "") -> None:
-    opened(coordinator.open_group(batch, run, query))
-    assert coordinator.commit_group(batch=batch, run=run) == DONE
 
 
 # ---------------------------------------------------------------- transitions
@@ -401,108 +377,3 @@ def test_an_operator_aborts_whatever_is_open(coordinator: Coordinator) -> None:
     opened(coordinator.open_group(5, "some run"))
     assert coordinator.abort_group(-1, "", by_operator=True) == GroupDecided(False, True)
     assert code_of(coordinator.abort_group(-1, "", by_operator=True)) == "ended"
-
-
-# ---------------------------------------------------------------- bounds
-
-
-def test_names_and_numbers_are_bounded(coordinator: Coordinator) -> None:
-    def refused(command: OpenGroup | JoinGroup) -> bool:
-        return code_of(coordinator.apply(command)) == "invalid"
-
-    long = "x" * 300
-    for writer in (long, "$w", ""):
-        assert refused(OpenGroup(writer, 0, "r", "", 1000))
-    assert refused(OpenGroup("w", -1, "r", "", 1000))
-    assert refused(OpenGroup("w", 1, "", "", 1000))
-    assert refused(OpenGroup("w", 1, long, "", 1000))
-    assert refused(OpenGroup("w", 1, "r", long, 1000))
-    assert refused(OpenGroup("w", 1, "r", "", 0))
-    assert refused(OpenGroup("w", 1, "r", "", 4 * 3600 * 1000 + 1))
-    opened(coordinator.open_group())
-    assert refused(JoinGroup("w", 0, "r", "", "0", "h", 2000))
-    assert refused(JoinGroup("w", 0, "r", long, "0", "h", 2000))
-    assert refused(JoinGroup("w", 0, "r", "0", long, "h", 2000))
-    assert refused(JoinGroup("w", 0, "r", "0", "0", "", 2000))
-    assert refused(JoinGroup("w", 0, "r", "0", "0", "h", 1999))
-    assert refused(JoinGroup("w", 0, "r", "0", "0", "h", 5 * 60 * 1000 + 1))
-
-
-def test_members_and_writers_are_bounded(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers_module, "MAX_MEMBERS", 2)
-    monkeypatch.setattr(writers_module, "MAX_WRITERS", 1)
-    opened(coordinator.open_group())
-    coordinator.joined("0")
-    coordinator.joined("1")
-    assert code_of(coordinator.join("2")) == "too-many"
-    assert coordinator.join("1") == coordinator.joined("1"), "who is there already stays"
-    assert code_of(coordinator.open_group(writer="another")) == "too-many"
-
-
-def test_a_writer_is_forgotten_after_its_retention_and_then_it_is_unknown(coordinator: Coordinator) -> None:
-    closed_at(coordinator, 4)
-    coordinator.apply(OpenGroup("busy", 1, "r", "", 4 * 3600 * 1000, coordinator.now_ms))
-    steps = writers_module.FORGET_WRITER_MS // 60_000
-    for _ in range(steps):
-        coordinator.now_ms += 60_000
-        coordinator.machine.state.lived_ms += 60_000
-    assert coordinator.apply(ForgetIdle(coordinator.machine.state.stamped_ms)) == Forgotten(0, [])
-    coordinator.live(1)
-    assert coordinator.apply(ForgetIdle(coordinator.now_ms)) == Forgotten(0, ["w"]), "the other one has a group open"
-    assert coordinator.open_group(4) == Opened(False, -1, False, 60_000), "and the answer says so"
-
-
-def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: Coordinator) -> None:
-    opened(coordinator.open_group(once=True))
-    member = coordinator.joined("0", 11)
-    coordinator.prepare(member)
-    coordinator.live(writers_module.FORGET_ONCE_MS + 1)
-    assert coordinator.forget_idle() == Forgotten(0, []), "it has a batch open"
-    coordinator.commit_group(member)
-    coordinator.mark_all()
-    coordinator.open_group(writer="of many")
-    coordinator.apply(AbortGroup("of many", 0, "r", timestamp_ms=coordinator.now_ms))
-    coordinator.restart()
-    coordinator.live(writers_module.FORGET_ONCE_MS)
-    assert coordinator.forget_idle() == Forgotten(0, [])
-    assert coordinator.open_group() == Opened(True, 0, True, 60_000), "who is late hears that it is done"
-    assert coordinator.commit_group(member) == DONE, "and so does a commit whose answer got lost"
-    coordinator.live(writers_module.FORGET_ONCE_MS + 1)
-    assert coordinator.forget_idle() == Forgotten(0, ["w"]), "the other one is remembered for long"
-
-
-def test_an_attempt_that_comes_an_hour_late_writes_what_nobody_commits(coordinator: Coordinator) -> None:
-    opened(coordinator.open_group(once=True))
-    winner = coordinator.joined("0", 11)
-    coordinator.prepare(winner)
-    coordinator.commit_group(winner)
-    coordinator.mark_all()
-    coordinator.live(writers_module.FORGET_ONCE_MS + 1)
-    coordinator.forget_idle()
-    assert code_of(coordinator.join()) == "unknown-id", "it has to open the batch"
-    opened(coordinator.open_group(once=True))
-    late = coordinator.joined("0", 11, attempt="1")
-    coordinator.prepare(late)
-    assert code_of(coordinator.commit_group(winner)) == "not-prepared", "the driver knows other winners"
-    coordinator.live(60_000)
-    assert coordinator.expire_group() == GroupDecided(False, True)
-    assert outcome(coordinator, late) is False
-
-
-def test_an_operator_has_a_writer_forgotten_that_has_nothing_open(coordinator: Coordinator) -> None:
-    assert code_of(coordinator.forget_writer()) == "unknown-id"
-    closed_at(coordinator, 4)
-    opened(coordinator.open_group(5))
-    assert code_of(coordinator.forget_writer()) == "in-use"
-    coordinator.abort_group(5)
-    assert coordinator.forget_writer() == WriterForgotten(4)
-    coordinator.restart()
-    assert coordinator.open_group(4) == Opened(False, -1, False, 60_000), "what it replays is written anew"
-
-
-def test_ids_that_are_forgotten_are_no_members(coordinator: Coordinator) -> None:
-    opened(coordinator.open_group())
-    member = coordinator.joined("0")
-    coordinator.machine.state.lived_ms += 8 * DAY_MS
-    coordinator.forget_idle()
-    assert isinstance(coordinator.write(member, 11), Added)
