@@ -31,7 +31,15 @@ description:
 options:
   name: {description: Of the account., type: str, required: true}
   password: {description: Its password., type: str, required: true}
-  server: {description: Where this host's node takes clients., type: str, required: true}
+  server: {description: Where this host's node takes clients now., type: str, required: true}
+  ca:
+    description: A file on this host, with the authorities that vouch for the node; empty where it has no TLS.
+    type: path
+    default: ""
+  written_server:
+    description: What C(operator.toml) says in its place, where another start of the node comes between.
+    type: str
+  written_ca: {description: The same of C(ca)., type: path}
   ready: {description: Whether that node is ready., type: bool, required: true}
   directory: {description: Where the files are., type: path, default: /etc/holdfast}
   group: {description: Of the node's process., type: str, default: root}
@@ -59,6 +67,9 @@ SPECIFICATION = {
     "name": {"type": "str", "required": True},
     "password": {"type": "str", "required": True, "no_log": True},
     "server": {"type": "str", "required": True},
+    "ca": {"type": "path", "default": ""},
+    "written_server": {"type": "str"},
+    "written_ca": {"type": "path"},
     "ready": {"type": "bool", "required": True},
     "directory": {"type": "path", "default": "/etc/holdfast"},
     "group": {"type": "str", "default": "root"},
@@ -96,6 +107,7 @@ class Operator:
         self._wanted = wanted
         self._check = check
         self._directory = Path(wanted["directory"])
+        self._ca = wanted["ca"]
         self.did = []
 
     def in_the_cluster(self):
@@ -103,7 +115,7 @@ class Operator:
         from holdfast.client import Security
 
         name, password, server = (self._wanted[key] for key in ("name", "password", "server"))
-        known = let_in(server, Security(user=name, password=password))
+        known = let_in(server, Security(ca=self._ca, user=name, password=password))
         if known is not None:
             if ADMIN not in known["roles"]:
                 raise Fault(
@@ -112,7 +124,7 @@ class Operator:
                 )
             return
         before = self._written_login()
-        for security in (before, Security()):
+        for security in (before, Security(ca=self._ca)):
             known = None if security is None else let_in(server, security)
             if known is not None and (known["open_cluster"] or ADMIN in known["roles"]):
                 self._bring(security)
@@ -144,7 +156,7 @@ class Operator:
             password = (self._directory / "operator.password").read_text().splitlines()[0]
         except (FileNotFoundError, IndexError, KeyError, tomllib.TOMLDecodeError):
             return None
-        return Security(user=section.get("user", ""), password=password)
+        return Security(ca=self._ca, user=section.get("user", ""), password=password)
 
     def may_be_written(self):
         """Without a node to ask: a password that a cluster may know is not forgotten. Raises Fault."""
@@ -159,10 +171,13 @@ class Operator:
     def files(self):
         name = self._wanted["name"]
         directory = self._directory
+        server = self._wanted["written_server"] or self._wanted["server"]
+        ca = self._ca if self._wanted["written_ca"] is None else self._wanted["written_ca"]
         toml = (
             "# Ansible managed. HOLDFAST_CONFIG names this file.\n"
-            f"[client]\nservers = [{json.dumps(self._wanted['server'])}]\n\n"
-            f"[security]\nuser = {json.dumps(name)}\n"
+            f"[client]\nservers = [{json.dumps(server)}]\n\n[security]\n"
+            + (f"ca = {json.dumps(ca)}\n" if ca else "")
+            + f"user = {json.dumps(name)}\n"
             f"password_file = {json.dumps(str(directory / 'operator.password'))}\n"
         )
         self._write(directory / "operator.password", self._wanted["password"] + "\n")

@@ -93,7 +93,7 @@ def operator_of(config):
 
     with open(config, "rb") as file:
         section = tomllib.load(file)["security"]
-    return Security(user=section["user"], password_file=section["password_file"])
+    return Security(ca=section.get("ca", ""), user=section["user"], password_file=section["password_file"])
 
 
 def key_of(words):
@@ -124,9 +124,10 @@ def shown(key):
 
 
 class Access:
-    def __init__(self, admin, server, check):
+    def __init__(self, admin, server, ca, check):
         self._admin = admin
         self._server = server
+        self._ca = ca
         self._check = check
         self.did = []
 
@@ -151,7 +152,7 @@ class Access:
         from holdfast.client import AuthenticationError, Security
 
         try:
-            with client(self._server, Security(user=name, password=password)) as admin:
+            with client(self._server, Security(ca=self._ca, user=name, password=password)) as admin:
                 admin.whoami()
         except AuthenticationError:
             return False
@@ -186,7 +187,7 @@ def main():
     try:
         operator = operator_of(wanted["config"])
         with client(wanted["server"], operator) as admin:
-            access = Access(admin, wanted["server"], module.check_mode)
+            access = Access(admin, wanted["server"], operator.ca, module.check_mode)
             did = access.did
             access.have_users(wanted["users"])
             access.have_grants(wanted["grants"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ansible.closed import Closed
 from tests.ansible.hosts import Network, missing
 from tests.ansible.playbooks import ROOT, Control, ansible_directory
 
@@ -58,6 +59,23 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         network.close()
 
 
+@pytest.fixture(scope="module")
+def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    if why_not():
+        pytest.skip(why_not())
+    network = Network(tmp_path_factory.mktemp("hosts"), 1)
+    try:
+        network.start()
+        yield network
+    finally:
+        network.close()
+
+
 @pytest.fixture
 def control(network: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Control:
     return Control(network, tmp_path, make_bundle())
+
+
+@pytest.fixture
+def closed(one_host: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Closed:
+    return Closed(one_host, tmp_path, make_bundle())

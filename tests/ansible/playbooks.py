@@ -104,9 +104,13 @@ class Control:
         plain = self.directory / "group_vars" / "all" / "vault.yml"
         plain.parent.mkdir(parents=True, exist_ok=True)
         plain.write_text(json.dumps({"holdfast_node_zookeeper_auth": SECRET, **secrets}))
-        done = self._run("ansible-vault", "encrypt", "--vault-password-file", str(self._password), str(plain))
-        assert done.status == 0, done.text
+        self.encrypt(plain)
         assert SECRET not in plain.read_text()
+
+    def encrypt(self, path: Path) -> None:
+        """A file of the control host, by the vault's password."""
+        done = self._run("ansible-vault", "encrypt", "--vault-password-file", str(self._password), str(path))
+        assert done.status == 0, done.text
 
     def write_inventory(self, hosts: dict[str, dict[str, Any]], variables: dict[str, Any], path: Path) -> None:
         groups = {group: {"hosts": {name: {} for name in names}} for group, names in self.groups.items()}

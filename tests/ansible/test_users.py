@@ -4,80 +4,21 @@ that was open before. One test each, because each part needs what the parts befo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.ansible.conftest import whole_of_provisioning, why_not
+from tests.ansible.closed import Closed, ask
+from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.hosts import Host, Network
-from tests.ansible.playbooks import CLUSTER, Control, Outcome
+from tests.ansible.playbooks import CLUSTER
 from tests.ansible.steps import done
 
 pytestmark = whole_of_provisioning
 
-OPERATOR = "ops"
 FIRST = {"ops": "of-ops-1", "ann": "of-ann-1", "bob": "of-bob-1"}
 FILES = {"/etc/holdfast/operator.toml": "600 root root", "/etc/holdfast/operator.password": "600 root root"} | {
     "/etc/holdfast/first-user.json": "640 root holdfast"
 }
-
-
-@pytest.fixture(scope="module")
-def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    if why_not():
-        pytest.skip(why_not())
-    network = Network(tmp_path_factory.mktemp("hosts"), 1)
-    try:
-        network.start()
-        yield network
-    finally:
-        network.close()
-
-
-class Closed:
-    """A control host whose inventory names an operator and users."""
-
-    def __init__(self, network: Network, directory: Path, bundle: Path) -> None:
-        self.control = Control(network, directory, bundle)
-        self.control.groups |= {"zookeepers": [], "toxiproxies": []}
-        self.control.variables |= {"holdfast_node_discovery": "static"}
-        self.secrets: set[str] = set()
-
-    def name(self, passwords: dict[str, str], grants: list[str], **roles: list[str]) -> None:
-        self.secrets |= set(passwords.values())
-        self.control.write_vault(vault=passwords)
-        self.control.variables |= {
-            "holdfast_node_operator": OPERATOR,
-            "holdfast_node_operator_password": "{{ vault." + OPERATOR + " }}",
-            "holdfast_node_users": [
-                {"name": user, "password": "{{ vault." + user + " }}", "roles": roles.get(user, [])}
-                for user in passwords
-                if user != OPERATOR
-            ],
-            "holdfast_node_grants": grants,
-        }
-
-    def play(self, name: str, *arguments: str, **variables: Any) -> Outcome:
-        """As talkative as it gets; no secret is said."""
-        outcome = self.control.play(name, "-vvv", "--diff", *arguments, **variables)
-        for secret in self.secrets:
-            assert secret not in outcome.text
-        return outcome
-
-
-@pytest.fixture
-def closed(one_host: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Closed:
-    return Closed(one_host, tmp_path, make_bundle())
-
-
-def ask(host: Host, words: str, user: str = "", password: str = "") -> dict[str, Any]:
-    """A command on the host, as that user; without one as the operator by its file."""
-    who = f"--config /dev/null --user {user} --password-file /dev/stdin" if user else ""
-    config = "HOLDFAST_CONFIG=/etc/holdfast/operator.toml"
-    told = host.ssh(f"echo {password} | {config} holdfast {words} --json {who} --server {host.inside}:5672")
-    return dict(json.loads(told.stdout or told.stderr))
 
 
 def users(host: Host) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ import os
 import runpy
 import stat
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from holdfast.client import AuthenticationError, Security
 from holdfast.client.sync import AdminClient
 from holdfast.client.transport.network import NetworkOptions
 from tests.ansible.playbooks import COLLECTION, ansible_directory
+from tests.authority import Authority
 from tests.integration.clusters.cluster import Cluster
 
 pytestmark = [
@@ -97,6 +99,33 @@ def test_operator_users_and_grants(make_cluster: Callable[..., Cluster], tmp_pat
     assert operator("new")["did"] == [str(files["operator.toml"]), str(files["first-user.json"])]
     assert files["operator.password"].read_text() == written
     users_and_grants(cluster, tmp_path, ansible)
+
+
+def test_both_modules_reach_a_node_that_takes_clients_by_tls_alone(
+    make_cluster: Callable[..., Cluster], tmp_path: Path, ansible: Module
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    shown = authority.issue("node", ["127.0.0.1"])
+    listener = {"tls": "on", "cert_file": shown.cert, "key_file": shown.key}
+    cluster = make_cluster(nodes=1, listener=listener, security=Security(ca=authority.ca))
+    cluster.start()
+    where = {"server": cluster.address(1), "ca": authority.ca}
+    usual = {"name": "ops", "password": "old", "directory": str(tmp_path), **where}
+
+    def settings() -> dict[str, Any]:
+        return tomllib.loads((tmp_path / "operator.toml").read_text())
+
+    assert ansible("holdfast_operator", **usual, ready=True)["did"][0] == "user ops"
+    assert (settings()["client"]["servers"], settings()["security"]["ca"]) == ([where["server"]], where["ca"])
+    assert not ansible("holdfast_operator", **usual, ready=True)["changed"]
+    config = str(tmp_path / "operator.toml")
+    users = {"config": config, "server": where["server"], "users": [{"name": "ann", "password": "of-ann"}]}
+    assert ansible("holdfast_users", **users)["did"] == ["user ann"]
+    assert not ansible("holdfast_users", **users)["changed"]
+    told = ansible("holdfast_operator", **usual, ready=True, written_server="127.0.0.1:1", written_ca="")
+    assert told["did"] == [config], "the cluster was asked where it is"
+    assert settings()["client"]["servers"] == ["127.0.0.1:1"]
+    assert "ca" not in settings()["security"]
 
 
 def users_and_grants(cluster: Cluster, directory: Path, ansible: Module) -> None:
