@@ -1,6 +1,6 @@
 """A steady idempotent load on a log, and the judgement of it; run inside a client's namespace.
 
-    load.py SERVERS LOG PARTITIONS EVENTS_PER_SECOND
+    load.py SERVERS LOG PARTITIONS EVENTS_PER_SECOND [USER PASSWORD_FILE]
 
 Produces until standard input ends, then reads everything back. Prints two JSON lines: one when the first events are
 acknowledged, and at the end what was sent and acknowledged, the longest pause between acknowledgements, and what is
@@ -16,15 +16,25 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from holdfast.client import ConsumerClient, ConsumerOptions, HoldfastError, ProducerClient, ProducerOptions, Start
+from holdfast.client import (
+    ConsumerClient,
+    ConsumerOptions,
+    HoldfastError,
+    NetworkOptions,
+    ProducerClient,
+    ProducerOptions,
+    Security,
+    Start,
+)
 
 PACE_S = 0.01
 BUFFER = 50_000
 
 
 class Load:
-    def __init__(self, servers: list[str], log: str, partitions: int, per_second: int) -> None:
+    def __init__(self, servers: list[str], log: str, partitions: int, per_second: int, login: Security) -> None:
         self._servers, self._log, self._partitions = servers, log, partitions
+        self._network = NetworkOptions(security=login)
         self._per_tick = per_second * PACE_S / partitions
         self.sent = [0] * partitions
         self.acknowledged: list[set[int]] = [set() for _ in range(partitions)]
@@ -33,7 +43,9 @@ class Load:
         self._run = f"{time.time_ns():x}"
 
     async def produce(self, ended: asyncio.Event) -> None:
-        options = ProducerOptions(idempotent=True, max_buffered_events=BUFFER, delivery_timeout_s=60.0)
+        options = ProducerOptions(
+            idempotent=True, max_buffered_events=BUFFER, delivery_timeout_s=60.0, network=self._network
+        )
         async with ProducerClient(self._servers, self._log, options) as producer:
             started_s, owed = time.monotonic(), 0
             while not ended.is_set():
@@ -85,7 +97,7 @@ class Load:
 
     async def _stored(self, partition: str) -> list[int]:
         """The numbers of this run, in the order of the log."""
-        options = ConsumerOptions(until_end=True)
+        options = ConsumerOptions(until_end=True, network=self._network)
         reading = ConsumerClient(
             self._servers, self._log, start=Start.earliest(), partitions=[partition], options=options
         )
@@ -99,8 +111,9 @@ class Load:
 
 
 async def main() -> None:
-    servers, log, partitions, per_second = sys.argv[1:]
-    load = Load(servers.split(","), log, int(partitions), int(per_second))
+    servers, log, partitions, per_second, *login = sys.argv[1:]
+    security = Security(user=login[0], password_file=login[1]) if login else Security()
+    load = Load(servers.split(","), log, int(partitions), int(per_second), security)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
     await load.produce(ended)

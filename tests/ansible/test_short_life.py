@@ -37,11 +37,12 @@ PER_SECOND = 100
 def test_the_short_life_of_a_cluster(network: Network, control: Control, measured: Callable[[str], None]) -> None:
     bare = [host.written() for host in network.hosts]
     control.groups["toxiproxies"] = []
+    login = closed_by_an_operator(control)
     built = done(control.play("site"))
     again = done(control.play("site"))
     assert again.changed == 0, again.text
     services_run_with_what_they_were_promised(control, network.hosts[0])
-    changed_s = changed_variables_restart_everything_one_by_one_under_load(control, network)
+    changed_s = changed_variables_restart_everything_one_by_one_under_load(control, network, login)
     a_node_that_is_killed_is_started_again(network.hosts[0])
     supervisord_is_killed_and_started_again(network.hosts[1])
     logs_rotate(network.hosts[2])
@@ -50,12 +51,26 @@ def test_the_short_life_of_a_cluster(network: Network, control: Control, measure
     measured(f"site on bare hosts {built.took_s:.0f} s, again {again.took_s:.0f} s, with restarts {changed_s:.0f} s")
 
 
-def changed_variables_restart_everything_one_by_one_under_load(control: Control, network: Network) -> float:
+def closed_by_an_operator(control: Control) -> tuple[str, str]:
+    """From its first start on; whoever asks the cluster for something, plays too, has to log in so."""
+    password = control.directory / "operator"
+    password.write_text("of-the-operator\n")
+    control.write_vault(vault_operator="of-the-operator")
+    control.variables |= {
+        "holdfast_node_operator": "operator",
+        "holdfast_node_operator_password": "{{ vault_operator }}",
+    }
+    return "operator", str(password)
+
+
+def changed_variables_restart_everything_one_by_one_under_load(
+    control: Control, network: Network, login: tuple[str, str]
+) -> float:
     before = [running(host) for host in network.hosts]
     nodes = [f"{host.inside}:5672" for host in network.hosts]
     servers = [f"{host.inside}:2181" for host in network.hosts]
     control.variables |= {"holdfast_node_min_free_mib": 128, "zookeeper_heap_mib": 100}
-    with under_load(network, PER_SECOND) as produced, watched(network, nodes + servers) as seen:
+    with under_load(network, PER_SECOND, *login) as produced, watched(network, nodes + servers) as seen:
         changed = done(control.play("site"))
         away, report = seen(), produced()
     nothing_was_lost(report)
