@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chaos import archive
 from chaos.checkers.verdict import Result
-from chaos.faults.catalogue import CATALOGUE
+from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS
 from chaos.run import Plan, Run, Say
 from chaos.workloads.catalogue import WORKLOADS
 
@@ -51,7 +51,8 @@ COMPOUNDS: tuple[tuple[str, ...], ...] = (
 def full() -> Iterator[Cell]:
     single: list[tuple[str, ...]] = [(fault,) for fault in CATALOGUE if fault != "F0"]
     for workload, faults in itertools.product(WORKLOADS, single):
-        yield Cell(workload, faults)
+        if WORKLOADS[workload].is_transactional or not NEED_TRANSACTIONS & set(faults):
+            yield Cell(workload, faults)
     for place, (workload, faults) in enumerate(itertools.product(WORKLOADS, COMPOUNDS)):
         yield Cell(workload, faults, nodes=3 if place % 2 else 5)
 

@@ -72,7 +72,9 @@ class Plan:
             raise CannotRun(f"{self.workload!r} is no workload; there are {known}")
         try:
             faults.check(self.faults)
-        except faults.UnknownFault as error:
+            workload = workloads.WORKLOADS[self.workload]
+            faults.check_for(self.faults, self.workload, is_transactional=workload.is_transactional)
+        except (faults.UnknownFault, faults.UnfitFault) as error:
             raise CannotRun(str(error)) from error
 
     @property
@@ -208,7 +210,9 @@ class _Story:
             loop.call_soon_threadsafe(world.crashes[place].set)
             return f"client {place + 1} of {len(world.crashes)}"
 
-        scene = Scene(self._cluster, self._logs[0].name, random.Random(), 0.0, crash_client)
+        scene = Scene(
+            self._cluster, self._logs[0].name, random.Random(), 0.0, crash_client, world.transactional_ids
+        )  # fmt: skip
         try:
             await asyncio.to_thread(self._play_schedule, scene)
         except Aborted:

@@ -54,7 +54,7 @@ class NodeBroker:
         self._routing_events = routing_events
         self._remote: dict[int, RemotePartition] = {}
         self._transaction_admin = transaction_admin.TransactionAdministration(
-            view, replicas.calls, transactions.coordinators, administration.current
+            view, replicas.calls, transactions.coordinators, administration.current, replicas.leader_of
         )
         self._group_admin = transaction_groups.TransactionGroupAdministration(
             view, replicas.calls, transactions.coordinators, administration.current

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -246,6 +246,28 @@ class ProxiedCluster:
                 described = self.call(lambda admin: admin.describe_log(log), [node])
                 found = {int(one["partition"]): one["leader"] for one in described["partitions"]}
                 return {partition: leader for partition, leader in found.items() if leader in self.running}
+        return {}
+
+    def coordinators(self, transactional_ids: Sequence[str]) -> dict[str, int]:
+        """Id -> node that leads its coordinator, of the ids that the cluster knows, where that node runs. {}: nobody
+        can say now."""
+
+        async def ask(admin: AdminClient) -> dict[str, int | None]:
+            async def leader(name: str) -> int | None:
+                with contextlib.suppress(HoldfastError):
+                    found: int | None = (await admin.describe_transaction(name))["coordinator"]["leader"]
+                    return found
+                return None
+
+            told = await asyncio.gather(*map(leader, transactional_ids))
+            return dict(zip(transactional_ids, told, strict=True))
+
+        for node in self.running:
+            if not self.nodes[node].is_paused:
+                told = self.call(ask, [node])
+                found = {name: leader for name, leader in told.items() if leader is not None and leader in self.running}
+                if found:
+                    return found
         return {}
 
     def groups(self, log: str) -> dict[int, int]:

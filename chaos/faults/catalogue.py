@@ -88,6 +88,17 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
         "a clock that leaps",
         (WrongClock, lambda: WrongClock(-HOUR_MS), lambda: WrongClock(HOUR_MS, "follower")),
     ),
+    "F1C": ("kill -9 of who leads the coordinators of transactions", (lambda: Kill("coordinator", id="F1C"),)),
+    "F2C": ("who leads the coordinators of transactions stands still", (lambda: Pause("coordinator", id="F2C"),)),
+    "F3C": (
+        "who leads the coordinators of transactions apart from the other nodes",
+        (
+            lambda: Isolate("coordinator", "swallow", id="F3C"),
+            lambda: Isolate("coordinator", "freeze", id="F3C"),
+            lambda: Isolate("coordinator", "refuse", id="F3C"),
+        ),
+    ),
+    "F13C": ("who leads the coordinators of transactions hands over", (lambda: HandOver("coordinator", id="F13C"),)),
     "F16": ("a client is gone, and another one takes its place", (CrashClient,)),
     "F18": ("rolling restart", (RollingRestart,)),
     "F19": (
@@ -113,10 +124,24 @@ class UnknownFault(ValueError):
     """There is no fault of that number."""
 
 
+class UnfitFault(ValueError):
+    """The workload has nothing that it could strike."""
+
+
 def check(ids: Sequence[str]) -> None:
     for one in ids:
         if one not in CATALOGUE:
             raise UnknownFault(f"{one!r} is no fault; there are {', '.join(CATALOGUE)}")
+
+
+def check_for(ids: Sequence[str], workload: str, *, is_transactional: bool) -> None:
+    """Whether the workload has what they strike. Raises UnfitFault."""
+    unfit = [one for one in ids if one in NEED_TRANSACTIONS and not is_transactional]
+    if unfit:
+        raise UnfitFault(
+            f"{', '.join(unfit)} strikes who decides on transactions, and workload {workload} has none: choose one "
+            "that has (W4)"
+        )
 
 
 def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
@@ -128,3 +153,5 @@ def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
 NEED_DISKS: Final = frozenset({"F9", "F11", "F19", "F20"})
 NEED_CLOCKS: Final = frozenset({"F15"})
 """Of which the nodes of a run are started with a disk, or a clock, on order."""
+NEED_TRANSACTIONS: Final = frozenset({"F1C", "F2C", "F3C", "F13C"})
+"""The faults of the same number, aimed at coordinators. Numbers of their own: what other plans draw stays the same."""

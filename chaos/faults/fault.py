@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ class Aborted(Exception):
     """The run is to end now."""
 
 
+class CannotStrike(Exception):
+    """Whom the fault is for cannot be found now. Nothing was done; the history says so, and the run goes on."""
+
+
 def _nobody() -> str:
     return "no client"
 
@@ -23,13 +28,15 @@ def _nobody() -> str:
 @dataclass
 class Scene:
     """Where a fault strikes. `hold_s`: how long it will be in force. `crash_client`: of the workload, one of its
-    clients is thrown away in the middle of its work, and another one takes its place; who it was."""
+    clients is thrown away in the middle of its work, and another one takes its place; who it was. `transactional_ids`:
+    of its writers; empty for a workload without transactions."""
 
     cluster: ProxiedCluster
     log: str
     chance: random.Random
     hold_s: float
     crash_client: Callable[[], str] = _nobody
+    transactional_ids: Sequence[str] = ()
     over: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, seconds: float) -> None:
@@ -54,7 +61,17 @@ class Scene:
         leader = self.leader()
         return self.chance.choice([node for node in self.nodes if node != leader])
 
+    def coordinator(self) -> int:
+        """Who leads the coordinators of most of the workload's transactional ids, by the cluster's word at this moment;
+        of several the one whose id comes first. No draw: whom "the coordinator" means is not chance's to say."""
+        led = self.cluster.coordinators(self.transactional_ids)
+        if not led:
+            raise CannotStrike(f"nobody could say who decides for {', '.join(self.transactional_ids) or 'no id'}")
+        return Counter(led.values()).most_common(1)[0][0]
+
     def one(self, whom: str) -> int:
+        if whom == "coordinator":
+            return self.coordinator()
         if whom == "leader":
             return self.leader()
         return self.follower() if whom == "follower" else self.chance.choice(self.nodes)

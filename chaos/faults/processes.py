@@ -13,7 +13,7 @@ from holdfast.client import HoldfastError
 NEXT_WITHIN_S = 15.0
 """A rolling restart waits for one node for so long before it goes on."""
 
-Whom = Literal["leader", "follower", "any", "minority", "majority", "all"]
+Whom = Literal["leader", "follower", "coordinator", "any", "minority", "majority", "all"]
 
 
 def chosen(scene: Scene, whom: Whom) -> list[int]:
@@ -80,17 +80,19 @@ class Pause(Fault):
 
 @dataclass
 class HandOver(Fault):
-    """A node moves its leaderships elsewhere, under load, and may lead again afterwards."""
+    """A node moves its leaderships elsewhere, under load, and may lead again afterwards. All of them: there is no order
+    to hand over one."""
 
+    whom: Whom = "leader"
     id: str = "F13"
 
     @property
     def kind(self) -> str:
-        return "leadership transfer"
+        return "leadership transfer" + (" of coordinators" if self.whom == "coordinator" else "")
 
     @contextlib.contextmanager
     def strike(self, scene: Scene) -> Iterator[str]:
-        node = scene.leader()
+        node = scene.one(self.whom)
         with contextlib.suppress(HoldfastError):  # nobody to hand over to is an answer, too
             scene.cluster.call(lambda admin: admin.drain_node(node), [node])
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chaos.faults.catalogue import of
-from chaos.faults.fault import Aborted, Fault, Scene
+from chaos.faults.fault import Aborted, CannotStrike, Fault, Scene
 from chaos.history import tables
 from chaos.history.recorder import Recorder
 
@@ -70,10 +70,16 @@ def play(periods: Sequence[Period], scene: Scene, recorder: Recorder, say: Calla
 
 
 def _strike(fault: Fault, scene: Scene, recorder: Recorder, healing: contextlib.ExitStack, name: str) -> None:
-    """In force from now until `healing` is left, with its four moments in the history."""
+    """In force from now until `healing` is left, with its four moments in the history. One that could not be done has
+    the first of them."""
     block = fault.strike(scene)
     injecting_ns = time.monotonic_ns()
-    target = block.__enter__()
+    kind = f"{fault.id} {fault.kind}"
+    try:
+        target = block.__enter__()
+    except CannotStrike as error:
+        recorder.fault(tables.Fault(name, kind, str(error), injecting_ns, None, None, None, fault.leaves_majority))
+        return
     injected_ns = time.monotonic_ns()
 
     def heal(*why: object) -> None:
@@ -85,8 +91,7 @@ def _strike(fault: Fault, scene: Scene, recorder: Recorder, healing: contextlib.
         finally:
             recorder.fault(
                 tables.Fault(
-                    name, f"{fault.id} {fault.kind}", target, injecting_ns, injected_ns, healing_ns, healed_ns,
-                    fault.leaves_majority,
+                    name, kind, target, injecting_ns, injected_ns, healing_ns, healed_ns, fault.leaves_majority
                 )
             )  # fmt: skip
 

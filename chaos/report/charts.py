@@ -56,6 +56,8 @@ def shades(time: Time, summary: dict[str, Any], height: int) -> str:
     kinds = sorted({fault["kind"].split()[0] for fault in summary["faults"]})
     parts = []
     for fault in summary["faults"]:
+        if fault["in_force_s"] is None:
+            continue  # it could not be done
         begin, end = time.x(fault["from_s"]), time.x(fault["to_s"] if fault["to_s"] is not None else time.end_s)
         colour = FAULT_COLOURS[kinds.index(fault["kind"].split()[0]) % len(FAULT_COLOURS)]
         parts.append(

@@ -32,13 +32,15 @@ class Client(Protocol):
 @dataclass(frozen=True)
 class Workload:
     """`needed`: the checkers that must have something to judge, beside those that always must. `logs`: how many.
-    `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`)."""
+    `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`).
+    `is_transactional`: some of its clients have transactional ids, so there are coordinators."""
 
     title: str
     cast: Callable[[World], Sequence[Client]]
     needed: tuple[str, ...] = ()
     logs: int = 1
     hopes: tuple[str, ...] = ()
+    is_transactional: bool = False
 
     def hopes_in(self, seconds: float) -> tuple[str, ...]:
         return self.hopes if seconds >= LONG_S else ()
@@ -100,6 +102,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
         ("C8", "C10", "C11", "C12", "C13", "G1B", "LSO"),
         logs=2,
         hopes=(moments.ROLLED_BACK,),
+        is_transactional=True,
     ),
 }
 

@@ -119,6 +119,7 @@ class TransactionWriter:
     def __init__(self, world: World, log: LogName, name: str) -> None:
         self._world, self._log, self._name = world, log, name
         self._crash = world.can_crash()
+        world.transactional_ids.append(name)
 
     async def run(self) -> None:
         for life in itertools.count():
@@ -161,6 +162,7 @@ class Worker:
     def __init__(self, world: World, source: LogName, target: LogName, group: str, name: str) -> None:
         self._world, self._source, self._target, self._group, self._name = world, source, target, group, name
         self._crash = world.can_crash()
+        world.transactional_ids.append(name)
 
     async def run(self) -> None:
         for life in itertools.count():

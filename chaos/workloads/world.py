@@ -44,6 +44,7 @@ class World:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away
+    transactional_ids: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> LogName:

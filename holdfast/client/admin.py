@@ -168,7 +168,8 @@ class AdminClient:
                 return found
 
     async def describe_transaction(self, transactional_id: str) -> dict[str, Any]:
-        """One of them, with the partitions that take part."""
+        """One of them, with the partitions that take part, and its `coordinator`: raft_group, partition (of it) and
+        leader, the node that decides."""
         return await self._request("transaction", "describe", transactional_id, {}, changes=False)
 
     async def abort_transaction(self, transactional_id: str) -> dict[str, Any]:

@@ -46,9 +46,11 @@ class TransactionAdministration:
         calls: Calls,
         coordinators: Coordinators,
         current: Callable[[], Awaitable[None]],
+        leader_of: Callable[[int], int | None],
     ) -> None:
         """`current`: returns when this node knows all metadata; raises AdminError."""
         self._view = view
+        self._leader_of = leader_of
         self._calls = calls
         self._coordinators = coordinators
         self._current = current
@@ -78,8 +80,10 @@ class TransactionAdministration:
 
     async def _describe(self, args: Mapping[str, Any]) -> dict[str, Any]:
         name = str(args["name"])
-        row = await self._find(name, await self._coordinator_of(name))
-        return {**_row(row), "partitions": [self._place(group) for group in row.groups]}
+        group = await self._coordinator_of(name)
+        row = await self._find(name, group)
+        coordinator = {**self._place(group), "leader": self._leader_of(group)}  # who has just answered
+        return {**_row(row), "partitions": [self._place(one) for one in row.groups], "coordinator": coordinator}
 
     async def _abort(self, args: Mapping[str, Any]) -> dict[str, Any]:
         name = str(args["name"])

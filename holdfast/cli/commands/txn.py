@@ -147,8 +147,12 @@ def _show(frame: CommandFrame, found: dict[str, Any]) -> None:
     frame.output.table("", LIST_COLUMNS, [_row(found)])
     if found["partitions"]:
         frame.output.table("", ["log", "partition"], ([one["log"], one["partition"]] for one in found["partitions"]))
-    if found.get("last") and not frame.output.as_json:
-        frame.output.say(f"the last one: {found['last']}")
+    if not frame.output.as_json:
+        coordinator = found["coordinator"]
+        leader = "nobody" if coordinator["leader"] is None else f"node {coordinator['leader']}"
+        frame.output.say(f"decided by coordinator {coordinator['partition']}, which {leader} leads")
+        if found.get("last"):
+            frame.output.say(f"the last one: {found['last']}")
 
 
 def _row(one: dict[str, Any]) -> list[Any]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from chaos.cluster.links import NODES, Link
 from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
+from chaos.faults import schedule
 from chaos.faults.catalogue import CATALOGUE, NEED_CLOCKS, NEED_DISKS
 from chaos.faults.fault import Aborted, Scene
 from chaos.faults.network import OneWay
 from chaos.faults.processes import Kill, Pause
+from chaos.faults.schedule import Period
+from chaos.history.recorder import Recorder
 from chaos.proxies import ProxyServer, find_server
-from holdfast.client import ConsumerClient, ProducerClient, Start
+from holdfast.client import ConsumerClient, ProducerClient, ProducerOptions, Start
 
 pytestmark = pytest.mark.cluster
 
@@ -92,6 +97,43 @@ def test_what_was_struck_runs_again_also_when_the_run_is_broken_off(
     assert sorted(cluster.running) == sorted(cluster.nodes)
     assert not any(node.is_paused for node in cluster.nodes.values())
     cluster.wait_level(LOG)
+
+
+async def test_the_coordinators_leader_is_found_by_asking_and_struck(cluster: ProxiedCluster) -> None:
+    """By the word of the cluster, which the log of the node confirms; a commit that was under way is carried out."""
+    options = ProducerOptions(transactional_id="decided", transaction_timeout_s=60.0, delivery_timeout_s=60.0)
+    async with ProducerClient(cluster.servers("producers"), LOG, options) as producer:
+        transaction = producer.transaction()
+        await transaction.begin()
+        await transaction.send_batch([b"whole"], partition="0")
+        stage = replace(scene(cluster), transactional_ids=["decided", "unheard of"])
+        found = await asyncio.to_thread(cluster.coordinators, stage.transactional_ids)
+        described = await asyncio.to_thread(cluster.call, lambda admin: admin.describe_transaction("decided"))
+        group, leader = described["coordinator"]["raft_group"], described["coordinator"]["leader"]
+        assert found == {"decided": leader}
+        assert group in {one for one, _, _ in cluster.nodes[leader].leaderships(0)}
+        with Kill("coordinator", id="F1C").strike(stage) as struck:
+            assert struck == f"node {leader}"
+            assert leader not in cluster.running
+            await transaction.commit()
+            after = await asyncio.to_thread(cluster.coordinators, stage.transactional_ids)
+            assert after["decided"] != leader
+    async with ConsumerClient(cluster.servers("consumers"), LOG, start=Start.earliest()) as consumer:
+        seen = []
+        while b"whole" not in seen:
+            seen += [event.body for event in await consumer.receive(timeout_s=60)]
+    assert sorted(cluster.running) == sorted(cluster.nodes)
+    await asyncio.to_thread(cluster.wait_level, LOG)
+
+
+def test_what_finds_nobody_to_strike_does_nothing_and_is_told(cluster: ProxiedCluster) -> None:
+    stage = replace(scene(cluster), transactional_ids=["unheard of"])
+    recorder = Recorder()
+    schedule.play([Period(0.1, (Kill("coordinator", id="F1C"),), 7)], stage, recorder, print)
+    (told,) = recorder.history.faults
+    assert (told.kind, told.t_injected_ns, told.t_healed_ns) == ("F1C kill coordinator", None, None)
+    assert told.target == "nobody could say who decides for unheard of"
+    assert sorted(cluster.running) == sorted(cluster.nodes)
 
 
 def test_every_fault_has_a_word_for_people_and_says_what_it_needs() -> None:

@@ -7,9 +7,14 @@ import random
 import pytest
 
 from chaos.faults import catalogue
-from chaos.faults.catalogue import CATALOGUE
+from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS
 from chaos.faults.network import Ring
 from chaos.faults.schedule import FREE_SHARE, draw
+from chaos.history.recorder import Recorder
+from chaos.matrix import full
+from chaos.run import CannotRun, Plan
+from chaos.workloads.catalogue import WORKLOADS
+from chaos.workloads.world import LogName, World
 
 
 def told(seed: int) -> list[tuple[float, str, int]]:
@@ -51,6 +56,37 @@ def test_a_ring_takes_five_nodes() -> None:
     kinds = {nodes: {type(catalogue.of("F5", random.Random(seed), nodes)) for seed in range(50)} for nodes in (3, 5)}
     assert Ring not in kinds[3]
     assert Ring in kinds[5]
+
+
+def test_faults_of_coordinators_are_for_workloads_with_transactions() -> None:
+    for number in NEED_TRANSACTIONS:
+        Plan("W4", ("F1", number)).check()
+        for workload in sorted(set(WORKLOADS) - {"W4"}):
+            with pytest.raises(CannotRun, match=f"^{number} strikes .* transactions, and workload {workload} has none"):
+                Plan(workload, ("F1", number)).check()
+    cells = {(cell.workload, fault) for cell in full() for fault in cell.faults}
+    assert {(workload, fault) for workload, fault in cells if fault in NEED_TRANSACTIONS} == {
+        ("W4", fault) for fault in NEED_TRANSACTIONS
+    }
+
+
+async def test_a_workload_has_transactions_exactly_if_its_clients_have_transactional_ids() -> None:
+    servers = {"producers": ["127.0.0.1:1"], "consumers": ["127.0.0.1:1"]}
+    for workload in WORKLOADS.values():
+        logs = [LogName(f"log{number}", 2, number) for number in range(workload.logs)]
+        world = World(servers, logs, Recorder(), random.Random(1), 1)
+        workload.cast(world)  # nobody runs
+        assert bool(world.transactional_ids) == workload.is_transactional
+        assert len(set(world.transactional_ids)) == len(world.transactional_ids)
+
+
+def test_a_coordinators_fault_says_so_and_has_a_number_of_its_own() -> None:
+    for number in NEED_TRANSACTIONS:
+        for make in CATALOGUE[number][1]:
+            fault = make()
+            assert fault.id == number
+            assert "coordinator" in fault.kind
+            assert fault.leaves_majority
 
 
 def test_an_unknown_fault_is_named() -> None:

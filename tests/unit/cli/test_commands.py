@@ -132,7 +132,8 @@ def transactions(at: tuple[str, str]) -> None:
     assert asked("txn", "list", "--open", *at) == {"transactions": []}
     assert b"tail" in holdfast("txn", "list", *at)
     assert asked("txn", "describe", "tail", *at)["last"].endswith("was committed")
-    assert b"was committed" in holdfast("txn", "describe", "tail", *at)
+    assert b"was committed" in (described := holdfast("txn", "describe", "tail", *at))
+    assert b"decided by coordinator" in described
     holdfast("txn", "describe", "nobody", *at, status=3)
     holdfast("txn", "abort", "tail", *at, status=1)
     assert asked("txn", "hanging", *at) == {"transactions": []}

@@ -50,6 +50,10 @@ async def test_what_an_id_has_open_is_shown_by_every_node_and_can_be_aborted(nod
                 described = await admin.describe_transaction("orders")
                 places = [(one["log"], one["partition"]) for one in described["partitions"]]
                 assert sorted(places) == [(log, "0"), (log, "1")]
+                coordinator = described["coordinator"]
+                multiraft = nodes.cluster.nodes[coordinator["leader"]]._multiraft
+                assert multiraft.groups[coordinator["raft_group"]].is_leader
+                assert coordinator["log"] == "$transactions"
                 assert await admin.hanging_transactions() == []
         async with AdminClient(nodes.servers[1]) as admin:
             aborted = await admin.abort_transaction("orders")
