@@ -14,21 +14,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from chaos.checkers.all import ALWAYS, Judgement, in_order, judgement_of
-from chaos.checkers.verdict import ANOMALIES_KEPT, Anomaly, Result, Verdict
+from chaos.checkers.cluster import discovery
+from chaos.checkers.verdict import ANOMALIES_KEPT, Anomaly, Result, Verdict, judge
+from chaos.checkers.view import View
 from chaos.history import history as histories
 from chaos.history.tables import TABLES
 from pipeline.checks.all import OF_RUNS
 from pipeline.checks.check import Check, Recorded
+
+IN_MEMORY = (discovery.REGISTERED,)
+SMALL_TABLES = ("registrations",)
+"""These checkers look at these tables alone, which stay small however long a run is."""
 
 
 def judge_run(
     spark: SparkSession, directory: Path, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = ()
 ) -> Judgement:
     """`directory`: of the history. As `chaos.checkers.all.judge_run`."""
-    few = histories.read(directory, only=("faults", "moments"))
+    few = histories.read(directory, only=("faults", "moments", *SMALL_TABLES))
     history, kept = _recorded(spark, directory)
     try:
-        verdicts = sorted((_verdict(check, history) for check in OF_RUNS), key=in_order)
+        verdicts = [_verdict(check, history) for check in OF_RUNS]
+        verdicts = sorted([*verdicts, *(judge(checker, View(few)) for checker in IN_MEMORY)], key=in_order)
     finally:
         for table in kept:
             table.unpersist()
@@ -58,7 +65,8 @@ def _anomaly(row: Any) -> Anomaly:
 
 def _recorded(spark: SparkSession, directory: Path) -> tuple[Recorded, list[DataFrame]]:
     """And which tables are kept until all checks are done: nearly each of them takes these."""
-    tables = {name: spark.read.parquet(str(directory / f"{name}.parquet")) for name in TABLES}
+    paths = {name: directory / f"{name}.parquet" for name in TABLES if name not in SMALL_TABLES}
+    tables = {name: spark.read.parquet(str(path)) for name, path in paths.items()}
     for name, table in tables.items():
         if "partition" in table.columns:
             tables[name] = table.withColumn("partition", f.col("partition").cast("string"))

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos.checkers.all import ALWAYS, Judgement, judge_run
+from chaos.cluster import zookeeper
 from chaos.cluster.nodes import NodeFailed
 from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
+from chaos.cluster.registrations import RegistrationWatch
 from chaos.cluster.stores import stored_events
 from chaos.defects.catalogue import DEFECTS
 from chaos.faults import catalogue as faults
@@ -41,6 +43,10 @@ STEADY_S = 1.5
 """Of work in peace, before the first fault and after the last one."""
 PROBE_EVERY_S = 1.0
 PROBE_S = 10.0
+
+REGISTERED_WITHIN_S = 60.0
+"""After the last fault, for every node to be registered again."""
+OF_ZOOKEEPER = ("REG", "ZK")
 
 Say = Callable[[str], None]
 
@@ -76,6 +82,9 @@ class Plan:
             faults.check_for(self.faults, self.workload, is_transactional=workload.is_transactional)
         except (faults.UnknownFault, faults.UnfitFault) as error:
             raise CannotRun(str(error)) from error
+        unavailable = [one for one in self.faults if one in faults.NEED_ZOOKEEPER]
+        if unavailable and (why := zookeeper.missing()):
+            raise CannotRun(f"{', '.join(unavailable)}: {why}")
 
     @property
     def command(self) -> str:
@@ -145,7 +154,8 @@ def judged(plan: Plan, history: histories.History) -> Judgement:
 def asked_of(plan: Plan) -> tuple[tuple[str, ...], Collection[str]]:
     """The checkers that must have something to judge, and the moments that must have come."""
     workload = workloads.WORKLOADS[plan.workload]
-    return (*ALWAYS, *workload.needed), workload.hopes_in(plan.seconds)
+    of_faults = OF_ZOOKEEPER if faults.NEED_ZOOKEEPER & set(plan.faults) else ()
+    return (*ALWAYS, *workload.needed, *of_faults), workload.hopes_in(plan.seconds)
 
 
 def _shape(plan: Plan) -> Shape:
@@ -155,6 +165,7 @@ def _shape(plan: Plan) -> Shape:
         durability=plan.durability,
         with_disks=bool(faults.NEED_DISKS & set(plan.faults)),
         with_clocks=bool(faults.NEED_CLOCKS & set(plan.faults)),
+        with_zookeeper=bool(faults.NEED_ZOOKEEPER & set(plan.faults)),
         defects=defects,
     )
 
@@ -179,7 +190,8 @@ class _Story:
         for log in self._logs:
             self._cluster.create_log(log.name, log.partitions)
             self._groups |= {group: log.told(one) for group, one in self._cluster.groups(log.name).items()}
-        asyncio.run(self._work())
+        with self._looking_at_registrations():
+            asyncio.run(self._work())
         self._say("replicas become level, and everything is read through every node")
         for log in self._logs:
             try:
@@ -225,6 +237,22 @@ class _Story:
     def _play_schedule(self, scene: Scene) -> None:
         with self._probing(scene):
             schedule.play(self._periods, scene, self._recorder, self._say)
+
+    @contextlib.contextmanager
+    def _looking_at_registrations(self) -> Iterator[None]:
+        """Until each node is registered again, or has had the time."""
+        cluster, rows = self._cluster, self._recorder.history.registrations
+        if cluster.ensemble is None:
+            yield
+            return
+        watch = RegistrationWatch(cluster.ensemble.address, cluster.registry, rows.extend)
+        watch.start()
+        try:
+            yield
+            with contextlib.suppress(TimeoutError):  # then the last look shows who is missing
+                cluster.wait_for(cluster.all_registered, "registrations", REGISTERED_WITHIN_S)
+        finally:
+            watch.stop()
 
     @contextlib.contextmanager
     def _probing(self, scene: Scene) -> Iterator[None]:

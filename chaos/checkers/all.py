@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from chaos.checkers import groups, liveness, log, readers, replicas, sequence, transactions
+from chaos.checkers.cluster import discovery
 from chaos.checkers.verdict import Checker, Result, Verdict, judge
 from chaos.checkers.view import View
 from chaos.history.history import History
@@ -25,6 +26,7 @@ CHECKERS: list[Checker] = sorted(
         *transactions.CHECKERS,
         *replicas.CHECKERS,
         *liveness.CHECKERS,
+        *discovery.CHECKERS,
     ],
     key=in_order,
 )
@@ -53,7 +55,7 @@ def judge_run(history: History, *, needed: Iterable[str] = ALWAYS, hopes: Collec
 def judgement_of(
     verdicts: list[Verdict], history: History, *, needed: Iterable[str], hopes: Collection[str]
 ) -> Judgement:
-    """Of the history the faults and the moments count."""
+    """Of the history the faults and the moments count. A checker that is needed and was not asked had nothing."""
     by_id = {one.checker: one for one in verdicts}
     failed = [one.checker for one in verdicts if one.result is Result.FAILED]
     if failed:
@@ -61,7 +63,7 @@ def judgement_of(
     broken = [one.checker for one in verdicts if one.result is Result.UNKNOWN]
     if broken:
         return Judgement(Result.UNKNOWN, f"{', '.join(broken)} broke: nothing is known of what they judge", verdicts)
-    empty = [name for name in needed if by_id[name].result is Result.NODATA]
+    empty = [name for name in needed if name not in by_id or by_id[name].result is Result.NODATA]
     if empty:
         return Judgement(Result.NODATA, f"{', '.join(empty)} had nothing to judge", verdicts)
     if not View(history).faults_that_struck:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from chaos.proxies import Direction, ProxyServer, Way
 
-NODES, CLIENTS = "grpc", "amqp"
+NODES, CLIENTS, ZOOKEEPER = "grpc", "amqp", "zk"
 
 
 class Link(NamedTuple):
@@ -123,6 +123,10 @@ class Links:
     def of_clients(self, node: int) -> list[Link]:
         """Between it and all clients, both directions."""
         return [link for link in self._table if link.protocol == CLIENTS and str(node) in link[:2]]
+
+    def to_zookeeper(self, node: int) -> list[Link]:
+        """Between it and every server of ZooKeeper, both directions."""
+        return [link for link in self._table if link.protocol == ZOOKEEPER and str(node) in link[:2]]
 
 
 def _enter_all(stack: contextlib.ExitStack, blocks: Iterable[AbstractContextManager[None]]) -> None:

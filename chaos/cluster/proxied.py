@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaos.clock import Clock
-from chaos.cluster.links import CLIENTS, NODES, Links
+from chaos.cluster import registrations
+from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER, Links
 from chaos.cluster.nodes import READY_WITHIN_S, Node, NodeFailed, configuration
+from chaos.cluster.zookeeper import Ensemble
 from chaos.disk import Disk
 from chaos.ports import free_port
 from chaos.proxies import ProxyServer
@@ -30,6 +32,9 @@ DIRECT = "direct"
 ASK_AGAIN_S = 0.05
 ADMIN_S = 10.0
 LEVEL_WITHIN_S = 60.0
+REGISTRY = "/holdfast"
+SESSION_S = 1.0
+"""Of a node in ZooKeeper: short, so that faults of seconds end it."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Shape:
     durability: str = "fsync"
     with_disks: bool = False  # that fail or lose power on order
     with_clocks: bool = False  # that go wrong on order
+    with_zookeeper: bool = False  # nodes find each other in it, and reach each other past the proxies
     defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: of all
 
 
@@ -52,6 +58,7 @@ class ProxiedCluster:
         self.links = Links()
         self.disks: dict[int, Disk] = {}
         self.clocks: dict[int, Clock] = {}
+        self.ensemble = Ensemble(self.directory) if shape.with_zookeeper else None
         self.nodes = {number: self._node(number) for number in range(1, shape.nodes + 1)}
         self._addresses = {
             (node, listener): f"{LOOPBACK}:{free_port()}"
@@ -82,17 +89,34 @@ class ProxiedCluster:
     def _add_links(self, server: ProxyServer) -> None:
         for number in self.nodes:
             for other in self.nodes:
-                if other != number:
+                if other != number and self.ensemble is None:
                     self.links.add(server, str(other), str(number), NODES, self._addresses[number, NODES])
+            for place, one in enumerate([] if self.ensemble is None else self.ensemble.servers, 1):
+                self.links.add(server, str(number), f"zookeeper{place}", ZOOKEEPER, one.address)
             for who in CLASSES:
                 self.links.add(server, who, str(number), CLIENTS, self._addresses[number, who])
 
-    def _sections(self, node: Node) -> dict[str, Any]:
+    def _found(self, node: Node) -> dict[str, Any]:
+        """How it finds the others."""
+        if self.ensemble is not None:
+            # All read one address of a node there, so there is no way of its own for each pair.
+            ways = [way for (dials, _, of), way in self.links.ways.items() if (dials, of) == (str(node.id), ZOOKEEPER)]
+            hosts = [way.address for way in ways]
+            told = {"hosts": hosts, "root": REGISTRY, "initial_nodes": len(self.nodes), "session_timeout_s": SESSION_S}
+            return {
+                "cluster": {"name": self.name, "address": self._addresses[node.id, NODES]},
+                "discovery": {"kind": "zookeeper", "zookeeper": told},
+            }
+
         def reached(peer: int) -> str:
             if peer == node.id:
                 return self._addresses[peer, NODES]
             return self.links.ways[str(node.id), str(peer), NODES].address
 
+        peers = [{"id": peer, "address": reached(peer)} for peer in self.nodes]
+        return {"cluster": {"name": self.name, "peers": peers}}
+
+    def _sections(self, node: Node) -> dict[str, Any]:
         listeners: list[dict[str, Any]] = [
             {
                 "name": who,
@@ -103,7 +127,7 @@ class ProxiedCluster:
         ]
         return {
             "node": {"id": node.id, "data_dir": str(node.data_dir)},
-            "cluster": {"name": self.name, "peers": [{"id": peer, "address": reached(peer)} for peer in self.nodes]},
+            **self._found(node),
             "listener": [*listeners, {"name": DIRECT, "bind": self._addresses[node.id, DIRECT], "redirect": "never"}],
             "storage": {"durability": self.shape.durability, "min_free_bytes": 0},
             "log": {"level": "info"},
@@ -126,7 +150,9 @@ class ProxiedCluster:
         return [number for number, node in self.nodes.items() if node.is_running]
 
     def start(self, *numbers: int) -> None:
-        """These nodes, or all that are down; returns when each has said that it is ready."""
+        """These nodes, or all that are down, and ZooKeeper before them; returns when each has said that it is ready."""
+        if self.ensemble is not None:
+            self.ensemble.start()
         self.spawn(*numbers)
         for number in numbers or self.nodes:
             self.nodes[number].wait_ready()
@@ -214,6 +240,8 @@ class ProxiedCluster:
         """Idempotent. Nothing of it is left."""
         for node in self.nodes.values():
             node.kill()
+        if self.ensemble is not None:
+            self.ensemble.kill()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -269,6 +297,23 @@ class ProxiedCluster:
                 if found:
                     return found
         return {}
+
+    @property
+    def registry(self) -> str:
+        """In ZooKeeper: what nodes register below."""
+        return f"{REGISTRY}/{self.name}/nodes"
+
+    def registered(self) -> dict[int, int]:
+        """Node -> session that its registration belongs to, past the proxies. Raises `registrations.unanswered()`."""
+        assert self.ensemble is not None
+        with self.ensemble.client() as client:
+            return {row.node: row.session for row in registrations.look(client, self.registry, 0)}
+
+    def all_registered(self) -> bool:
+        """False as well where ZooKeeper cannot say."""
+        with contextlib.suppress(*registrations.unanswered()):
+            return set(self.registered()) == set(self.nodes)
+        return False
 
     def groups(self, log: str) -> dict[int, int]:
         """Raft group -> partition."""

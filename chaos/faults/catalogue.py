@@ -11,6 +11,7 @@ from chaos.faults.fault import Fault
 from chaos.faults.machines import HOUR_MS, BadDisk, BitFlips, LoseDisk, PowerLoss, WrongClock
 from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.processes import CrashClient, HandOver, Kill, Pause, RestartStorm, RollingRestart
+from chaos.faults.zookeeper import CutFromZooKeeper, EndSessions, KillZooKeeper
 
 Make = Callable[[], Fault]
 
@@ -84,6 +85,17 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
     ),
     "F12": ("a node without its data is let in again", (LoseDisk,)),
     "F13": ("leadership handed over under load", (HandOver,)),
+    "F14": (
+        "ZooKeeper, in which the nodes find each other, fails",
+        (
+            KillZooKeeper,
+            lambda: KillZooKeeper("all"),
+            CutFromZooKeeper,
+            lambda: CutFromZooKeeper("leader", "refuse"),
+            EndSessions,
+            lambda: EndSessions("all"),
+        ),
+    ),
     "F15": (
         "a clock that leaps",
         (WrongClock, lambda: WrongClock(-HOUR_MS), lambda: WrongClock(HOUR_MS, "follower")),
@@ -125,7 +137,7 @@ class UnknownFault(ValueError):
 
 
 class UnfitFault(ValueError):
-    """The workload has nothing that it could strike."""
+    """The workload has nothing that it could strike, or another fault takes that away."""
 
 
 def check(ids: Sequence[str]) -> None:
@@ -135,12 +147,18 @@ def check(ids: Sequence[str]) -> None:
 
 
 def check_for(ids: Sequence[str], workload: str, *, is_transactional: bool) -> None:
-    """Whether the workload has what they strike. Raises UnfitFault."""
+    """Whether the workload has what they strike, and they go together. Raises UnfitFault."""
     unfit = [one for one in ids if one in NEED_TRANSACTIONS and not is_transactional]
     if unfit:
         raise UnfitFault(
             f"{', '.join(unfit)} strikes who decides on transactions, and workload {workload} has none: choose one "
             "that has (W4)"
+        )
+    cut = [one for one in ids if one in NEED_LINKS]
+    if cut and NEED_ZOOKEEPER & set(ids):
+        raise UnfitFault(
+            f"{', '.join(cut)} harms the ways between nodes, and nodes that find each other in ZooKeeper (F14) all "
+            "read one address of a node there, past the proxies: run them apart"
         )
 
 
@@ -153,5 +171,9 @@ def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
 NEED_DISKS: Final = frozenset({"F9", "F11", "F19", "F20"})
 NEED_CLOCKS: Final = frozenset({"F15"})
 """Of which the nodes of a run are started with a disk, or a clock, on order."""
+NEED_ZOOKEEPER: Final = frozenset({"F14"})
+"""The nodes of a run find each other in ZooKeeper."""
+NEED_LINKS: Final = frozenset({"F3", "F3C", "F4", "F5", "F6", "F7", "F8", "F19", "F20"})
+"""Some of each harm what nodes say to each other."""
 NEED_TRANSACTIONS: Final = frozenset({"F1C", "F2C", "F3C", "F13C"})
 """The faults of the same number, aimed at coordinators. Numbers of their own: what other plans draw stays the same."""

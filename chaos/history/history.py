@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from chaos.history.tables import (
+    ADDED_LATER,
     TABLES,
     Commit,
     Complaint,
@@ -18,6 +19,7 @@ from chaos.history.tables import (
     Op,
     Owner,
     Read,
+    Registration,
     ReplicaDump,
     Send,
     Transaction,
@@ -40,6 +42,7 @@ class History:
     leaders: list[Leader] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
+    registrations: list[Registration] = field(default_factory=list)
 
     def rows(self, table: str) -> list[Any]:
         found: list[Any] = getattr(self, table)
@@ -65,7 +68,7 @@ def read(directory: Path, only: Collection[str] = tuple(TABLES)) -> History:
 
     history = History()
     for name, kind in TABLES.items():
-        if name not in only:
+        if name not in only or (name in ADDED_LATER and not (directory / f"{name}.parquet").exists()):
             continue
         columns = parquet.read_table(directory / f"{name}.parquet").to_pydict()
         rows = zip(*(columns[column] for column in kind._fields), strict=True)  # type: ignore[attr-defined]

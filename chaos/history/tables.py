@@ -152,6 +152,18 @@ class Complaint(NamedTuple):
     text: str
 
 
+class Registration(NamedTuple):
+    """A node as one look into ZooKeeper has found it. `token`: of its data directory; `rpc`: where it says that other
+    nodes reach it."""
+
+    look: int
+    t_ns: int
+    node: int
+    session: int
+    token: str
+    rpc: str
+
+
 class Moment(NamedTuple):
     """Something rare that a run hopes for happened, so often."""
 
@@ -173,4 +185,7 @@ TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "leaders": Leader,
     "complaints": Complaint,
     "moments": Moment,
+    "registrations": Registration,
 }
+ADDED_LATER: Final = frozenset({"registrations"})
+"""Tables that histories of earlier versions do not have."""

@@ -3,7 +3,8 @@ of it looks like, one for each thing that a checker is to see.
 
 Partition 0 is fed by producers `a` (with a successor of a greater epoch) and `b`, and by transactions; partition 1 by
 transactions. `t1` is committed, `t2` rolled back, `t3` takes what `t2` had taken from partition 0 and makes values of
-it in partition 1. Seconds are counted from 0; a call takes half of one.
+it in partition 1. Seconds are counted from 0; a call takes half of one. Partition 2 is sent to while something happens
+to ZooKeeper, in which the nodes are registered, and nobody reads it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from chaos.history.tables import (
     Leader,
     Op,
     Read,
+    Registration,
     ReplicaDump,
     Send,
     Transaction,
@@ -122,6 +124,7 @@ def clean() -> Story:
     story.ask("watcher", earliest=0, latest=9, stable=5)
     story.ask("watcher", earliest=0, latest=9, stable=9)
     _read_all(story)
+    _while_zookeeper_fails(story)
     history = story.history
     history.faults.append(Fault("1.F1", "F1 kill leader", "node 1", 2 * S, 3 * S, 4 * S, 5 * S))
     history.leaders += [Leader(7, 0, 1, 1, S), Leader(7, 0, 2, 2, 3 * S), Leader(8, 1, 1, 3, S)]
@@ -130,6 +133,34 @@ def clean() -> Story:
             ReplicaDump(node, partition, offset, 1 if offset < 2 else 2, value, 7) for offset, value in enumerate(log)
         ]
     return story
+
+
+def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None:
+    """Events to partition 2, each acknowledged after 5 ms."""
+    for place in range(round((end_s - begin_s) / every_s)):
+        at_s = begin_s + place * every_s
+        number = story.call("s", "produce", at_s=at_s)
+        story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=int((at_s + 0.005) * S))
+        story.history.sends.append(Send(number, f"s:{number}", 2, "s", None, None, None, OK, None))
+
+
+def _while_zookeeper_fails(story: Story) -> None:
+    """Its leader is killed; the session of node 1 ends with it, and node 1 is registered again by another one."""
+    history = story.history
+    steadily(story, 11.0, 16.0, 0.1)
+    steadily(story, 20.0, 20.5, 0.1)
+    history.faults.append(
+        Fault("2.F14", "F14 kill ZooKeeper's leader", "zookeeper2", 13 * S, 13 * S, 14 * S, 14 * S)
+    )
+    sessions = {look: {node: 100 + node for node in NODES} for look in range(1, 6)}
+    sessions[2].pop(1)
+    for look in (3, 4, 5):
+        sessions[look][1] = 201
+    history.registrations += [
+        Registration(look, (11 + look) * S, node, session, f"token-{node}", f"127.0.0.1:{7000 + node}")
+        for look, by_node in sessions.items()
+        for node, session in by_node.items()
+    ]
 
 
 def _read_all(story: Story) -> None:
@@ -332,6 +363,28 @@ def not_rewound(story: Story) -> None:
     story.history.inputs = [row for row in story.history.inputs if (row.txn, row.source_offset) != ("t3", 2)]
 
 
+def zookeeper_noticed(story: Story) -> None:
+    struck = {op.op_id for op in story.history.ops if op.process == "s" and 13 * S < op.t_inv_ns < 16 * S}
+    changed(story, "sends", lambda send: send.op_id in struck, outcome=INFO)
+    changed(story, "ops", lambda op: op.op_id in struck, type=INFO)
+
+
+def other_data_registered(story: Story) -> None:
+    changed(story, "registrations", lambda row: (row.look, row.node) >= (4, 2) and row.node == 2, token="another")
+
+
+def replaced_session_back(story: Story) -> None:
+    changed(story, "registrations", lambda row: (row.look, row.node) == (5, 1), session=101)
+
+
+def registered_under_two_names(story: Story) -> None:
+    changed(story, "registrations", lambda row: row.node == 3, token="token-2")
+
+
+def not_registered_again(story: Story) -> None:
+    story.history.registrations = [row for row in story.history.registrations if (row.look, row.node) != (5, 3)]
+
+
 DAMAGES: dict[str, list[Damage]] = {
     "C1": [lost, one_node_has_less],
     "C2": [two_values],
@@ -357,6 +410,8 @@ DAMAGES: dict[str, list[Damage]] = {
     "CALLS": [endless],
     "G1B": [half_seen],
     "LSO": [stable_falls],
+    "REG": [other_data_registered, replaced_session_back, registered_under_two_names, not_registered_again],
     "REWIND": [not_rewound],
+    "ZK": [zookeeper_noticed],
 }
 """By the checker that names them, and that alone."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from chaos.checkers import all as checkers
-from chaos.checkers.all import CHECKERS, judge_run
+from chaos.checkers.all import CHECKERS, judge_run, judgement_of
 from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
-from chaos.history.tables import TABLES, Moment
+from chaos.history.tables import ADDED_LATER, TABLES, Moment
 from tests.unit.chaos.synthetic import DAMAGES, Damage, clean
 
 
@@ -75,6 +75,9 @@ def test_a_checker_that_had_to_judge_and_had_nothing_is_no_pass() -> None:
     story.history.watermarks.clear()
     assert judge_run(story.history).result is Result.PASSED
     assert judge_run(story.history, needed=("C16",)).result is Result.NODATA
+    some = [one for one in judge_run(clean().history).verdicts if one.checker != "ZK"]
+    judgement = judgement_of(some, clean().history, needed=("C16", "ZK"), hopes=())
+    assert (judgement.result, judgement.why) == (Result.NODATA, "ZK had nothing to judge"), "it was not even asked"
 
 
 def test_a_checker_that_breaks_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +97,17 @@ def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
     histories.write(history, tmp_path)
     found = histories.read(tmp_path)
     assert {table: found.rows(table) for table in TABLES} == {table: history.rows(table) for table in TABLES}
+
+
+def test_a_history_of_an_earlier_version_lacks_newer_tables_and_no_others(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install -e '.[chaos]'")
+    histories.write(clean().history, tmp_path)
+    for name in ADDED_LATER:
+        (tmp_path / f"{name}.parquet").unlink()
+    found = histories.read(tmp_path)
+    assert [table for table in TABLES if not found.rows(table) and clean().history.rows(table)] == sorted(
+        ADDED_LATER, key=list(TABLES).index
+    )
+    (tmp_path / "sends.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        histories.read(tmp_path)

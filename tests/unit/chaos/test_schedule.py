@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from chaos.checkers.verdict import Result
 from chaos.faults import catalogue
-from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS
-from chaos.faults.network import Ring
+from chaos.faults.catalogue import CATALOGUE, NEED_LINKS, NEED_TRANSACTIONS
+from chaos.faults.compounds import InsideRecovery, PowerLossThenQuorum
+from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.schedule import FREE_SHARE, draw
 from chaos.history.recorder import Recorder
-from chaos.matrix import full
-from chaos.run import CannotRun, Plan
+from chaos.matrix import Cell, full, run
+from chaos.run import CannotRun, Plan, asked_of
 from chaos.workloads.catalogue import WORKLOADS
 from chaos.workloads.world import LogName, World
+
+CUT = (Flapping, Halves, InsideRecovery, Isolate, OneWay, PowerLossThenQuorum, Resets, Ring, Slow)
+"""They harm links."""
 
 
 def told(seed: int) -> list[tuple[float, str, int]]:
@@ -87,6 +93,30 @@ def test_a_coordinators_fault_says_so_and_has_a_number_of_its_own() -> None:
             assert fault.id == number
             assert "coordinator" in fault.kind
             assert fault.leaves_majority
+
+
+def test_faults_of_links_are_refused_where_nodes_go_past_the_proxies() -> None:
+    for number in NEED_LINKS - NEED_TRANSACTIONS:
+        with pytest.raises(CannotRun, match=f"^{number} harms the ways between nodes.*run them apart"):
+            Plan("W1", ("F14", number)).check()
+    alone = {fault.id for _, makes in CATALOGUE.values() for fault in (make() for make in makes) if type(fault) in CUT}
+    assert alone <= NEED_LINKS
+
+
+def test_without_zookeeper_its_faults_say_why_they_cannot_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos.cluster.zookeeper.JAR", Path("/nowhere/zookeeper.jar"))
+    with pytest.raises(CannotRun, match=r"^F14: no ZooKeeper: .*system-packages\.sh zookeeper"):
+        Plan("W1", ("F1", "F14")).check()
+    Plan("W1", ("F1",)).check()
+    said: list[str] = []
+    worst = run([Cell("W1", ("F14",))], Path("nothing/is/written"), seconds=1, seed=1, say=said.append, done=print)
+    assert worst is Result.NODATA
+    assert "not run: F14: no ZooKeeper" in said[-1]
+
+
+def test_a_run_with_zookeeper_must_have_something_to_say_of_it() -> None:
+    assert {"REG", "ZK"} <= set(asked_of(Plan("W1", ("F1", "F14")))[0])
+    assert not {"REG", "ZK"} & set(asked_of(Plan("W1", ("F1",)))[0])
 
 
 def test_an_unknown_fault_is_named() -> None:

@@ -1,0 +1,233 @@
+"""Real ZooKeeper servers, of Debian's package: alone, or an ensemble that elects a leader.
+
+Problem: what ZooKeeper does to its clients when it fails (a session that is over, a leader that is elected, a server
+that hangs) is what nodes must survive, and only ZooKeeper does it as it does.
+Rules never broken: a server is a process of ours and ends with us; it has a directory of its own. Where Java or the
+package is missing, `missing` says so, and how to get it.
+Rejected: an imitation of it; the nodes would then be tested against our idea of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from chaos import processes
+from chaos.ports import free_port
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+NETTY = ("netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar")
+CLASSES = ":".join(str(JAR.with_name(name)) for name in (JAR.name, *NETTY))
+"""The package's manifest names too few of netty's parts for TLS."""
+
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JVM_OPTIONS = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
+TICK_MS = 200
+"""Sessions last 2 ticks or more: short ones, so that runs see their end ..."""
+MAX_SESSION_MS = 60_000
+"""... and long ones for those that must not lose them on a busy machine."""
+
+WITHIN_S = 120.0
+"""For what must happen at all, on a machine that is busy with other things."""
+ASK_AGAIN_S = 0.05
+
+ATTEMPTS = 3
+"""A server of an ensemble may end while it starts, in the midst of an election: an operator would start it again."""
+
+PASSWORD_BYTES = 16
+PASSWORD_SEED = 0xB3415C00
+"""ZooKeeper draws the password of a session from Java's generator, begun with its number and this."""
+
+
+def missing() -> str:
+    """Why there is no ZooKeeper here; empty when there is."""
+    if shutil.which("java") is None or not JAR.exists():
+        return "no ZooKeeper: scripts/system-packages.sh zookeeper installs it"
+    return ""
+
+
+class ZooKeeperEnded(Exception):
+    """A server is not there any more, and nobody ended it."""
+
+
+class ZooKeeper:
+    """One server. `more`: further lines of its configuration."""
+
+    def __init__(self, directory: Path, port: int, more: Iterable[str] = ()) -> None:
+        self.directory, self.port = directory, port
+        self._process: subprocess.Popen[bytes] | None = None
+        (directory / "data").mkdir(parents=True)
+        lines = [
+            f"tickTime={TICK_MS}",
+            f"dataDir={directory / 'data'}",
+            "clientPortAddress=127.0.0.1",
+            f"clientPort={port}",
+            "4lw.commands.whitelist=ruok,srvr",
+            "maxClientCnxns=200",
+            f"maxSessionTimeout={MAX_SESSION_MS}",
+            *more,
+        ]
+        self._config = directory / "zoo.cfg"
+        self._config.write_text("\n".join(lines) + "\n")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.spawn()
+        self.wait()
+
+    def spawn(self) -> None:
+        command = ["java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
+        with (self.directory / "log").open("ab") as log:
+            self._process = processes.spawn(command, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        """Raises ZooKeeperEnded."""
+
+        def answers() -> bool:
+            status = None if self._process is None else self._process.poll()
+            if status is not None:
+                said = (self.directory / "log").read_text(errors="replace")[-2000:]
+                raise ZooKeeperEnded(f"the ZooKeeper at {self.address} ended with status {status}: {said}")
+            return self.answers()
+
+        _until(answers, f"the ZooKeeper at {self.address} to answer")
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def answers(self) -> bool:
+        return self.mode() != ""
+
+    def mode(self) -> str:
+        """standalone, leader or follower; empty while it is none of them."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            connection.sendall(b"srvr")
+            connection.settimeout(2)
+            said = b""
+            while more := connection.recv(4096):
+                said += more
+            found = re.search(r"^Mode: (\w+)", said.decode(), re.MULTILINE)
+            return found[1] if found else ""
+        return ""
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """As behind a network that swallows everything."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def client(self, **more: Any) -> Iterator[Any]:
+        with client_of(self.address, **more) as client:
+            yield client
+
+
+class Ensemble:
+    """Servers that elect a leader."""
+
+    def __init__(self, directory: Path, count: int = 3, port: Callable[[], int] = free_port) -> None:
+        peers = [f"server.{number}=127.0.0.1:{port()}:{port()}" for number in range(1, count + 1)]
+        lines = ["initLimit=20", "syncLimit=10", *peers]
+        self.servers = [ZooKeeper(directory / f"zookeeper{number}", port(), lines) for number in range(1, count + 1)]
+        for number, server in enumerate(self.servers, start=1):
+            (server.directory / "data" / "myid").write_text(str(number))
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        """Those that do not run, also one that ended by itself; all answer afterwards. Raises ZooKeeperEnded."""
+        for attempt in range(ATTEMPTS):
+            for server in self.servers:
+                if not server.running:
+                    server.kill()
+                    server.spawn()
+            try:
+                for server in self.servers:
+                    server.wait()
+            except ZooKeeperEnded:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def leader(self) -> ZooKeeper:
+        def find() -> list[ZooKeeper]:
+            return [server for server in self.servers if server.running and server.mode() == "leader"]
+
+        found: list[ZooKeeper] = _until(find, "a leader of the ensemble")
+        return found[0]
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        with client_of(self.address) as client:
+            yield client
+
+    def end_session(self, session: int) -> bool:
+        """As if its client had been silent for too long. False: it was over already.
+
+        Only who knows a session's password can close it; the password is drawn from its number."""
+        with contextlib.ExitStack() as stack:
+            client = stack.enter_context(client_of(self.address, client_id=(session, password_of(session))))
+            return bool(client.client_id[0] == session)  # a session that is over is not taken up: it got another one
+
+
+def password_of(session: int) -> bytes:
+    """Java's `new Random(session ^ PASSWORD_SEED).nextBytes`, which is how ZooKeeper makes it."""
+    state = ((session ^ PASSWORD_SEED) ^ 0x5DEECE66D) & ((1 << 48) - 1)
+    password = b""
+    while len(password) < PASSWORD_BYTES:
+        state = (state * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
+        password += (state >> 16).to_bytes(4, "little")
+    return password
+
+
+@contextlib.contextmanager
+def client_of(address: str, **more: Any) -> Iterator[Any]:
+    """A client of its own; its session ends with the block."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(address, timeout=3, **more)
+    try:
+        client.start(timeout=30)
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def _until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of `condition`."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while not (value := condition()):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"waited {WITHIN_S:g} s in vain for {what}")
+        time.sleep(ASK_AGAIN_S)
+    return value
