@@ -1,4 +1,4 @@
-"""C20, C21, CALLS, P99: it goes on, nothing hangs, and who is not struck does not notice."""
+"""C20, C21, CALLS: it goes on, and nothing hangs."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ def clean() -> Story:
     story.ask("watcher", earliest=0, latest=9, stable=9)
     _read_all(story)
     _while_zookeeper_fails(story)
+    _while_a_node_is_down(story)
     history = story.history
     history.faults.append(Fault("1.F1", "F1 kill leader", "node 1", 2 * S, 3 * S, 4 * S, 5 * S))
     history.leaders += [Leader(7, 0, 1, 1, S), Leader(7, 0, 2, 2, 3 * S), Leader(8, 1, 1, 3, S)]
@@ -144,8 +145,15 @@ def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None
         story.history.sends.append(Send(number, f"s:{number}", 2, "s", None, None, None, OK, None))
 
 
+def _while_a_node_is_down(story: Story) -> None:
+    """Node 3 leads partition 2, before and while node 1 is killed: 350 events each."""
+    story.history.leaders.append(Leader(9, 2, 1, 3, 0))
+    steadily(story, 1.0, 2.0, 1 / 350)
+    steadily(story, 3.0, 4.0, 1 / 350)
+
+
 def _while_zookeeper_fails(story: Story) -> None:
-    """Its leader is killed; the session of node 1 ends with it, and node 1 is registered again by another one."""
+    """Its leader is killed; the session of node 1 ends with it, and another one registers the node again."""
     history = story.history
     steadily(story, 11.0, 16.0, 0.1)
     steadily(story, 20.0, 20.5, 0.1)
@@ -369,6 +377,12 @@ def zookeeper_noticed(story: Story) -> None:
     changed(story, "ops", lambda op: op.op_id in struck, type=INFO)
 
 
+def survivors_slow(story: Story) -> None:
+    slow = [op.op_id for op in story.history.ops if op.process == "s" and 3 * S <= op.t_inv_ns < 4 * S][::50]
+    for number in slow:
+        changed(story, "ops", lambda op, number=number: op.op_id == number, t_end_ns=int(4.2 * S))
+
+
 def other_data_registered(story: Story) -> None:
     changed(story, "registrations", lambda row: (row.look, row.node) >= (4, 2) and row.node == 2, token="another")
 
@@ -410,6 +424,7 @@ DAMAGES: dict[str, list[Damage]] = {
     "CALLS": [endless],
     "G1B": [half_seen],
     "LSO": [stable_falls],
+    "P99": [survivors_slow],
     "REG": [other_data_registered, replaced_session_back, registered_under_two_names, not_registered_again],
     "REWIND": [not_rewound],
     "ZK": [zookeeper_noticed],
