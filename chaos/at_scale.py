@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from chaos.checkers.all import ALWAYS, Judgement, in_order, judgement_of
-from chaos.checkers.cluster import discovery
+from chaos.checkers.cluster import discovery, registers
 from chaos.checkers.verdict import ANOMALIES_KEPT, Anomaly, Result, Verdict, judge
 from chaos.checkers.view import View
 from chaos.history import history as histories
@@ -22,16 +22,16 @@ from chaos.history.tables import TABLES
 from pipeline.checks.all import OF_RUNS
 from pipeline.checks.check import Check, Recorded
 
-IN_MEMORY = (discovery.REGISTERED,)
-SMALL_TABLES = ("registrations",)
-"""These checkers look at these tables alone, which stay small however long a run is."""
+IN_MEMORY = (registers.LINEARIZABLE, discovery.REGISTERED)
+SMALL_TABLES = ("registers", "registrations")
+"""These checkers look at these tables, and at who led when: small ones, however long a run is."""
 
 
 def judge_run(
     spark: SparkSession, directory: Path, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = ()
 ) -> Judgement:
     """`directory`: of the history. As `chaos.checkers.all.judge_run`."""
-    few = histories.read(directory, only=("faults", "moments", *SMALL_TABLES))
+    few = histories.read(directory, only=("faults", "moments", "leaders", *SMALL_TABLES))
     history, kept = _recorded(spark, directory)
     try:
         verdicts = [_verdict(check, history) for check in OF_RUNS]

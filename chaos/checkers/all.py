@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from chaos.checkers import groups, liveness, log, readers, replicas, sequence, transactions
-from chaos.checkers.cluster import discovery, survivors
+from chaos.checkers.cluster import discovery, registers, survivors
 from chaos.checkers.verdict import Checker, Result, Verdict, judge
 from chaos.checkers.view import View
 from chaos.history.history import History
@@ -28,6 +28,7 @@ CHECKERS: list[Checker] = sorted(
         *liveness.CHECKERS,
         *discovery.CHECKERS,
         *survivors.CHECKERS,
+        *registers.CHECKERS,
     ],
     key=in_order,
 )

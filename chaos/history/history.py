@@ -19,6 +19,7 @@ from chaos.history.tables import (
     Op,
     Owner,
     Read,
+    Register,
     Registration,
     ReplicaDump,
     Send,
@@ -43,6 +44,7 @@ class History:
     complaints: list[Complaint] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
 
     def rows(self, table: str) -> list[Any]:
         found: list[Any] = getattr(self, table)

@@ -6,10 +6,15 @@ from typing import Any, Final, NamedTuple
 
 OK, FAIL, INFO = "ok", "fail", "info"
 COMMITTED, UNCOMMITTED = "committed", "uncommitted"
+READ, WRITE = "read", "write"
+INITIAL = 0
+"""The value of a register that nobody has written."""
+LEADER_OF = "leader of "
+"""Registers of this name, followed by a partition: nobody writes them but by leading."""
 
 
 class Op(NamedTuple):
-    """One call of one process. `f`: produce, poll, drain, commit, latest, txn-commit, txn-abort."""
+    """One call of one process. `f`: produce, poll, drain, commit, latest, txn-commit, txn-abort, alter, describe."""
 
     op_id: int
     process: str
@@ -152,6 +157,19 @@ class Complaint(NamedTuple):
     text: str
 
 
+class Register(NamedTuple):
+    """A small thing that the cluster says of itself, as one call has written or read it. Each write has a value of its
+    own. The times are those of the call: whoever judges registers needs no other table of calls."""
+
+    op_id: int
+    register: str
+    f: str  # read, write
+    value: int | None
+    type: str
+    t_inv_ns: int
+    t_end_ns: int | None
+
+
 class Registration(NamedTuple):
     """A node as one look into ZooKeeper has found it. `token`: of its data directory; `rpc`: where it says that other
     nodes reach it."""
@@ -186,6 +204,7 @@ TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
     "complaints": Complaint,
     "moments": Moment,
     "registrations": Registration,
+    "registers": Register,
 }
-ADDED_LATER: Final = frozenset({"registrations"})
+ADDED_LATER: Final = frozenset({"registrations", "registers"})
 """Tables that histories of earlier versions do not have."""

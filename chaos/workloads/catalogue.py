@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from chaos.history import moments
 from chaos.history.tables import UNCOMMITTED
 from chaos.workloads.group_members import GroupMember
+from chaos.workloads.operators import Operator
 from chaos.workloads.producers import BatchProducer, EventProducer
 from chaos.workloads.readers import TailReader, Watcher
 from chaos.workloads.transactions import TransactionWriter, Worker
@@ -18,6 +19,8 @@ from chaos.workloads.world import LogName, World
 STOP_WITHIN_S = 60.0
 """From `over` to the end of every client: a patient producer waits 20 s for the last confirmations."""
 
+
+OPERATORS = 3
 
 LONG_S = 120.0
 """A run of so long has no excuse for what did not happen in it."""
@@ -48,7 +51,7 @@ class Workload:
 
 def _produce_and_drain(world: World) -> list[Client]:
     producers = [EventProducer(world, world.log, f"p{one}", one) for one in world.log.own]
-    return [*producers, *_readers(world)]
+    return [*producers, *_readers(world), *_operators(world)]
 
 
 def _idempotent_with_retries(world: World) -> list[Client]:
@@ -83,12 +86,22 @@ def _readers(world: World) -> list[Client]:
     return [*tails, *_watchers(world, world.log)]
 
 
+def _operators(world: World) -> list[Client]:
+    """At the first nodes: of more, the ends of calls lie so close together that they say less of each other."""
+    count = min(OPERATORS, len(world.servers["consumers"]))
+    return [Operator(world, world.log, node, node) for node in range(1, count + 1)]
+
+
 def _watchers(world: World, log: LogName) -> list[Client]:
     return [Watcher(world, log, node) for node in range(1, len(world.servers["consumers"]) + 1)]
 
 
 WORKLOADS: Final[dict[str, Workload]] = {
-    "W1": Workload("idempotent producers, event by event; consumers at the tail", _produce_and_drain, ("C4", "C6")),
+    "W1": Workload(
+        "idempotent producers, event by event; consumers at the tail; operators change a log and look at it",
+        _produce_and_drain,
+        ("C4", "C6", "C22"),
+    ),
     "W2": Workload(
         "impatient producers send again, crash, and are fenced",
         _idempotent_with_retries,

@@ -26,6 +26,7 @@ from chaos.history.tables import (
     Leader,
     Op,
     Read,
+    Register,
     Registration,
     ReplicaDump,
     Send,
@@ -126,6 +127,7 @@ def clean() -> Story:
     _read_all(story)
     _while_zookeeper_fails(story)
     _while_a_node_is_down(story)
+    _operators(story)
     history = story.history
     history.faults.append(Fault("1.F1", "F1 kill leader", "node 1", 2 * S, 3 * S, 4 * S, 5 * S))
     history.leaders += [Leader(7, 0, 1, 1, S), Leader(7, 0, 2, 2, 3 * S), Leader(8, 1, 1, 3, S)]
@@ -134,6 +136,31 @@ def clean() -> Story:
             ReplicaDump(node, partition, offset, 1 if offset < 2 else 2, value, 7) for offset, value in enumerate(log)
         ]
     return story
+
+
+def register(
+    story: Story, f: str, value: int | None, at_s: float, took_s: float = 0.4, *, name: str = "retention",
+    outcome: str = OK,
+) -> None:  # fmt: skip
+    number = story.call("operator", "alter" if f == "write" else "describe", outcome, at_s=at_s)
+    times = int(at_s * S), int((at_s + took_s) * S)
+    story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=times[1])
+    story.history.registers.append(Register(number, name, f, value, outcome, *times))
+
+
+def _operators(story: Story) -> None:
+    register(story, "read", 0, 20.0)
+    register(story, "write", 1, 21.0)
+    register(story, "read", 1, 22.0)
+    register(story, "write", 2, 23.0, 2.0)
+    register(story, "read", 1, 23.1)  # while it is written, either is right
+    register(story, "read", 2, 24.0)
+    register(story, "write", 3, 26.0, outcome=INFO)  # nobody ever sees it
+    register(story, "write", 4, 27.0, outcome=INFO)
+    register(story, "read", 2, 28.0)
+    register(story, "read", 4, 29.0)  # it came late
+    register(story, "read", 1, 20.0, name="leader of 0")
+    register(story, "read", 2, 21.0, name="leader of 0")
 
 
 def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None:
@@ -383,6 +410,34 @@ def survivors_slow(story: Story) -> None:
         changed(story, "ops", lambda op, number=number: op.op_id == number, t_end_ns=int(4.2 * S))
 
 
+def read_is_old(story: Story) -> None:
+    register(story, "read", 2, 30.0)
+
+
+def write_is_lost(story: Story) -> None:
+    changed(story, "registers", lambda row: (row.f, row.t_inv_ns) == ("read", 22 * S), value=0)
+
+
+def read_from_nowhere(story: Story) -> None:
+    register(story, "read", 9, 30.0)
+
+
+def refused_and_read(story: Story) -> None:
+    changed(story, "registers", lambda row: (row.f, row.value) == ("write", 4), type=FAIL)
+
+
+def read_too_early(story: Story) -> None:
+    register(story, "read", 4, 26.0)
+
+
+def who_never_led(story: Story) -> None:
+    register(story, "read", 3, 30.0, name="leader of 0")
+
+
+def named_before_it_led(story: Story) -> None:
+    register(story, "read", 2, 1.0, name="leader of 0")
+
+
 def other_data_registered(story: Story) -> None:
     changed(story, "registrations", lambda row: (row.look, row.node) >= (4, 2) and row.node == 2, token="another")
 
@@ -421,6 +476,8 @@ DAMAGES: dict[str, list[Damage]] = {
     "C19": [begin_falls],
     "C20": [partition_dead],
     "C21": [never_given, reader_stopped, node_died],
+    "C22": [read_is_old, write_is_lost, read_from_nowhere, refused_and_read, read_too_early, who_never_led,
+            named_before_it_led],
     "CALLS": [endless],
     "G1B": [half_seen],
     "LSO": [stable_falls],

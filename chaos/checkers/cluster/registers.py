@@ -1,0 +1,128 @@
+"""C22: what the cluster says of itself is one register each: as if every read and write had happened at one moment
+between its begin and its end.
+
+To find an order of any history is a search without a bound. Here every write has a value of its own, so that each read
+says which write it saw; then an order exists exactly if the *zones* of the values allow it (Gibbons and Korach, Testing
+Shared Memories, 1997). A value's zone lies between the first end and the last begin of the calls that wrote or read it.
+Where the first end comes first, the value stood there for certain, all the while: two such zones cannot share a moment.
+Where it does not, the value can be put at any moment of its zone, but it needs one at which no other stood for certain.
+
+Of leaders the cluster tells what it has heard, which may be old: nobody promises more. But who is named has led.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from chaos.checkers.verdict import Anomaly, Checker
+from chaos.checkers.view import View
+from chaos.history.tables import FAIL, INITIAL, LEADER_OF, OK, READ, WRITE, Register
+
+CLOCKS_S = 1.0
+"""When a node began to lead is told by the clock of its log."""
+
+_S = 1e9
+
+
+@dataclass
+class Zone:
+    """Of one value: the calls that wrote or read it."""
+
+    value: int
+    calls: list[Register] = field(default_factory=list)
+    first_end: float = math.inf
+    last_begin: float = -math.inf
+    written_from: float = math.inf  # inf: nobody wrote it
+
+    def add(self, call: Register) -> None:
+        self.calls.append(call)
+        self.last_begin = max(self.last_begin, call.t_inv_ns)
+        if call.type == OK and call.t_end_ns is not None:  # else it may have taken effect at any time since it began
+            self.first_end = min(self.first_end, call.t_end_ns)
+        if call.f == WRITE:
+            self.written_from = call.t_inv_ns
+
+    @property
+    def stood(self) -> bool:
+        return self.first_end < self.last_begin
+
+    @property
+    def proof(self) -> tuple[int, ...]:
+        """Who had done with it first, and who came to it last."""
+        ended = [one for one in self.calls if one.t_end_ns == self.first_end]
+        begun = [one for one in self.calls if one.t_inv_ns == self.last_begin]
+        return tuple(dict.fromkeys(one.op_id for one in (*ended[:1], *begun[:1])))
+
+
+def zones_of(calls: Sequence[Register]) -> list[Zone]:
+    """The values that count: those that were written for certain, and those that were read."""
+    found: dict[int, Zone] = {INITIAL: Zone(INITIAL, first_end=-math.inf, written_from=-math.inf)}
+    read = {one.value for one in calls if one.f == READ and one.type == OK}
+    for one in calls:
+        counts = one.type == OK or (one.f == WRITE and one.type != FAIL and one.value in read)
+        if counts and one.value is not None:
+            found.setdefault(one.value, Zone(one.value)).add(one)
+    return list(found.values())
+
+
+def conflicts(zones: Sequence[Zone]) -> Iterator[tuple[str, tuple[Zone, ...]]]:
+    """What no order of the calls explains; nothing: there is one."""
+    for zone in zones:
+        if zone.written_from == math.inf:
+            yield f"nobody wrote {zone.value}, and it was read", (zone,)
+        elif any(one.t_end_ns is not None and one.t_end_ns < zone.written_from for one in zone.calls):
+            yield f"{zone.value} was read before anybody began to write it", (zone,)
+    stood = sorted((zone for zone in zones if zone.stood), key=lambda zone: zone.first_end)
+    for place, zone in enumerate(stood):
+        for other in stood[place + 1 :]:
+            if other.first_end >= zone.last_begin:
+                break
+            yield f"{zone.value} was there before {other.value} was, and after it", (zone, other)
+    begins = [zone.first_end for zone in stood]
+    for zone in zones:
+        if not zone.stood:
+            for other in stood[: bisect_right(begins, zone.last_begin)]:
+                if other.first_end < zone.last_begin and zone.first_end < other.last_begin:
+                    yield f"{zone.value} was there and gone while {other.value} was there", (zone, other)
+
+
+def linearizable(view: View) -> Iterator[Anomaly]:
+    by_name: dict[str, list[Register]] = defaultdict(list)
+    for row in view.history.registers:
+        by_name[row.register].append(row)
+    for name, calls in sorted(by_name.items()):
+        if name.startswith(LEADER_OF):
+            yield from _never_led(view, name, calls)
+            continue
+        for what, zones in conflicts(zones_of(calls)):
+            ops = tuple(op for zone in zones for op in zone.proof)
+            yield Anomaly(f"{name}: {what}", None, ops, int(max(zone.last_begin for zone in zones)))
+
+
+def _never_led(view: View, name: str, calls: Sequence[Register]) -> Iterator[Anomaly]:
+    partition = int(name.removeprefix(LEADER_OF))
+    since: dict[int, int] = {}
+    for row in view.history.leaders:
+        if row.partition == partition:
+            since[row.node] = min(row.t_ns, since.get(row.node, row.t_ns))
+    told: set[int] = set()
+    for one in calls:
+        if one.type != OK or one.value is None or one.t_end_ns is None or one.value in told:
+            continue
+        if since.get(one.value, math.inf) > one.t_end_ns + CLOCKS_S * _S:
+            told.add(one.value)
+            yield Anomaly(
+                f"{name}: node {one.value} was named, which had never led it", partition, (one.op_id,), one.t_inv_ns
+            )
+
+
+def _reads(view: View) -> int:
+    return sum(row.f == READ and row.type == OK for row in view.history.registers)
+
+
+LINEARIZABLE = Checker("C22", "what the cluster says of itself is linearizable", _reads, linearizable)
+CHECKERS = [LINEARIZABLE]
