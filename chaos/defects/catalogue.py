@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.defects import of_state, of_storage
+from chaos.defects import of_discovery, of_state, of_storage
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,9 @@ DEFECTS: Final[dict[str, Defect]] = {
     ),
     "aborted-events-are-visible": Defect(of_state.aborted_events_are_visible, "W4", ("F2",), ("C8",)),
     "markers-are-misread": Defect(of_state.markers_are_misread, "W4", ("F2",), ("C8", "C12")),
+    "metadata-are-read-anyhow": Defect(of_discovery.metadata_are_read_anyhow, "W1", ("F3",), ("C22",), seconds=15.0),
+    "zookeeper-is-waited-for": Defect(of_discovery.zookeeper_is_waited_for, "W1", ("F14",), ("ZK",), seconds=15.0),
+    "a-data-directory-does-not-know-itself": Defect(
+        of_discovery.a_data_directory_does_not_know_itself, "W1", ("F14", "F1"), ("REG",), seconds=15.0
+    ),
 }

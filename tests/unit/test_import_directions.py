@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "chaos": {"holdfast.client"},
     "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
-    "chaos.defects": {"cluster.raft", "node"},  # they replace what is in there
+    "chaos.defects": {"cluster.discovery", "cluster.metadata", "cluster.raft", "node"},  # they replace what is in there
     "chaos.cluster.stores": {"cluster.raft", "node.partition", "node.storage"},  # disks of stopped nodes
 }
 

@@ -10,7 +10,7 @@ import pytest
 from chaos.checkers.verdict import Result
 from chaos.defects.catalogue import DEFECTS
 from chaos.run import Plan, run
-from tests.integration.chaos.conftest import skip_without_disks
+from tests.integration.chaos.conftest import skip_without_means
 
 pytestmark = pytest.mark.cluster
 
@@ -27,7 +27,7 @@ CHOSEN = DEFECTS if os.environ.get("HOLDFAST_CHAOS_DEFECTS") else EVERYWHERE
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_deliberate_fault_is_noticed_by_a_checker_that_should(name: str, tmp_path: Path) -> None:
     defect = DEFECTS[name]
-    skip_without_disks(defect.faults)
+    skip_without_means(defect.faults)
     failed = []
     for attempt in range(ATTEMPTS):
         seed = defect.seed + attempt
