@@ -1,9 +1,13 @@
 """`python -m node` runs `node.program`, once it is known that what a node needs is installed."""
 
 import gc
+import os
 import sys
 
 from holdfast.extras import missing
+
+# Before gRPC is loaded, which reads it then. Below errors it repeats what strangers say, by the kilobyte.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def main() -> int:

@@ -326,6 +326,9 @@ class Connection(asyncio.Protocol):
         counters.links_total += 1
         try:
             endpoint.open()
+            if not link.alive:  # what the peer asked for cannot be said back to it
+                self._forget_link(link, None)
+                return
             self._judge(endpoint)  # rights may have been taken while the attach waited
         except KeyError:  # the log went away between the decision and the opening
             self._forget_link(link, None)

@@ -229,7 +229,10 @@ class Link:
         try:
             self._write_attach(*ends, properties, self.remote_snd_settle_mode, FIRST)
         except Unencodable:
-            if (source is not None or target is not None) or properties:
+            impl = self._impl
+            echoes_source = source is None and not _can_be_said(lib.pn_link_source(impl), self.remote_source)
+            echoes_target = target is None and not _can_be_said(lib.pn_link_target(impl), self.remote_target)
+            if not (echoes_source or echoes_target):
                 raise  # the owner's values, not the peer's
             self.refuse(Error(NOT_IMPLEMENTED, "the terminus holds a value that cannot be echoed"))
             self._reported = True
@@ -326,3 +329,11 @@ class Link:
         if self._handle is not None:
             self.session._handles.pop(self._handle, None)
             self._handle = None
+
+
+def _can_be_said(impl: Any, terminus: Source | Target | Coordinator | None) -> bool:
+    try:
+        write_terminus(impl, terminus)
+    except Unencodable:
+        return False
+    return True

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from holdfast import protocol
 from holdfast.amqp import (
     ConnectionClosed,
+    Described,
     Engine,
     LinkDetached,
     LinkRequested,
@@ -18,6 +20,7 @@ from holdfast.amqp import (
     Source,
     Transfers,
     encode_message,
+    symbol,
     uint,
 )
 from holdfast.amqp import Message as Encoded
@@ -27,6 +30,8 @@ from holdfast.amqp.framing.handshake import (
     frame,
     performative,
 )
+from tests.attacks import wire
+from tests.attacks.wire import Wire
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.single import SingleNode
@@ -374,3 +379,22 @@ async def test_a_good_session_with_bad_bytes_in_it_ends_somehow_and_alone(
     await raw(node.port, bytes(data[:cut]), eof=True)
     await eventually(lambda: node.listener.counters.connections_open == 1)
     assert not node.errors, f"seed {seed}"
+
+
+@pytest.mark.parametrize("partition", ["0", None], ids=["bound", "agnostic"])
+@pytest.mark.parametrize("receives", [False, True], ids=["sender", "receiver"])
+async def test_a_link_whose_terms_cannot_be_said_back_is_refused_and_others_go_on(
+    node: SingleNode, partition: str | None, receives: bool
+) -> None:
+    """A described value in a described value is good AMQP, which the library below cannot send."""
+    garbled = {symbol("x"): [Described(symbol("a"), Described(symbol("b"), 1)), symbol("c")]}
+    bound = None if partition is None else {symbol(protocol.LINK_PARTITION): symbol(partition)}
+    async with asyncio.timeout(60), Wire(node.port) as peer:
+        await peer.say(wire.attach("bad", 0, "trades", receives=receives, filters=garbled, properties=bound))
+        await peer.until(lambda: peer.seen[wire.DETACH] == 1)
+        await peer.say(wire.detach(0) + wire.attach("good", 1, "trades", properties=bound))
+        await peer.until(lambda: peer.seen[wire.FLOW] >= 1)
+        assert peer.seen[wire.ATTACH] == 2
+        assert not peer.seen[wire.CLOSE]
+        (connection,) = node.listener._connections
+        assert len(connection.endpoints) == 1
