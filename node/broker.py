@@ -77,6 +77,23 @@ class NodeBroker:
         replica = self._replicas.partition(self._group(log, partition))
         return replica is not None and replica.is_leader
 
+    @property
+    def is_cut_off(self) -> bool:
+        return self._network.is_cut_off
+
+    @property
+    def serves_nothing(self) -> bool:
+        return self._network.is_alone and not self._replicas.lead_any
+
+    def is_stranded(self, log: str, partition: str) -> bool:
+        return self._replicas.is_stranded(self._group(log, partition))
+
+    def is_coordinator_stranded(self, group: int | None) -> bool:
+        if not self.is_cut_off or self.transactions is None:
+            return False
+        groups = self.transactions.coordinators.groups() if group is None else [group]
+        return all(map(self._replicas.is_stranded, groups))
+
     def handle(self, log: str, partition: str) -> PartitionHandle:
         group = self._group(log, partition)
         replica = self._replicas.partition(group)

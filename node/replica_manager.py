@@ -118,6 +118,22 @@ class ReplicaManager:
         told = self._network.leader_of(group) if self._network is not None else None
         return None if told == self._node_id else told
 
+    @property
+    def lead_any(self) -> bool:
+        """Of its replicas, partitions' or coordinators'."""
+        return any(replica.is_leader for replica in self._replicas())
+
+    def is_stranded(self, group: int) -> bool:
+        """This node is cut off, and reaches nobody who leads the group: others may, and serve all who ask elsewhere."""
+        network = self._network
+        if network is None or not network.is_cut_off:
+            return False
+        replica = self.replica(group)
+        if replica is not None and replica.is_leader:
+            return False
+        leader = self.leader_of(group)
+        return leader is None or leader == self._node_id or not network.in_touch(leader)
+
     def states(self, groups: Sequence[int]) -> list[ReplicaState]:
         """Of the replicas of these groups; none named: of those that are catching up or do not vote."""
         statuses = [

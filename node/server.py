@@ -264,6 +264,7 @@ class Node:
             partitions=self._replicas,
             admin=_AdminForPeers(self._proposer, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),
+            on_contact=self._routing_events.ring,
             who=self._who,
             on_copy=self._is_copy,
             wall_ms=_wall_ms,

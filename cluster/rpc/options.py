@@ -36,6 +36,17 @@ HEARTBEAT_S = 0.25
 SILENCE_S = 1.2
 """A peer not heard for so long is down: five heartbeats, and with the check's own period under 1.5 s."""
 
+OUT_OF_TOUCH_S = 0.8
+"""A peer that was not heard for so long, three heartbeats, may be dead, or at work without us. A leader waits as long
+for the answers of a majority."""
+
+CUT_OFF_S = 0.2
+"""A node that was out of touch with a majority for so long more sends its clients elsewhere: a second in all. What is
+shorter (an election, a link that flaps) they wait out where they are."""
+
+FIRST_TOUCH_S = 3.0
+"""What a node that starts allows for the first contact, on top: its peers may be starting, too."""
+
 BESIDE_S = 10.0
 """A process that speaks on so long after another one of its node has come is no leftover in some buffer: there are two.
 Until then the newcomer waits; a restarted one waits for `SILENCE_S` at most."""
@@ -56,9 +67,10 @@ BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 0.5
 """A restarted peer is found again within half a second; attempts against a dead port cost 1 ms each."""
 
-KEEPALIVE_TIME_MS = 500
+KEEPALIVE_TIME_MS = 300
 KEEPALIVE_TIMEOUT_MS = 700
-"""A black hole is noticed on a dialled connection after both: 1.2 s."""
+"""A black hole is noticed on a dialled connection after both: 1.0 s. A node that nobody hears knows it by nothing else
+(`streams/contact.py`), and its clients wait as long."""
 
 APPEND_UNANSWERED_BYTES = 32 * MIB
 """Per partition and gateway. Beyond it the client side answers `overloaded` and the server side stops reading."""

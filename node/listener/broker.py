@@ -52,6 +52,24 @@ class Broker(Protocol):
         """This node leads the partition and can serve it now."""
         ...
 
+    @property
+    def is_cut_off(self) -> bool:
+        """The other nodes may do everything without this one, which would not hear of it."""
+        ...
+
+    @property
+    def serves_nothing(self) -> bool:
+        """It is cut off, in touch with nobody, and leads nothing."""
+        ...
+
+    def is_stranded(self, log: str, partition: str) -> bool:
+        """It is cut off, and reaches nobody who leads the partition."""
+        ...
+
+    def is_coordinator_stranded(self, group: int | None) -> bool:
+        """The same of the coordinator with that Raft group; None: of all of them."""
+        ...
+
     def handle(self, log: str, partition: str) -> PartitionHandle:
         """The local replica when this node leads, else a gateway to the leader. Cheap: the same object while nothing
         has changed."""

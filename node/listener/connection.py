@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from itertools import islice
 from typing import Any, Literal, Protocol, cast
 
@@ -41,6 +41,7 @@ from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIM
 from node.listener import errors
 from node.listener.attach import answer, link_plan, permissions
 from node.listener.attach.attach_queue import AttachQueue
+from node.listener.attach.stranded import CUT_OFF, Stranded
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.counters import Counters
@@ -107,6 +108,7 @@ class Connection(asyncio.Protocol):
         self.declares_transactions = False
         self.attaches = AttachQueue(listener.turns, self._take_on)
         self.endpoints: dict[Link, Endpoint] = {}
+        self.stranded = Stranded(self)
         self.heard_bytes = 0  # ever received
         self._transport: asyncio.Transport | None = None
         self._peer = self.address = "?"  # with its port, and without
@@ -164,6 +166,7 @@ class Connection(asyncio.Protocol):
         for timer in (self._tick_timer, self._end_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
+        self.stranded.end()
         for task in self._tasks:
             task.cancel()
         self._drop_endpoints()
@@ -249,6 +252,9 @@ class Connection(asyncio.Protocol):
         desired = self.engine.remote_desired_capabilities
         self.redirects = link_plan.may_redirect(self.config.redirect, desired)
         self.knows_streams = link_plan.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
+        if not self.knows_streams and self.broker.serves_nothing:
+            self.cut(CUT_OFF)
+            return
         self.engine.watch_for_batches(not self.knows_streams)  # clients of Event Hubs announce neither
         self._tick()
 
@@ -330,6 +336,7 @@ class Connection(asyncio.Protocol):
                 self._forget_link(link, None)
                 return
             self._judge(endpoint)  # rights may have been taken while the attach waited
+            self.stranded.look()
         except KeyError:  # the log went away between the decision and the opening
             self._forget_link(link, None)
             link.close(errors.log_deleted(endpoint.plan.log))
@@ -367,6 +374,11 @@ class Connection(asyncio.Protocol):
             endpoint.on_change()
         for transaction in list(self.transactions.values()):
             transaction.on_change()
+        self.stranded.look()
+
+    @property
+    def served(self) -> Collection[Endpoint]:
+        return self.endpoints.values()
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         return await self.listener.until(condition, wait_s)
@@ -413,6 +425,15 @@ class Connection(asyncio.Protocol):
             self.engine.close(error)
             self._end_in(LAST_WORDS_S)
             self.flush_soon()
+
+    def send_away(self, why: str) -> None:
+        """The socket is closed without a goodbye; nothing is taken in or answered any more."""
+        if not self._closing:
+            self._closing = True
+            self.note("connection from %s is ended: %s", self._peer, why)
+            self.outlet.shut()
+            self._end_in(LAST_WORDS_S)
+            self._drop_endpoints()
 
     def fail(self, error: BaseException) -> None:
         if self._transport is None:

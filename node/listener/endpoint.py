@@ -11,6 +11,7 @@ messages as unknown, when it was known here a millisecond later.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.attach_queue import AttachQueue
 from node.listener.attach.link_plan import Plan
+from node.listener.attach.stranded_plan import is_stranded
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.log_incarnation import OneLog
@@ -92,6 +94,7 @@ class Endpoint:
         self.host = host
         self.link = link
         self.plan = plan
+        self.since_s = time.monotonic()
         self.ended = End.LOST  # how the peer ended the link, once it is gone
         self._farewell: Error | None = None  # what the link will be closed with; None: in peace
         self._going = False  # to be closed as soon as nothing is unanswered
@@ -109,6 +112,10 @@ class Endpoint:
         if protocol.LINK_LOG not in self.link.remote_properties or not isinstance(self.plan.broker, OneLog):
             return {}
         return {protocol.LINK_LOG: ulong(self.plan.broker.identity)}
+
+    def is_stranded(self) -> bool:
+        """What it needs is out of this node's reach, and may be had elsewhere."""
+        return is_stranded(self.plan)
 
     def on_transfers(self, event: Transfers) -> None:
         raise NotImplementedError

@@ -74,6 +74,13 @@ def not_confirmed() -> Error:
     )
 
 
+def out_of_reach(address: str, node: int) -> Error:
+    what = address or "the coordinator of transactions"
+    return Error(
+        DETACH_FORCED, f"{what} is out of the reach of node {node}, which is cut off from others: attach elsewhere"
+    )
+
+
 def no_leader(log: str, partition: str, waited_s: float) -> Error:
     return Error(
         DETACH_FORCED,

@@ -47,6 +47,21 @@ class OneLog:
         self._check(log)
         return self._broker.is_local(log, partition)
 
+    @property
+    def is_cut_off(self) -> bool:
+        return self._broker.is_cut_off
+
+    @property
+    def serves_nothing(self) -> bool:
+        return self._broker.serves_nothing
+
+    def is_stranded(self, log: str, partition: str) -> bool:
+        self._check(log)
+        return self._broker.is_stranded(log, partition)
+
+    def is_coordinator_stranded(self, group: int | None) -> bool:
+        return self._broker.is_coordinator_stranded(group)
+
     def handle(self, log: str, partition: str) -> PartitionHandle:
         self._check(log)
         return self._broker.handle(log, partition)

@@ -73,6 +73,11 @@ class InboundLinks:
         self._streams: dict[int, InboundStream] = {}
         self._beside: dict[tuple[int, KnownStart], Newcomer] = {}  # who came while another process of its node spoke
 
+    def heard_s(self, node: int) -> float | None:
+        """When the node said something last; None while it has no stream."""
+        stream = self._streams.get(node)
+        return None if stream is None else stream.heard_s
+
     def end_silent(self, now_s: float) -> None:
         for stream in list(self._streams.values()):
             if now_s - stream.heard_s > options.SILENCE_S:

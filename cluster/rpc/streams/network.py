@@ -28,6 +28,7 @@ from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
 from cluster.rpc.peer_tls import PeerTls
 from cluster.rpc.rpc_pb2 import Clock, Hello
+from cluster.rpc.streams.contact import Contact
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
 from cluster.rpc.streams.leader_hints import LeaderHintTable
@@ -38,6 +39,10 @@ log = logging.getLogger("holdfast.rpc")
 
 def _ignore(_: object) -> None:
     """Nobody wants to know."""
+
+
+def _nobody_waits() -> None:
+    """For news of who is in touch."""
 
 
 def _no_clock(_: int, __: int) -> None:
@@ -89,6 +94,7 @@ class PeerNetwork:
         partitions: PartitionHost,
         admin: AdminHost,
         on_leader: Callable[[int], None] | None = None,
+        on_contact: Callable[[], None] = _nobody_waits,
         who: Who | None = None,
         on_hello: Callable[[Hello], None] = _ignore,
         serve_fetch: Callable[[int, FetchRequest], FetchReply] = _no_group,
@@ -100,13 +106,15 @@ class PeerNetwork:
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
         peer was let in. `on_copy(why)`: a peer knows a later start of this node's data. `serve_fetch(node, request)`: a
-        piece of a snapshot for a peer. `tls`: how nodes prove that they are nodes; None: they do not."""
+        piece of a snapshot for a peer. `on_contact`: see `Contact`. `tls`: how nodes prove that they are nodes; None:
+        they do not."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
         self._hints = LeaderHintTable(on_leader)
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
+        self._contact = Contact(self._peers.keys(), on_contact)
         self._wall_ms = wall_ms
         self._on_copy = on_copy
         self._open_channel = open_channel
@@ -116,7 +124,7 @@ class PeerNetwork:
         self._inbound = InboundLinks(
             who=self._who,
             on_hello=on_hello,
-            on_change=lambda node, is_open: self._peers[node].change(inbound=is_open),
+            on_change=lambda node, is_open: self._changed(node, inbound=is_open),
             on_messages=on_messages,
             on_hints=self._hints.merge,
             on_clock=on_clock,
@@ -177,6 +185,7 @@ class PeerNetwork:
     def open_streams(self) -> None:
         """Begin to dial the peers, and to watch who is silent."""
         loop = asyncio.get_running_loop()
+        self._contact.begin(loop.time())
         self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
         self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
 
@@ -201,6 +210,20 @@ class PeerNetwork:
 
     def is_up(self, node: NodeId) -> bool:
         return node == self.self_id or (node in self._peers and self._peers[node].up)
+
+    def in_touch(self, node: NodeId) -> bool:
+        """Up, and heard of late."""
+        return node == self.self_id or self._contact.in_touch(node)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """The others could do without this node, and it would not know (`contact.py`)."""
+        return self._contact.cut_off
+
+    @property
+    def is_alone(self) -> bool:
+        """Cut off, and in touch with nobody."""
+        return self.is_cut_off and not any(map(self._contact.in_touch, self._peers))
 
     def set_address(self, node: NodeId, address: str) -> None:
         """From the next connection on."""
@@ -285,7 +308,7 @@ class PeerNetwork:
                 self._tell_clock(self._links[node])
             if is_open and (hints := self._hints.all_own()) is not None:
                 self._links[node].send_hints(hints)
-            self._peers[node].change(outbound=is_open)
+            self._changed(node, outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
         opened = self._opener(node)
@@ -301,15 +324,32 @@ class PeerNetwork:
             for link in self._links.values():
                 link.send_hints(hints)
 
+    def _changed(self, node: int, *, outbound: bool | None = None, inbound: bool | None = None) -> None:
+        peer, loop = self._peers[node], asyncio.get_running_loop()
+        peer.change(outbound=outbound, inbound=inbound)
+        if not peer.up:
+            self._contact.lost(node, loop.time())
+            loop.call_later(options.CUT_OFF_S, self._look)  # or the next tick's look comes late by as much as a tick
+
+    def _look(self, late_s: float = 0.0) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._contact.look(partial(self._is_heard, now_s), now_s, late_s)
+
+    def _is_heard(self, now_s: float, node: int) -> bool:
+        heard_s = self._inbound.heard_s(node)
+        return self._peers[node].up and heard_s is not None and now_s - heard_s <= options.OUT_OF_TOUCH_S
+
     async def _watch(self) -> None:
         now = asyncio.get_running_loop().time
         due_heartbeat = due_hints = last = now()
         while True:
             await asyncio.sleep(options.TICK_S)
             current = now()
-            self._inbound.postpone(max(0.0, current - last - 2 * options.TICK_S), current)
+            late_s = max(0.0, current - last - 2 * options.TICK_S)
+            self._inbound.postpone(late_s, current)
             last = current
             self._inbound.end_silent(current)
+            self._look(late_s)
             if current >= due_hints:
                 due_hints = current + options.HINT_PERIOD_S
                 for link in self._links.values():

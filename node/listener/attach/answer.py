@@ -21,6 +21,7 @@ from holdfast.amqp.errors import NOT_FOUND, RESOURCE_DELETED
 from node.listener import errors
 from node.listener.attach import link_plan, permissions
 from node.listener.attach.link_plan import Kind, Plan
+from node.listener.attach.stranded import Stranded
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
@@ -48,6 +49,8 @@ UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED})
 
 class Attacher(EndpointHost, Claimer, Protocol):
     """A connection that links can be attached to."""
+
+    stranded: Stranded
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         """Wait for a change of the cluster that makes the condition true; False when the time was up first."""
@@ -105,10 +108,11 @@ async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
 
     producer: TransactionalProducer | None = None
     try:
-        if terms.member is not None:
-            producer = await manager.join(terms.member)
-        elif terms.transactional_id is not None:
-            producer = await manager.hold(terms.transactional_id, terms.timeout_ms, fenced, terms.succeeds)
+        with host.stranded.attaching(plan):
+            if terms.member is not None:
+                producer = await manager.join(terms.member)
+            elif terms.transactional_id is not None:
+                producer = await manager.hold(terms.transactional_id, terms.timeout_ms, fenced, terms.succeeds)
         if link.alive:
             endpoint = CoordinatorLink(host, link, plan, manager, terms, producer)
             held.append(endpoint)
@@ -197,6 +201,11 @@ def _partitions(plan: Plan) -> list[str]:
 
 
 async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
+    with host.stranded.attaching(plan):
+        await _answer_in_time(host, link, plan)
+
+
+async def _answer_in_time(host: Attacher, link: Link, plan: Plan) -> None:
     held: dict[str, OwnedPartition] | None = None
     try:
         starts: dict[str, Start] = {}

@@ -65,6 +65,13 @@ class Outlet:
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
 
+    def shut(self) -> None:
+        """Nothing more is said; the socket is closed behind what was."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
     def end(self) -> None:
         """The socket is gone."""
         self._transport = None

@@ -109,6 +109,10 @@ class CoordinatorLink(Endpoint):
         self._waiting: deque[tuple[list[Any], Declare | Discharge]] = deque()  # in order, behind the one under way
         self._working = False
 
+    def is_stranded(self) -> bool:
+        group = None if self._producer is None else self._producer.group
+        return self.plan.broker.is_coordinator_stranded(group)
+
     def open(self) -> None:
         self.link.accept(target=granted(self._terms), properties=self._properties())
         self.link.grant(CREDIT)

@@ -44,6 +44,7 @@ class SingleNode:
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
         self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
+        self.stranded: set[tuple[str, str]] = set()
         self.addresses: dict[int, AmqpAddress] = {}
         self.remotes: dict[tuple[str, str], PartitionHandle] = {}
         self.requests: list[tuple[str, Mapping[str, Any]]] = []
@@ -146,6 +147,26 @@ class SingleNode:
     def leader(self, log: str, partition: str) -> int | None:
         replica = self.logs[log][partition]
         return self.elsewhere.get((log, partition), replica.leader)
+
+    @property
+    def is_cut_off(self) -> bool:
+        return bool(self.stranded)
+
+    @property
+    def serves_nothing(self) -> bool:
+        return all((log, partition) in self.stranded for log, made in self.logs.items() for partition in made)
+
+    def is_stranded(self, log: str, partition: str) -> bool:
+        return (log, partition) in self.stranded
+
+    def is_coordinator_stranded(self, group: int | None) -> bool:
+        return self.serves_nothing
+
+    def cut_off(self, *stranded: tuple[str, str]) -> None:
+        """Pretend that the node is cut off, and nobody leads these partitions that it reaches; none: no longer."""
+        self.stranded = set(stranded)
+        self.elsewhere = dict.fromkeys(stranded)
+        self.ring()
 
     def is_local(self, log: str, partition: str) -> bool:
         return (log, partition) not in self.elsewhere and self.logs[log][partition].is_leader
