@@ -24,7 +24,7 @@ from typing import Any, cast
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import Described, symbol, ulong
 from holdfast.amqp.engine.engine import Engine
-from holdfast.amqp.errors import INVALID_FIELD
+from holdfast.amqp.errors import CONNECTION_FORCED, INVALID_FIELD
 from holdfast.amqp.events import (
     AuthenticationWork,
     ConnectionClosed,
@@ -82,9 +82,11 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._links: dict[Link, ClientLink] = {}
+        self.on_left: Callable[[], None] | None = None  # the node ended it by force, or without a word
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._error: HoldfastError | None = None
+        self._closing = False  # by us
         self._writable = True
         self._flush_scheduled = False
         self._tick: asyncio.TimerHandle | None = None
@@ -153,6 +155,7 @@ class Connection(asyncio.Protocol):
         """Say goodbye and shut the socket, with a bound. Idempotent; never raises."""
         if self._transport is None or self._closed.done():
             return
+        self._closing = True
         for client_link in list(self._links.values()):
             client_link.ended(ConnectionLostError(f"the connection to {self.address} was closed here"))
         self._links.clear()
@@ -298,6 +301,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def eof_received(self) -> bool:
+        self._left()
         if not self._opened.done() and not self._engine.closed:
             # A proxy without a node behind it, a node that is being killed: no word against what was said until then.
             self._error = self._error or self._gone_before_open()
@@ -310,6 +314,7 @@ class Connection(asyncio.Protocol):
         reason = f": {error}" if error is not None else ""
         if not self._engine.closed:
             self._engine.receive_eof()
+        self._left()
         self._error = self._error or ConnectionLostError(f"the connection to {self.address} broke{reason}")
         self._handle_events()
         self._end_links(self._error)
@@ -322,6 +327,10 @@ class Connection(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
         self._engine.free()
+
+    def _left(self) -> None:
+        if self._error is None and not self._closing and self.on_left is not None:
+            self.on_left()
 
     def _gone_before_open(self) -> UnreachableError:
         return UnreachableError(f"{self.address} closed the connection while it was opened")
@@ -391,6 +400,8 @@ class Connection(asyncio.Protocol):
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         error = event.error
+        if error is None or error.condition == CONNECTION_FORCED:
+            self._left()
         if self._error is None:
             self._error = (
                 self._closing_error(error.condition, str(error))

@@ -15,6 +15,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast import protocol
@@ -49,6 +50,7 @@ CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word i
 ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
 NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
 SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
+LEFT_S = 5.0  # the same for one that ended a connection by force or without a word: it stops, died, or is cut off
 SILENT_S = 30.0  # the same for one at which a call's whole time passed: a node that is cut off holds what it is asked
 MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
 MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
@@ -98,7 +100,7 @@ class Network:
         self._learned: list[Address] = []
         self._logs: dict[str, LogIdentity] = {}
         self._places: dict[str, Address] = {}
-        self._suspect_until: dict[Address, float] = {}
+        self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, whoever told the address
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._met = False  # a server has been reached once
         self._untried = set(self._configured)
@@ -244,16 +246,20 @@ class Network:
         return target
 
     def _suspect(self, address: Address, for_s: float = SUSPECT_S) -> None:
-        self._suspect_until[address] = asyncio.get_running_loop().time() + for_s
+        until_s = asyncio.get_running_loop().time() + for_s
+        self._suspect_until[address.host, address.port] = max(until_s, self._suspected_until_s(address))
+
+    def _suspected_until_s(self, address: Address) -> float:
+        return self._suspect_until.get((address.host, address.port), 0.0)
 
     def _entry(self) -> Address:
         """The first server that has not just failed: configured ones in their order, then those learned."""
         now_s = asyncio.get_running_loop().time()
         known = [*self._configured, *self._learned]
         for address in known:
-            if self._suspect_until.get(address, 0.0) <= now_s:
+            if self._suspected_until_s(address) <= now_s:
                 return address
-        return min(known, key=lambda address: self._suspect_until[address])
+        return min(known, key=self._suspected_until_s)
 
     # ---------------------------------------------------------------- connections
 
@@ -285,6 +291,7 @@ class Network:
         finally:
             self._untried.discard(address)
         self._met = True
+        connection.on_left = partial(self._suspect, address, LEFT_S)
         return connection
 
     async def close(self) -> None:
