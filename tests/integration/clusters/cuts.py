@@ -8,9 +8,10 @@ on the ways *to* it, and what comes downstream, answers to calls of its own, on 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
-from chaos.proxies import ProxyServer, Way
+from chaos.proxies import Direction, ProxyServer, Way
 from tests.integration.clusters.cluster import Cluster
 
 
@@ -27,16 +28,29 @@ class PeerWays:
         cluster.dial({pair: way.address for pair, way in self._ways.items()})
 
     @contextlib.contextmanager
-    def cut(self, node: int, *, hears: bool, is_heard: bool) -> Iterator[None]:
+    def cut(self, node: int, *, hears: bool, is_heard: bool, freezes: bool = False) -> Iterator[None]:
         """Nothing that others send arrives at the node unless it `hears`; nothing of its own arrives unless it
-        `is_heard`. Connections that were cut end with the block."""
-        with contextlib.ExitStack() as stack:
-            for (sender, peer), way in self._ways.items():
-                if node not in (sender, peer):
-                    continue
-                inward, outward = ("upstream", "downstream") if peer == node else ("downstream", "upstream")
-                if not hears:
-                    stack.enter_context(way.swallowing(inward))
-                if not is_heard:
-                    stack.enter_context(way.swallowing(outward))
-            yield
+        `is_heard`. Connections that were cut end with the block. `freezes`: the bytes stand still instead, until then.
+        """
+        orders: dict[Way, list[contextlib.AbstractContextManager[None]]] = {}
+        for (sender, peer), way in self._ways.items():
+            if node not in (sender, peer):
+                continue
+            harm = way.frozen if freezes else way.swallowing
+            inward: Direction
+            outward: Direction
+            inward, outward = ("upstream", "downstream") if peer == node else ("downstream", "upstream")
+            cut = ([] if hears else [inward]) + ([] if is_heard else [outward])
+            orders[way] = [harm(direction) for direction in cut]
+        with ThreadPoolExecutor(len(orders)) as hands:  # to thaw takes seconds for each way
+            stacks = [contextlib.ExitStack() for _ in orders]
+            try:
+                list(hands.map(_enter_all, stacks, orders.values()))
+                yield
+            finally:
+                list(hands.map(contextlib.ExitStack.close, stacks))
+
+
+def _enter_all(stack: contextlib.ExitStack, blocks: Iterable[contextlib.AbstractContextManager[None]]) -> None:
+    for block in blocks:
+        stack.enter_context(block)
