@@ -32,6 +32,8 @@ from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
+from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
+from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication.append_sender import AppendSender
@@ -76,6 +78,7 @@ class Group:
         budget: FetchBudget,
         draws: random.Random,
         keep_entries: int | None,
+        heartbeats: NodeHeartbeats,
     ) -> None:
         self.group_id = group_id
         self.members = tuple(sorted(members))
@@ -97,6 +100,7 @@ class Group:
             group_id, self.name, version, log_store, machine, options, disk, budget, self._batch, draws
         )
         self._reads = ReadIndex(self.name, len(members) - 1)
+        self._links = QuietLinks(group_id, heartbeats, options.quiesce_after_s)
         self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
         self._compaction.restore()
 
@@ -127,10 +131,16 @@ class Group:
             mark,
             self._catch_up.snapshot_receiver,
             self._reads,
+            self._links,
         )
+        self._links.peers = peers
         self._core = Core(by_id[self._self_id], peers.values(), log_store, self._step, self, options)
-        self._step.core = self._election.core = self._core
-        self._append_sender = AppendSender(peers, stamp, log_store, self._core, self._step, options, append_emit)
+        self._step.core = self._election.core = self._links.core = self._core
+        self._election.links = self._links
+        self._append_sender = AppendSender(
+            peers, stamp, log_store, self._core, self._step, options, append_emit, self._links, self._may_rest
+        )
+        self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(
             self._core, log_store, peers, options, preferred, self.has_vote,
             lambda node, now: self._step.progress[node].is_slow(now),
@@ -216,7 +226,14 @@ class Group:
 
     def safe_trim_index(self) -> int:
         """Up to where every member that counts on it, as far as this node knows, can do without the log."""
+        if self.is_leader:
+            self._links.hear()
         return self._compaction.safe_trim_index(self._multiraft.now)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is said in this group: heartbeats of nodes speak for it."""
+        return self._links.rests or (self.is_leader and bool(self._links.quiet) and self._core.append_time == inf)
 
     def status(self) -> dict[str, Any]:
         return describe(self)
@@ -318,6 +335,7 @@ class Group:
                 len(self._proposals),
             )
             self._leadership_transfer.end()
+            self._links.end()
             if self._core.term == self._led_term:
                 self._step.resign()
             self._catch_up.snapshot_sender.end()
@@ -335,6 +353,32 @@ class Group:
         if self._applier.run():
             self._multiraft.mark_dirty(self)
 
+    # ---- heartbeats of nodes
+
+    def _may_rest(self) -> bool:
+        """Nothing needs the followers' answers."""
+        core = self._core
+        waits = self._reads or self._proposals or self._compaction.waits or self._step.vote_recovery.is_under_way
+        return not waits and core.applied_index == core.commit_index and not self._leadership_transfer.is_active
+
+    def _resume(self, now: float) -> None:
+        self._append_sender.resume(now)
+        self._multiraft.mark_dirty(self)
+
+    def speak_again(self, node: NodeId, now: float) -> None:
+        self._links.wake(node, now)
+
+    def doubt_leader(self, now: float) -> None:
+        if self._links.rests:
+            self._election.doubt(now, self._links.leader_heard_at)
+            self._links.stir(tell=True)
+            self._multiraft.mark_dirty(self)
+
+    def _fall_out(self) -> None:
+        """Nothing more is done with the group here."""
+        self._links.end()
+        self._links.stir(tell=True)
+
     # ---- the MultiRaft's calls
 
     def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
@@ -349,6 +393,7 @@ class Group:
         """Something is wrong with this group on this node: from now on it is as if its process had been killed. Who
         waits here is answered; nothing of it is written, sent or ticked any more."""
         self.quarantined = reason
+        self._fall_out()
         self._reads.close()
         self._catch_up.snapshot_sender.end()
         self._catch_up.snapshot_receiver.release_slot()
@@ -374,6 +419,7 @@ class Group:
             self._proposals.give_up(terms_before=core.term if core.state == LEADER else core.term + 1)
         self._compaction.run(now)
         self._log_store.flush()
+        self._links.check()
         self._notify()
 
     def _notify(self) -> None:
@@ -413,8 +459,7 @@ class Group:
         self._election.peer_joined(self._multiraft.now)
         if self.is_leader:
             self._append_sender.restart(member)
-            self._core.append_time = 0.0
-            self._multiraft.mark_dirty(self)
+            self._resume(self._multiraft.now)
 
     def peer_down(self, node: NodeId) -> None:
         member = self._peers.get(node)
@@ -423,8 +468,11 @@ class Group:
         self._step._onNodeDisconnected(member)
         if self.is_leader:
             self._append_sender.restart(member)
+            self._links.speaks(node)
+            self._resume(self._multiraft.now)
         elif self._core.leader == member:
             self._election.leader_gone(self._multiraft.now)
+            self._links.check()
 
     # ---- requests
 
@@ -446,6 +494,7 @@ class Group:
 
     def close(self, *, erase: bool) -> None:
         self.closed = True
+        self._fall_out()
         self._reads.close()
         self._catch_up.snapshot_receiver.release_slot()
         self._proposals.give_up(terms_before=self._core.term + 1)

@@ -39,6 +39,7 @@ from cluster.raft.log.group_batch import GroupBatch
 from cluster.raft.log.log_store import LogStore, NothingStored
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.private_names import set_clock
+from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.messages import OutgoingMessage
 from cluster.raft.results import InvariantBroken, NodeUnfit, RaftError
@@ -107,6 +108,7 @@ class MultiRaft:
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
         self._fetched: list[tuple[NodeId, FetchReply]] = []
         self._budget = FetchBudget(self.options)
+        self._heartbeats = NodeHeartbeats(random, self.options, self._groups, self._emit)
         self._early: dict[NodeId, list[OutgoingMessage]] = {}
         # What an earlier process of this node wrote may not have been synced: the first turn does it.
         self._votes_changed = True
@@ -181,6 +183,7 @@ class MultiRaft:
             group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, self.options,
             random.Random(self._random.getrandbits(64)), version, preferred,
             disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
+            self._heartbeats,
         )  # fmt: skip
 
     def close_group(self, group_id: GroupId, *, erase: bool) -> None:
@@ -294,13 +297,18 @@ class MultiRaft:
         for sender, messages in inbox:
             for message in messages:
                 group = groups.get(message.group)
-                if group is not None and self._guarded(group, group.receive, sender, message, now):
+                if group is None:
+                    if message.group == NODE_MESSAGES:
+                        self._heartbeats.receive(sender, message, now)
+                elif self._guarded(group, group.receive, sender, message, now):
                     dirty[group] = None
         fetched, self._fetched = self._fetched, []
         for sender, reply in fetched:
             group = groups.get(reply.group)
             if group is not None and self._guarded(group, group.fetched, sender, reply, now):
                 dirty[group] = None
+        if self._heartbeats.next_at <= now:
+            self._heartbeats.run(now)
         self._collect_due(now)
         ticked, self._dirty = self._dirty, {}
         if not ticked and not self._batches and not self._outbox:
@@ -404,7 +412,7 @@ class MultiRaft:
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] != deadlines[0][2].scheduled_at:
             heapq.heappop(deadlines)
-        return deadlines[0][0] if deadlines else inf
+        return min(deadlines[0][0] if deadlines else inf, self._heartbeats.next_at)
 
     # ---- for groups and log stores
 

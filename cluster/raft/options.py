@@ -37,6 +37,8 @@ class RaftOptions:
     here ..."""
     suspicion_max_s: float = 0.08
     """... to here: several round trips and syncs wide, so that two followers seldom collide."""
+    quiesce_after_s: float = 1.0
+    """A leader without news for this long asks its followers to be content with the heartbeats of its node."""
     stall_s: float = 0.1
     """A deadline missed by more than this means that our loop stood still, not that the leader did: look at
     input first."""

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RaftMessage(_message.Message):
-    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term", "resigned")
+    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term", "resigned", "node_heartbeat", "node_heartbeat_reply")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,8 @@ class RaftMessage(_message.Message):
     TIMEOUT_NOW_FIELD_NUMBER: _ClassVar[int]
     STALE_TERM_FIELD_NUMBER: _ClassVar[int]
     RESIGNED_FIELD_NUMBER: _ClassVar[int]
+    NODE_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    NODE_HEARTBEAT_REPLY_FIELD_NUMBER: _ClassVar[int]
     group: int
     version: int
     term: int
@@ -28,10 +30,12 @@ class RaftMessage(_message.Message):
     timeout_now: TimeoutNow
     stale_term: StaleTerm
     resigned: Resigned
-    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ...) -> None: ...
+    node_heartbeat: NodeHeartbeat
+    node_heartbeat_reply: NodeHeartbeatReply
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ..., node_heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., node_heartbeat_reply: _Optional[_Union[NodeHeartbeatReply, _Mapping]] = ...) -> None: ...
 
 class AppendEntries(_message.Message):
-    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term")
+    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
     HAS_PREVIOUS_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +48,7 @@ class AppendEntries(_message.Message):
     RELEASE_MARK_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_INDEX_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_TERM_FIELD_NUMBER: _ClassVar[int]
+    QUIESCE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     commit_index: int
     has_previous: bool
@@ -56,21 +61,24 @@ class AppendEntries(_message.Message):
     release_mark: int
     acknowledged_index: int
     acknowledged_term: int
-    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ...) -> None: ...
+    quiesce: bool
+    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("sequence", "next_index", "success", "reset", "mute")
+    __slots__ = ("sequence", "next_index", "success", "reset", "mute", "quiesced")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     MUTE_FIELD_NUMBER: _ClassVar[int]
+    QUIESCED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     next_index: int
     success: bool
     reset: bool
     mute: int
-    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ...) -> None: ...
+    quiesced: bool
+    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ..., quiesced: _Optional[bool] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
     __slots__ = ("last_index", "last_term", "pre", "transfer", "round")
@@ -107,6 +115,32 @@ class StaleTerm(_message.Message):
 class Resigned(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class NodeHeartbeat(_message.Message):
+    __slots__ = ("life", "sequence", "quiet", "left")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    QUIET_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    sequence: int
+    quiet: int
+    left: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, life: _Optional[int] = ..., sequence: _Optional[int] = ..., quiet: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NodeHeartbeatReply(_message.Message):
+    __slots__ = ("life", "asked_by", "sequence", "differs", "left")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DIFFERS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    asked_by: int
+    sequence: int
+    differs: bool
+    left: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, life: _Optional[int] = ..., asked_by: _Optional[int] = ..., sequence: _Optional[int] = ..., differs: _Optional[bool] = ..., left: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("group", "version", "number", "snapshot", "entries_from", "rows_after", "state_from", "max_bytes")

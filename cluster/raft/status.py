@@ -27,6 +27,8 @@ class DescribedGroup(Protocol):
     @property
     def ready(self) -> bool: ...
     @property
+    def is_quiet(self) -> bool: ...
+    @property
     def leader(self) -> NodeId | None: ...
     @property
     def first_index(self) -> int: ...
@@ -48,6 +50,7 @@ def describe(group: DescribedGroup) -> dict[str, Any]:
         "quarantined": group.quarantined,
         "refused_messages": group.refused_messages,
         "ready": group.ready,
+        "quiet": group.is_quiet,
         "term": core.term,
         "leader": group.leader,
         "commit": core.commit_index,

@@ -80,7 +80,7 @@ def draw(randomness: random.Random) -> Plan:
     wild = randomness.random() < 0.6
     disk: Disk = "journal" if randomness.random() < 0.25 else "memory"
     replicated = randomness.random() < 0.15
-    return Plan(
+    plan = Plan(
         nodes=nodes,
         logs=tuple(_log(randomness, nodes) for _ in range(choice((1, 1, 1, 2)))),
         disk=disk,
@@ -107,6 +107,7 @@ def draw(randomness: random.Random) -> Plan:
         keep_metadata=choice((1, 4, 1000)),
         stale_watermark=randomness.random() < 0.5,
     )
+    return plan.varied(options=replace(plan.options, quiesce_after_s=choice((0.05, 0.1, 0.3, 1.0))))
 
 
 def _log(randomness: random.Random, nodes: int) -> LogPlan:

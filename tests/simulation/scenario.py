@@ -56,6 +56,10 @@ class Script:
         return happened
 
 
+NEVER_S = 1e9
+"""Scripts show each heartbeat of a leader, unless they are about groups that fall silent."""
+
+
 def options_of(words: list[str]) -> RaftOptions:
     types = {field.name: type(getattr(RaftOptions(), field.name)) for field in fields(RaftOptions)}
     chosen: dict[str, Any] = {}
@@ -64,6 +68,7 @@ def options_of(words: list[str]) -> RaftOptions:
         if name not in types:
             raise Wrong(f"RaftOptions has no {name!r}")
         chosen[name] = value == "yes" if types[name] is bool else types[name](value)
+    chosen.setdefault("quiesce_after_s", NEVER_S)
     return RaftOptions(**chosen)
 
 

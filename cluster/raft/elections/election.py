@@ -24,6 +24,7 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import CANDIDATE, FOLLOWER, LEADER
+from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
 from cluster.raft.replication.messages import Stamp
 
@@ -61,6 +62,7 @@ class Election:
         self._voted_at = -inf
         self._leader_lost = False
         self.by_transfer = False
+        self.links: QuietLinks
 
     # ---- timers
 
@@ -152,7 +154,8 @@ class Election:
 
     def is_loyal(self, now: float) -> bool:
         """This member leads, or heard the leader within the shortest time after which anyone may doubt it."""
-        return self.core.state == LEADER or now - self._heard_at < self._options.election_min_s
+        heard_at = max(self._heard_at, self.links.leader_heard_at)
+        return self.core.state == LEADER or now - heard_at < self._options.election_min_s
 
     def pre_vote_request(self, sender: NodeId, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
@@ -172,6 +175,12 @@ class Election:
         self._leader_lost = False
         self._tries = 0
         self._asking = self._approved = False
+
+    def doubt(self, now: float, heard_at: float) -> None:
+        """The node that spoke for a quiet leader was heard last at `heard_at`, and is not to be counted on any more."""
+        self._heard_at = max(self._heard_at, heard_at)
+        spread_s = self._options.election_max_s - self._options.election_min_s
+        self.core.election_deadline = now + self._random.uniform(0.0, spread_s)
 
     def vote_given(self, now: float) -> None:
         self._voted_at = now

@@ -89,6 +89,10 @@ class VoteRecovery:
         self._mute[node] = _Mute(mark, next_sequence, set(self._peers - {node}))
         return True
 
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._mute)
+
     def release(self, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
         """(index, mark) for the member: from this index on it may vote. `own_from`: the leader's first entry of its
         own term, behind all that it had when it was elected."""

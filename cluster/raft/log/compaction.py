@@ -69,6 +69,11 @@ class Compaction:
         self._entries += 1
         self._bytes += size
 
+    @property
+    def waits(self) -> bool:
+        """For members, with what was asked to go."""
+        return self._trim_to > self._log_store.base_index
+
     def ask(self, index: int) -> None:
         self._trim_to = max(self._trim_to, index)
         self._asked = True

@@ -5,6 +5,8 @@ and knows no window (L9-L11). The rules: entries leave in the tick after they we
 per follower; a heartbeat goes only to those who got nothing else; a new commit index travels with the next
 append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
 
+Who has everything is asked to rest, and is sent nothing then (`cluster.raft.quiescence`). Once all do, nothing is due.
+
 Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
 
 Rejected: a timer per follower. All leaders of a node beat at the same multiples of `heartbeat_s`, so one
@@ -20,6 +22,7 @@ from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
@@ -35,7 +38,10 @@ class AppendSender:
         step: Stepper,
         options: RaftOptions,
         emit: Callable[[NodeId, OutgoingMessage], None],
+        links: QuietLinks,
+        may_rest: Callable[[], bool],
     ) -> None:
+        """`may_rest`: nothing else in the group needs the followers' answers."""
         self._peers = peers
         self._stamp = stamp
         self._log_store = log_store
@@ -43,6 +49,9 @@ class AppendSender:
         self._step = step
         self._options = options
         self._emit = emit
+        self._links = links
+        self._may_rest = may_rest
+        self._majority = (len(peers) + 1) // 2 + 1
         self._heartbeat_at = inf
         self._commit_at = inf
         self._ticked_at = 0.0
@@ -52,6 +61,7 @@ class AppendSender:
         self._heartbeat_at = now if self._peers else inf
         self._commit_at = inf
         self._ticked_at = now
+        self._links.begin(now)
         self._step.vote_recovery.begin()
         self._step.progress = {node: Progress(self._options, self._step.next_sequence) for node in self._peers}
 
@@ -68,15 +78,23 @@ class AppendSender:
             self._core.append_time = min(self._core.append_time, self._commit_at)
 
     def before_tick(self, now: float) -> None:
-        """The library compares times strictly and blames others for our own pauses (L5)."""
+        """The library compares times strictly, blames others for our own pauses (L5), and hears no heartbeats of
+        nodes."""
         core = self._core
         stalled_s = now - self._ticked_at - self._options.heartbeat_s
-        if stalled_s > self._options.stall_s:
+        if stalled_s > self._options.stall_s and self._heartbeat_at < inf:
             for member in self._peers.values():
                 core.last_response[member] += stalled_s
+        self._links.hear()
         self._ticked_at = now
         if core.append_time <= now:
             core.append_time = 0.0
+
+    def resume(self, now: float) -> None:
+        """Somebody has to be spoken to again."""
+        if self._heartbeat_at == inf and self._peers:
+            self._heartbeat_at = self._ticked_at = now
+        self._core.append_time = 0.0
 
     def send(self, now: float, *, probes: bool = False) -> None:
         """`probes`: an answer is wanted from everybody, whether there is something to say or not."""
@@ -85,6 +103,7 @@ class AppendSender:
         commit = self._core.commit_index
         built: dict[int, tuple[EncodedAppend, int, int]] = {}
         behind = False
+        asks = beats and self._may_rest() and self._links.is_idle(self._log_store.last, now)
         for node, member in self._peers.items():
             if member not in self._core.connected:
                 continue
@@ -96,8 +115,11 @@ class AppendSender:
                 progress.commit_told = commit
                 if beats and self._step.vote_recovery.is_mute(node):
                     self._send_empty(node, member)  # entries for several cannot carry its release
-            elif beats or probes or (tells_commit and progress.commit_told < commit):
+            elif probes or (tells_commit and progress.commit_told < commit):
                 self._send_empty(node, member)
+                progress.commit_told = commit
+            elif beats and not self._links.is_quiet(node):
+                self._send_empty(node, member, quiesce=asks and self._has_all(member, progress), now=now)
                 progress.commit_told = commit
             behind = behind or progress.commit_told < commit
         if beats:
@@ -105,7 +127,25 @@ class AppendSender:
             self._heartbeat_at = (floor(now / beat) + 1) * beat
         if tells_commit or not behind:
             self._commit_at = inf
+        if self._is_silent():
+            self._heartbeat_at = inf
+        elif self._heartbeat_at == inf and self._peers:
+            self.resume(now)
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
+
+    def _has_all(self, member: GroupMember, progress: Progress) -> bool:
+        """It said so, and nothing is under way to it."""
+        settled = not (progress.probing or progress.behind or progress.is_suspected or progress.in_flight_bytes)
+        return settled and self._core.match.get(member, 0) == self._log_store.last
+
+    def _is_silent(self) -> bool:
+        """Everybody who can be spoken to rests, and they are a majority with this leader: else it has to find out that
+        it leads no more."""
+        core, links = self._core, self._links
+        if not links.quiet or len(links.quiet) + 1 < self._majority or core.commit_index < self._log_store.last:
+            return False
+        awake = any(member in core.connected and not links.is_quiet(node) for node, member in self._peers.items())
+        return not awake and self._may_rest()
 
     def _send_entries(
         self,
@@ -129,6 +169,7 @@ class AppendSender:
             if start not in built:
                 built[start] = self._build(start)
             message, count, size = built[start]
+            self._links.speaks(node)
             self._emit(node, message)
             progress.sent(message.sequence, size, now)
             next_index[member] = start + count
@@ -142,10 +183,14 @@ class AppendSender:
         message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
         return message, len(data), sum(map(len, data))
 
-    def _send_empty(self, node: NodeId, member: GroupMember) -> None:
+    def _send_empty(self, node: NodeId, member: GroupMember, *, quiesce: bool = False, now: float = 0.0) -> None:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
         start, log_store, core = self._core.next_index[member], self._log_store, self._core
         sequence = self._next_sequence()
+        if quiesce:
+            self._links.asks(node, sequence, now)
+        else:
+            self._links.speaks(node)
         index = self._step.progress[node].acknowledged
         acknowledged = (index, log_store.term_at(index)) if index >= log_store.base_index else None
         if start <= log_store.base_index:
@@ -157,7 +202,13 @@ class AppendSender:
             previous = (start - 1, log_store.term_at(start - 1))
             release = self._step.release_for(node)
             message = self._stamp.append(
-                core.term, sequence, core.commit_index, previous, release=release, acknowledged=acknowledged
+                core.term,
+                sequence,
+                core.commit_index,
+                previous,
+                release=release,
+                acknowledged=acknowledged,
+                quiesce=quiesce,
             )
         self._emit(node, message)
 

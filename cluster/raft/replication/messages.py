@@ -88,6 +88,7 @@ class Stamp:
         retained_from: int = 0,
         release: tuple[int, int] | None = None,
         acknowledged: tuple[int, int] | None = None,
+        quiesce: bool = False,
     ) -> RaftMessage:
         """A heartbeat; without `previous` it promises nothing about logs."""
         message = self._message(term)
@@ -102,6 +103,7 @@ class Stamp:
             body.release_index, body.release_mark = release
         if acknowledged is not None:
             body.acknowledged_index, body.acknowledged_term = acknowledged
+        body.quiesce = quiesce
         return message
 
     def append_entries(
@@ -118,7 +120,15 @@ class Stamp:
         return EncodedAppend(head, entries)
 
     def append_reply(
-        self, term: int, sequence: int, next_index: int, *, success: bool, reset: bool, mute: int = 0
+        self,
+        term: int,
+        sequence: int,
+        next_index: int,
+        *,
+        success: bool,
+        reset: bool,
+        mute: int = 0,
+        quiesced: bool = False,
     ) -> RaftMessage:
         message = self._message(term)
         body = message.append_reply
@@ -127,6 +137,7 @@ class Stamp:
         body.success = success
         body.reset = reset
         body.mute = mute
+        body.quiesced = quiesced
         return message
 
     def vote_request(

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 from pysyncobj.transport import Transport
@@ -39,6 +40,7 @@ from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
+from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex
 from cluster.raft.replication.messages import Stamp
@@ -63,6 +65,7 @@ class Stepper(Transport):
         mark: int,
         snapshot_receiver: SnapshotReceiver,
         reads: ReadIndex,
+        links: QuietLinks,
     ) -> None:
         """`mark`: not 0; tells this life of a mute member from others."""
         super().__init__(None, None, ())
@@ -76,6 +79,7 @@ class Stepper(Transport):
         self._mark = mark
         self._snapshot_receiver = snapshot_receiver
         self._reads = reads
+        self._links = links
         self.vote_recovery = VoteRecovery(members)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
@@ -105,18 +109,19 @@ class Stepper(Transport):
         elif kind == "next_node_idx":
             out = self._reply(message["next_node_idx"], success=message["success"], reset=message["reset"])
         elif kind == "timeout_now":
+            self._links.speaks(node.id)
             out = self._stamp.timeout_now(message["term"])
         else:
             raise InvariantBroken(f"{self.name}: pysyncobj wants to send {kind!r}, which no member may send")
         self._emit(node.id, out)
         return True
 
-    def _reply(self, next_index: int, *, success: bool, reset: bool) -> RaftMessage:
+    def _reply(self, next_index: int, *, success: bool, reset: bool, quiesced: bool = False) -> RaftMessage:
         if reset:
             next_index = self._hint(next_index)
         mute = self._mark if self._log_store.mute else 0
         return self._stamp.append_reply(
-            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute
+            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute, quiesced=quiesced
         )
 
     def _hint(self, next_index: int) -> int:
@@ -139,6 +144,8 @@ class Stepper(Transport):
         kind = message.WhichOneof("body")
         if kind is not None:
             self._handlers[kind](member, message, now)
+            if not self._links.check(sender) and self.core.election_deadline == inf:
+                self.core.election_deadline = now + self._election.random_timeout()
 
     def _refuse(self, member: GroupMember, fault: str) -> None:
         self.refused += 1
@@ -164,7 +171,7 @@ class Stepper(Transport):
         self._verify_own_word(member, message.term, body)
         self._answering = body.sequence
         if body.has_previous:
-            self._match(member, message.term, body)
+            self._match(member, message.term, body, now)
         else:
             self._bare(member, message.term, body.commit_index, proven=core.commit_index)
             if body.retained_from > self._log_store.commit + 1:
@@ -189,7 +196,7 @@ class Stepper(Transport):
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
-    def _match(self, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def _match(self, member: GroupMember, term: int, body: AppendEntries, now: float) -> None:
         log_store = self._log_store
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
@@ -209,9 +216,18 @@ class Stepper(Transport):
             self._bare(member, term, body.commit_index, proven=max(end, self.core.commit_index))
             self._snapshot_receiver.matched()
             self._regain_vote(member, body, end)
-            self._emit(member.id, self._reply(end + 1, success=True, reset=False))
+            quiesced = body.quiesce and self._may_rest(end)
+            if quiesced:
+                self._links.rest(member.id, now)
+            self._emit(member.id, self._reply(end + 1, success=True, reset=False, quiesced=quiesced))
         else:
             self._append(member, term, body, skip)
+
+    def _may_rest(self, end: int) -> bool:
+        """This follower has what the leader has, is done with it, and nothing else is going on."""
+        core, log_store = self.core, self._log_store
+        everything = end == log_store.last == core.commit_index == core.applied_index
+        return everything and not log_store.mute and not core.transfer_ordered
 
     def _regain_vote(self, member: GroupMember, body: AppendEntries, end: int) -> None:
         """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
@@ -280,6 +296,7 @@ class Stepper(Transport):
         progress = self.progress[member.id]
         if self.vote_recovery.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
             self._forget(member, progress)
+            self._links.wake_all(now)  # its vote comes back by answers of all the others
         if progress.is_of_an_earlier_life(reply.sequence):
             return
         if not self.vote_recovery.is_mute(member.id):
@@ -316,6 +333,7 @@ class Stepper(Transport):
         if not reply.reset:
             core.next_index[member] = max(sent_next, core.next_index[member])
         self._join_log(member, progress, reply, sent_next)
+        self._links.answered(member.id, reply.sequence, quiesced=reply.quiesced, now=now)
         if core.next_index[member] <= self._log_store.last:
             core.append_time = 0.0
 
@@ -347,6 +365,7 @@ class Stepper(Transport):
     def _on_vote_request(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if request.pre:
+            self._links.wake(member.id, now)  # it does not rest, whatever this leader believes
             self._election.pre_vote_request(member.id, message, now)
             return
         if message.term < core.term:

@@ -186,6 +186,7 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
     clock, disks = HandClock(), {n: SimDisk() for n in (1, 2)}
     frames: list[int] = []
     multirafts: dict[int, MultiRaft] = {}
+    options = RaftOptions(quiesce_after_s=3.0)
 
     def sender(node: int) -> object:
         def send(peer: int, messages: list[RaftMessage]) -> None:
@@ -195,27 +196,34 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
         return send
 
     for node in multirafts.keys() | {1, 2}:
-        multirafts[node] = MultiRaft(node, disks[node], clock, random.Random(node), sender(node), RaftOptions())
+        multirafts[node] = MultiRaft(node, disks[node], clock, random.Random(node), sender(node), options)
     for node, multiraft in sorted(multirafts.items()):
         for group in range(50):
             multiraft.open_group(group, [1, 2], ListMachine(), preferred=1)
         multiraft.peer_up(3 - node)
-    for _ in range(1500):
+    def run_a_step() -> None:
         for multiraft in multirafts.values():
             turn = multiraft.turn() if multiraft.has_work or multiraft.next_deadline() <= clock.now else None
             if turn is not None:
                 multiraft.release(turn)
         clock.now += 0.001
+
+    for _ in range(1500):
+        run_a_step()
     assert all(group.ready for group in multirafts[1].groups.values())
     frames.clear()
     for _ in range(1000):
-        for multiraft in multirafts.values():
-            turn = multiraft.turn() if multiraft.has_work or multiraft.next_deadline() <= clock.now else None
-            if turn is not None:
-                multiraft.release(turn)
-        clock.now += 0.001
+        run_a_step()
     assert len(frames) <= 24, "ten beats a second, one frame each way"
     assert sum(frames) >= 50 * 2 * 9
+
+    for _ in range(1000):
+        run_a_step()
+    frames.clear()
+    for _ in range(1000):
+        run_a_step()
+    assert len(frames) <= 24, "one message a beat, and its answer"
+    assert sum(frames) == len(frames), "all groups are quiet"
 
 
 class FullDisk(SimDisk):

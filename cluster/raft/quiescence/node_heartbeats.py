@@ -1,0 +1,288 @@
+"""Heartbeats between pairs of nodes, which speak for all quiet groups that one of the two leads.
+
+The problem: a heartbeat for each group and follower, ten times a second, is all that a node with a thousand idle groups
+does. The rules: a leader whose follower has everything asks it to be content with the heartbeats of the leader's node
+(`quiet_links`); a follower that agrees *rests*: it has no deadline of its own any more. From then on one message in
+each direction stands for all such groups of the pair:
+
+* a node that hears no heartbeat for the shortest election timeout doubts all leaders there that it rests under: their
+  groups have deadlines again, spread so that the elections do not come at once. Nobody has to ask for them;
+* a leader's node whose heartbeats are not answered lets all its leaders speak to that node themselves again, and their
+  own quorum checks decide, counted from the last answer;
+* both say what of their part has ended otherwise (`left`), once; and since that may be lost, a heartbeat carries a
+  digest of what its sender believes to rest at the other node. Where the two differ several times in a row, both begin
+  anew with everything. A digest is wrong for a moment whenever a group changes while a heartbeat is under way;
+* lives are told apart: what was agreed with an earlier process of a node is void.
+
+None of this is needed for safety: elections, commits and reads are confirmed by a majority in the group itself, resting
+or not. What is at stake is only how soon a group notices that its leader is gone, and that it is not disturbed before.
+
+Rejected: leases of nodes, which need bounded clocks. Rejected: sleep without heartbeats until a client comes: the first
+client of each group would wait for its election. Rejected: the groups' numbers in each heartbeat. They cost what it
+saves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from math import floor, inf
+from typing import Protocol
+
+from cluster.raft.interfaces import GroupId, NodeId
+from cluster.raft.options import RaftOptions
+from cluster.raft.raft_pb2 import NodeHeartbeat, NodeHeartbeatReply, RaftMessage
+from cluster.raft.replication.messages import OutgoingMessage
+from cluster.raft.replication.wire_ranges import RAFT
+
+NODE_MESSAGES: GroupId = (1 << 63) - 1
+"""Stands in the place of a group's number in what nodes, and not groups, say to each other. No group gets so far."""
+
+UNANSWERED = 4
+"""Heartbeats in a row without an answer, after which a node's leaders speak for themselves: as many as a follower
+misses before it doubts a leader."""
+
+DIFFERENCES = 3
+"""Digests in a row that differ, after which both sides begin anew."""
+
+DIGEST = (1 << 64) - 1
+
+
+class QuietGroup(Protocol):
+    """What of a group is asked for here."""
+
+    def speak_again(self, node: NodeId, now: float) -> None:
+        """The leader no longer counts on `node` to rest."""
+
+    def doubt_leader(self, now: float) -> None:
+        """The follower no longer rests."""
+
+
+class _Members:
+    """Groups with the term for which they are there, and a digest of them that does not depend on their order."""
+
+    __slots__ = ("_digests", "_left", "digest")
+
+    def __init__(self) -> None:
+        self._digests: dict[GroupId, int] = {}
+        self.digest = 0
+        self._left: dict[GroupId, None] = {}  # the other node does not know it, and it may matter to it
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def __contains__(self, group: GroupId) -> bool:
+        return group in self._digests
+
+    def all(self) -> list[GroupId]:
+        return list(self._digests)
+
+    def add(self, group: GroupId, term: int) -> None:
+        self.discard(group)
+        mixed = (group * 0x9E3779B97F4A7C15 ^ term * 0xC2B2AE3D27D4EB4F) & DIGEST
+        mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & DIGEST
+        self._digests[group] = mixed
+        self.digest ^= mixed
+
+    def discard(self, group: GroupId, *, tell: bool = False) -> None:
+        mixed = self._digests.pop(group, None)
+        if mixed is not None:
+            self.digest ^= mixed
+            if tell:
+                self._left[group] = None
+
+    def take_left(self) -> list[GroupId]:
+        """What has come back since needs not be told."""
+        left, self._left = self._left, {}
+        return [group for group in left if group not in self._digests]
+
+
+class _Led:
+    """This node leads, and the other rests."""
+
+    __slots__ = ("answered", "answered_at", "differs", "life", "members", "send_at", "sequence")
+
+    def __init__(self) -> None:
+        self.members = _Members()
+        self.life = 0  # of the other node, as its answers say; 0: it has not answered yet
+        self.sequence = self.answered = 0
+        self.answered_at = -inf
+        self.send_at = inf
+        self.differs = 0
+
+
+class _Followed:
+    """The other node leads, and this one rests."""
+
+    __slots__ = ("deadline", "differs", "heard_at", "life", "members", "sequence")
+
+    def __init__(self) -> None:
+        self.members = _Members()
+        self.life = 0  # of the other node; 0: it was not heard yet
+        self.sequence = 0
+        self.heard_at = -inf
+        self.deadline = inf
+        self.differs = 0
+
+
+class NodeHeartbeats:
+    """Both halves of every pair that this node belongs to."""
+
+    def __init__(
+        self,
+        draw: random.Random,
+        options: RaftOptions,
+        groups: Mapping[GroupId, QuietGroup],
+        emit: Callable[[NodeId, OutgoingMessage], None],
+    ) -> None:
+        self._draw = draw
+        self._options = options
+        self._groups = groups
+        self._emit = emit
+        self._led: dict[NodeId, _Led] = {}
+        self._followed: dict[NodeId, _Followed] = {}
+        self.next_at = inf
+        """When `run` has something to do."""
+
+    @cached_property
+    def _life(self) -> int:
+        """Tells this process from earlier ones of the node; never 0."""
+        return self._draw.getrandbits(63) + 1
+
+    # ---- this node leads
+
+    def claim(self, node: NodeId, group: GroupId, term: int, now: float) -> None:
+        """The leader of `group` here has asked the follower at `node` to rest."""
+        led = self._led.setdefault(node, _Led())
+        if not led.members:
+            led.answered, led.answered_at = led.sequence, now
+            led.life = led.differs = 0
+            led.send_at = self._next_beat(now)
+            self.next_at = min(self.next_at, led.send_at)
+        led.members.add(group, term)
+
+    def disclaim(self, node: NodeId, group: GroupId, *, tell: bool) -> None:
+        """`tell`: the follower does not learn it from the group itself."""
+        led = self._led.get(node)
+        if led is not None:
+            led.members.discard(group, tell=tell)
+
+    def answered_at(self, node: NodeId) -> float:
+        led = self._led.get(node)
+        return -inf if led is None else led.answered_at
+
+    def _next_beat(self, now: float) -> float:
+        """All nodes beat at multiples of the same time, as leaders do (`append_sender`)."""
+        beat = self._options.heartbeat_s
+        return (floor(now / beat) + 1) * beat
+
+    def _beat(self, node: NodeId, led: _Led, now: float) -> None:
+        if led.sequence - led.answered >= UNANSWERED:
+            self._speak_again(node, led, now)
+        left = led.members.take_left()
+        led.send_at = self._next_beat(now) if led.members else inf
+        if led.members or left:
+            led.sequence += 1
+            message = NodeHeartbeat(life=self._life, sequence=led.sequence, quiet=led.members.digest, left=left)
+            self._emit(node, RaftMessage(group=NODE_MESSAGES, node_heartbeat=message))
+
+    def _speak_again(self, node: NodeId, led: _Led, now: float, groups: Iterable[GroupId] | None = None) -> None:
+        for group in led.members.all() if groups is None else groups:
+            if group in led.members and group in self._groups:
+                self._groups[group].speak_again(node, now)
+
+    # ---- the other node leads
+
+    def rest(self, node: NodeId, group: GroupId, term: int, now: float) -> None:
+        """The follower of `group` here rests, as its leader at `node` has asked."""
+        followed = self._followed.setdefault(node, _Followed())
+        followed.heard_at = now
+        followed.deadline = now + self._options.election_min_s
+        self.next_at = min(self.next_at, followed.deadline)
+        followed.members.add(group, term)
+
+    def stir(self, node: NodeId, group: GroupId, *, tell: bool) -> None:
+        """It rests no more. `tell`: its leader does not know it from the group itself."""
+        followed = self._followed.get(node)
+        if followed is not None:
+            followed.members.discard(group, tell=tell)
+
+    def heard_at(self, node: NodeId) -> float:
+        followed = self._followed.get(node)
+        return -inf if followed is None else followed.heard_at
+
+    def _silent(self, followed: _Followed, now: float) -> None:
+        if not followed.members:
+            followed.deadline = inf
+        elif now - followed.deadline > self._options.stall_s:
+            # It was this node's loop that stood still: first see what has come meanwhile.
+            followed.deadline = now + 2 * self._options.heartbeat_s
+        else:
+            followed.deadline = inf
+            self._doubt(followed, now)
+
+    def _doubt(self, followed: _Followed, now: float, groups: Iterable[GroupId] | None = None) -> None:
+        for group in followed.members.all() if groups is None else groups:
+            if group in followed.members and group in self._groups:
+                self._groups[group].doubt_leader(now)
+
+    # ---- in a turn
+
+    def run(self, now: float) -> None:
+        for node, led in self._led.items():
+            if led.send_at <= now:
+                self._beat(node, led, now)
+        for followed in self._followed.values():
+            if followed.deadline <= now:
+                self._silent(followed, now)
+        self.next_at = min(
+            min((led.send_at for led in self._led.values()), default=inf),
+            min((followed.deadline for followed in self._followed.values()), default=inf),
+        )
+
+    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+        if RAFT.fault(message) is not None:
+            return
+        kind = message.WhichOneof("body")
+        if kind == "node_heartbeat":
+            self._on_heartbeat(sender, message.node_heartbeat, now)
+        elif kind == "node_heartbeat_reply":
+            self._on_reply(sender, message.node_heartbeat_reply, now)
+
+    def _on_heartbeat(self, sender: NodeId, body: NodeHeartbeat, now: float) -> None:
+        followed = self._followed.setdefault(sender, _Followed())
+        if followed.life != body.life:
+            if followed.life:
+                self._doubt(followed, now)
+            followed.life, followed.sequence = body.life, 0
+        if body.sequence <= followed.sequence:
+            return  # a late one says nothing about now
+        followed.sequence = body.sequence
+        followed.heard_at = now
+        self._doubt(followed, now, body.left)
+        differs = followed.members.digest != body.quiet
+        followed.differs = followed.differs + 1 if differs else 0
+        if followed.differs >= DIFFERENCES:
+            followed.differs = 0
+            self._doubt(followed, now)
+        followed.deadline = now + self._options.election_min_s if followed.members else inf
+        self.next_at = min(self.next_at, followed.deadline)
+        reply = NodeHeartbeatReply(
+            life=self._life, asked_by=body.life, sequence=body.sequence, differs=differs,
+            left=followed.members.take_left(),
+        )  # fmt: skip
+        self._emit(sender, RaftMessage(group=NODE_MESSAGES, node_heartbeat_reply=reply))
+
+    def _on_reply(self, sender: NodeId, body: NodeHeartbeatReply, now: float) -> None:
+        led = self._led.get(sender)
+        if led is None or body.asked_by != self._life or not led.answered < body.sequence <= led.sequence:
+            return
+        led.answered, led.answered_at = body.sequence, now
+        known, led.life = led.life, body.life
+        led.differs = led.differs + 1 if body.differs else 0
+        if led.differs >= DIFFERENCES or known not in (0, body.life):
+            led.differs = 0
+            self._speak_again(sender, led, now)
+        else:
+            self._speak_again(sender, led, now, body.left)
