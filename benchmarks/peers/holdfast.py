@@ -86,7 +86,7 @@ class Holdfast:
         assert self._directory is not None, "the cluster was not started"
         return str(self._directory)
 
-    def create_log(self, partitions: int) -> tuple[str, dict[str, str]]:
+    def create_log(self, partitions: int, within_s: float = LEADER_TIMEOUT_S) -> tuple[str, dict[str, str]]:
         """A log with three replicas, and which node leads which of its partitions."""
         self._created += 1
         name = f"bench-{self._created}"
@@ -99,8 +99,16 @@ class Holdfast:
             leaders.update({str(one["partition"]): f"node{one['leader']}" for one in found if one.get("leader")})
             return len(leaders) == partitions
 
-        wait_until(led, f"the election of leaders for {name}", LEADER_TIMEOUT_S)
+        wait_until(led, f"the election of leaders for {name}", within_s)
         return name, leaders
+
+    def log_file(self, node: str) -> Path:
+        """What the node has to say, line by line."""
+        return Path(self._dir) / node / "node.log"
+
+    def start_again(self) -> None:
+        """Nodes that have died."""
+        self._up()
 
     @property
     def addresses(self) -> list[str]:

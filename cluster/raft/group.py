@@ -370,7 +370,15 @@ class Group:
 
     def doubt_leader(self, now: float) -> None:
         if self._links.rests:
-            self._election.doubt(now, self._links.leader_heard_at)
+            self._links.doubt(self._election.doubted_until(now))
+            self._multiraft.mark_dirty(self)
+
+    def trust_leader(self) -> None:
+        self._links.trust()
+
+    def rouse(self, now: float) -> None:
+        if self._links.rests:
+            self._election.rouse(now)
             self._links.stir(tell=True)
             self._multiraft.mark_dirty(self)
 
@@ -472,7 +480,7 @@ class Group:
             self._resume(self._multiraft.now)
         elif self._core.leader == member:
             self._election.leader_gone(self._multiraft.now)
-            self._links.check()
+            self._links.stir(tell=True)
 
     # ---- requests
 

@@ -176,11 +176,14 @@ class Election:
         self._tries = 0
         self._asking = self._approved = False
 
-    def doubt(self, now: float, heard_at: float) -> None:
-        """The node that spoke for a quiet leader was heard last at `heard_at`, and is not to be counted on any more."""
-        self._heard_at = max(self._heard_at, heard_at)
-        spread_s = self._options.election_max_s - self._options.election_min_s
-        self.core.election_deadline = now + self._random.uniform(0.0, spread_s)
+    def doubted_until(self, now: float) -> float:
+        """The deadline of a leader that was heard of last, by its node, for the shortest election timeout."""
+        return now + self._random.uniform(0.0, self._options.election_max_s - self._options.election_min_s)
+
+    def rouse(self, now: float) -> None:
+        """From now on the leader itself has to be heard."""
+        self._heard_at = max(self._heard_at, self.links.leader_heard_at)
+        self.core.election_deadline = now + self.random_timeout()
 
     def vote_given(self, now: float) -> None:
         self._voted_at = now

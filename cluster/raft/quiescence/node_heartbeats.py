@@ -6,9 +6,10 @@ does. The rules: a leader whose follower has everything asks it to be content wi
 each direction stands for all such groups of the pair:
 
 * a node that hears no heartbeat for the shortest election timeout doubts all leaders there that it rests under: their
-  groups have deadlines again, spread so that the elections do not come at once. Nobody has to ask for them;
-* a leader's node whose heartbeats are not answered lets all its leaders speak to that node themselves again, and their
-  own quorum checks decide, counted from the last answer;
+  groups have deadlines again, spread so that the elections do not come at once. Nobody has to ask for them. If a
+  heartbeat comes before a group's deadline, that one rests again: a node that stood still for a moment costs nothing;
+* a leader's node whose heartbeats are not answered for the time of a quorum check lets all its leaders speak to that
+  node themselves again, and their own quorum checks decide, counted from the last answer;
 * both say what of their part has ended otherwise (`left`), once; and since that may be lost, a heartbeat carries a
   digest of what its sender believes to rest at the other node. Where the two differ several times in a row, both begin
   anew with everything. A digest is wrong for a moment whenever a group changes while a heartbeat is under way;
@@ -40,8 +41,8 @@ NODE_MESSAGES: GroupId = (1 << 63) - 1
 """Stands in the place of a group's number in what nodes, and not groups, say to each other. No group gets so far."""
 
 UNANSWERED = 4
-"""Heartbeats in a row without an answer, after which a node's leaders speak for themselves: as many as a follower
-misses before it doubts a leader."""
+"""So many heartbeats at least have no answer before the other node counts as silent: who stood still itself has sent
+fewer."""
 
 DIFFERENCES = 3
 """Digests in a row that differ, after which both sides begin anew."""
@@ -56,6 +57,12 @@ class QuietGroup(Protocol):
         """The leader no longer counts on `node` to rest."""
 
     def doubt_leader(self, now: float) -> None:
+        """The follower waits for its leader as if it did not rest."""
+
+    def trust_leader(self) -> None:
+        """It rests as before, if it has done nothing yet."""
+
+    def rouse(self, now: float) -> None:
         """The follower no longer rests."""
 
 
@@ -115,7 +122,7 @@ class _Led:
 class _Followed:
     """The other node leads, and this one rests."""
 
-    __slots__ = ("deadline", "differs", "heard_at", "life", "members", "sequence")
+    __slots__ = ("deadline", "differs", "doubts", "heard_at", "life", "members", "sequence")
 
     def __init__(self) -> None:
         self.members = _Members()
@@ -123,6 +130,7 @@ class _Followed:
         self.sequence = 0
         self.heard_at = -inf
         self.deadline = inf
+        self.doubts = False
         self.differs = 0
 
 
@@ -178,7 +186,7 @@ class NodeHeartbeats:
         return (floor(now / beat) + 1) * beat
 
     def _beat(self, node: NodeId, led: _Led, now: float) -> None:
-        if led.sequence - led.answered >= UNANSWERED:
+        if led.sequence - led.answered >= UNANSWERED and now - led.answered_at >= self._options.quorum_check_s:
             self._speak_again(node, led, now)
         left = led.members.take_left()
         led.send_at = self._next_beat(now) if led.members else inf
@@ -220,12 +228,21 @@ class NodeHeartbeats:
             followed.deadline = now + 2 * self._options.heartbeat_s
         else:
             followed.deadline = inf
-            self._doubt(followed, now)
+            followed.doubts = True
+            for group in followed.members.all():
+                if group in self._groups:
+                    self._groups[group].doubt_leader(now)
 
-    def _doubt(self, followed: _Followed, now: float, groups: Iterable[GroupId] | None = None) -> None:
+    def _trust(self, followed: _Followed) -> None:
+        followed.doubts = False
+        for group in followed.members.all():
+            if group in self._groups:
+                self._groups[group].trust_leader()
+
+    def _rouse(self, followed: _Followed, now: float, groups: Iterable[GroupId] | None = None) -> None:
         for group in followed.members.all() if groups is None else groups:
             if group in followed.members and group in self._groups:
-                self._groups[group].doubt_leader(now)
+                self._groups[group].rouse(now)
 
     # ---- in a turn
 
@@ -254,18 +271,20 @@ class NodeHeartbeats:
         followed = self._followed.setdefault(sender, _Followed())
         if followed.life != body.life:
             if followed.life:
-                self._doubt(followed, now)
+                self._rouse(followed, now)
             followed.life, followed.sequence = body.life, 0
         if body.sequence <= followed.sequence:
             return  # a late one says nothing about now
         followed.sequence = body.sequence
         followed.heard_at = now
-        self._doubt(followed, now, body.left)
+        if followed.doubts:
+            self._trust(followed)
+        self._rouse(followed, now, body.left)
         differs = followed.members.digest != body.quiet
         followed.differs = followed.differs + 1 if differs else 0
         if followed.differs >= DIFFERENCES:
             followed.differs = 0
-            self._doubt(followed, now)
+            self._rouse(followed, now)
         followed.deadline = now + self._options.election_min_s if followed.members else inf
         self.next_at = min(self.next_at, followed.deadline)
         reply = NodeHeartbeatReply(

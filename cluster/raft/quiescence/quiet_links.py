@@ -7,7 +7,8 @@ has its memory (`vote_recovery` needs the answers of all the others). The follow
 applied everything, too, and nothing else is going on. Whatever the leader sends it later without the flag ends that.
 
 A member that rests has no election deadline. So whoever sets one (the library at an append, a vote given, a lost
-connection) has ended the rest, and so has another term or leader: `check` looks at that after each event.
+connection) has ended the rest, and so has another term or leader: `check` looks at that after each event. While the
+leader's node is doubted there is a deadline, too; then the rest ends when it passes, or when the leader itself speaks.
 
 Rejected: to let a group fall silent as a whole. With one of three nodes away for days its groups would never rest.
 """
@@ -36,6 +37,7 @@ class QuietLinks:
         self._idle_from = inf
         self._seen_last = -1
         self._under: tuple[NodeId, int] | None = None  # the leader's node and its term
+        self._doubts = False  # that node was not heard for long; there is a deadline
 
     # ---- the leader
 
@@ -113,7 +115,7 @@ class QuietLinks:
         return self._under is not None
 
     def rest(self, leader: NodeId, now: float) -> None:
-        self._under = (leader, self.core.term)
+        self._under, self._doubts = (leader, self.core.term), False
         self.core.election_deadline = inf
         self._heartbeats.rest(leader, self._group_id, self.core.term, now)
 
@@ -128,12 +130,22 @@ class QuietLinks:
             return True
         core, (leader, term) = self.core, self._under
         unchanged = core.term == term and core.leader is not None and core.leader.id == leader
-        if unchanged and core.election_deadline == inf:
+        waits = sender != leader if self._doubts else core.election_deadline == inf
+        if unchanged and waits:
             return True
         self.stir(tell=sender != leader)
         return False
 
+    def doubt(self, deadline: float) -> None:
+        self._doubts = True
+        self.core.election_deadline = deadline
+
+    def trust(self) -> None:
+        if self._doubts:
+            self._doubts = False
+            self.core.election_deadline = inf
+
     def stir(self, *, tell: bool) -> None:
         if self._under is not None:
             self._heartbeats.stir(self._under[0], self._group_id, tell=tell)
-            self._under = None
+            self._under, self._doubts = None, False

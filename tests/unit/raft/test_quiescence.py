@@ -248,6 +248,45 @@ def test_a_node_that_goes_takes_no_group_with_it(many: Stage) -> None:
     many.until(all_led, seconds=LED_AGAIN_S)
 
 
+def test_a_node_that_stood_still_for_a_moment_costs_no_messages_of_groups(many: Stage) -> None:
+    before = led(many)
+    many.sent.clear()
+    for _ in range(3):
+        many.hold(1, 2)
+        many.run(OPTIONS.election_min_s + 0.06)
+        many.release_link(1, 2)
+        many.run(1.0)
+    assert led(many) == before
+    woken = {message.group for _, _, message in of_groups(many)}
+    assert len(woken) < len(OTHERS), "only whose deadline came before the next heartbeat"
+
+
+def test_a_term_of_which_one_member_heard_alone() -> None:
+    """It has no leader in that term, and whose heartbeats it hears leads another."""
+    stage = quiet_stage()
+    term = stage.group(1).term
+    campaign = RaftMessage(group=GROUP, version=1, term=term + 1)
+    campaign.vote_request.transfer = True
+    stage.inject(3, 2, campaign)
+    stage.run(0.01)
+    assert stage.group(2).term == term + 1
+    stage.until(lambda: is_served(stage, 1, 2, 3), seconds=2 * LED_AGAIN_S)
+    stage.run(IDLE_S)
+    assert all(stage.group(node).is_quiet for node in stage.ids)
+
+
+def test_a_late_agreement_is_none() -> None:
+    """The follower agreed to the first question, was spoken to since, and has not answered the second one."""
+    stage = quiet_stage()
+    links = stage.group(1)._links
+    links.speaks(2)
+    links.asks(2, 1000, stage.clock.now)
+    links.answered(2, 999, quiesced=True, now=stage.clock.now)
+    assert not links.is_quiet(2)
+    links.answered(2, 1000, quiesced=True, now=stage.clock.now)
+    assert links.is_quiet(2)
+
+
 def test_heartbeats_of_the_past_keep_no_leader_alive() -> None:
     stage = quiet_stage()
     beats = [sent for sent in stage.sent if sent[2].HasField("node_heartbeat") and sent[0] == 1]

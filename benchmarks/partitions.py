@@ -1,0 +1,135 @@
+"""What many partitions cost: made, idle, and when a node that leads a third of them dies.
+
+Problem: a partition that nobody uses should cost next to nothing, or a cluster is full of work before it has any. So a
+log of many partitions is made, with three replicas each; then nobody comes, and the CPU time of all nodes is taken;
+then the node that leads most of them is killed, and each partition's wait for its next leader is read from the nodes'
+own logs, so that asking does not disturb; at last that node is started again.
+
+    python -m benchmarks.partitions --partitions 1000
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.base import end_on_signals, running, wait_until
+from benchmarks.peers.holdfast import NODES, Holdfast
+from benchmarks.run import scratch
+
+CREATE_TIMEOUT_S = 300.0
+LED_TIMEOUT_S = 60.0
+SETTLE_S = 15.0
+"""After the last election: leaderships go to the nodes that should have them, and groups fall silent."""
+MIB = 1 << 20
+LEADS = re.compile(r"^(?P<at>\S+ \S+) .*(?P<group>group \d+) at node \d+: leads term")
+
+
+@dataclass
+class Figures:
+    partitions: int
+    created_s: float = 0.0
+    idle_cores: float = 0.0
+    idle_mib: float = 0.0  # of the largest node
+    led_again: int = 0
+    led_p50_s: float = 0.0
+    led_p95_s: float = 0.0
+    led_max_s: float = 0.0
+    started_s: float = 0.0
+
+
+def cpu_s(peer: Holdfast) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in peer.processes().values())
+
+
+def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, float]]:
+    """(group, when its leader began), of each election since `nodes`' logs were so long."""
+    for node, size in nodes.items():
+        with peer.log_file(node).open("rb") as log:
+            log.seek(size)
+            for line in log.read().decode(errors="replace").splitlines():
+                if found := LEADS.match(line):
+                    yield found["group"], datetime.datetime.fromisoformat(found["at"]).timestamp()  # local, as logged
+
+
+def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
+    figures = Figures(partitions)
+    began = time.monotonic()
+    _, leaders = peer.create_log(partitions, CREATE_TIMEOUT_S)
+    figures.created_s = time.monotonic() - began
+    time.sleep(SETTLE_S)
+
+    before, began = cpu_s(peer), time.monotonic()
+    time.sleep(idle_s)
+    figures.idle_cores = (cpu_s(peer) - before) / (time.monotonic() - began)
+    figures.idle_mib = max(process.memory_info().rss for process in peer.processes().values()) / MIB
+
+    victim, led = Counter(leaders.values()).most_common(1)[0]
+    survivors = {node: peer.log_file(node).stat().st_size for node in peer.processes() if node != victim}
+    killed_at = time.time()
+    peer.processes()[victim].kill()
+    wait_until(lambda: len(dict(elections(peer, survivors))) >= led, "a leader for each partition", LED_TIMEOUT_S)
+    first: dict[str, float] = {}
+    for group, at in elections(peer, survivors):
+        first[group] = min(at, first.get(group, at))
+    waits = sorted(at - killed_at for at in first.values())
+    figures.led_again = len(waits)
+    figures.led_p50_s, figures.led_max_s = statistics.median(waits), waits[-1]
+    figures.led_p95_s = waits[int(0.95 * (len(waits) - 1))]
+
+    began = time.monotonic()
+    peer.start_again()
+    figures.started_s = time.monotonic() - began
+    return figures
+
+
+def rows(figures: Figures) -> list[tuple[str, str]]:
+    return [
+        ("created and led", f"{figures.created_s:.1f} s"),
+        (f"idle, {NODES} nodes together", f"{figures.idle_cores:.3f} cores"),
+        ("resident, the largest node", f"{figures.idle_mib:.0f} MiB"),
+        (f"led again after kill -9 of a node ({figures.led_again}): p50", f"{figures.led_p50_s:.2f} s"),
+        ("p95", f"{figures.led_p95_s:.2f} s"),
+        ("all", f"{figures.led_max_s:.2f} s"),
+        ("that node started again, ready", f"{figures.started_s:.1f} s"),
+    ]
+
+
+@click.command()
+@click.option("--partitions", "numbers", multiple=True, default=(1, 400, 1000), show_default=True, type=int)
+@click.option("--idle", "idle_s", default=15.0, show_default=True, help="How long idle nodes are watched, s.")
+@click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Where to write the table, too.")
+def main(numbers: tuple[int, ...], idle_s: float, durability: str, results: Path | None) -> None:
+    end_on_signals()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    found = []
+    for number in numbers:
+        with scratch() as directory, running(peer := Holdfast(durability, directory)):
+            found.append(rows(measure(peer, number, idle_s)))
+    table = Table("partitions, three replicas each", *map(str, numbers))
+    for place, (name, _) in enumerate(found[-1]):
+        table.add_row(name, *(column[place][1] for column in found))
+    console.print(table)
+    if results is not None:
+        results.mkdir(parents=True, exist_ok=True)
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        lines = [f"| partitions | {' | '.join(map(str, numbers))} |", "| --- " * (len(numbers) + 1) + "|"]
+        for place, (name, _) in enumerate(found[-1]):
+            lines.append(f"| {name} | {' | '.join(column[place][1] for column in found)} |")
+        (results / f"{day}-partitions.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
