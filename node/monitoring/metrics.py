@@ -163,6 +163,8 @@ class Metrics:
         yield _gauge("holdfast_clock_offset_seconds", "Of this node's clock from the cluster's time", offset_s)
         text = "Raft groups that this node does nothing more with"
         yield _gauge("holdfast_groups_quarantined", text, len(multiraft.quarantined))
+        quiet = sum(group.is_quiet for group in multiraft.groups.values())
+        yield _gauge("holdfast_groups_quiet", "Raft groups without news, which heartbeats of nodes speak for.", quiet)
         refused = sum(group.refused_messages for group in multiraft.groups.values())
         yield _counter("holdfast_refused_messages", "Of peers, for values that cannot be", refused)
 

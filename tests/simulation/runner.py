@@ -73,6 +73,7 @@ KINDS: dict[str, Kind] = {
     "impostors": Kind(chosen_plans.impostors),
     "through-gateways": Kind(chosen_plans.through_gateways),
     "over-streams": _over_streams(),
+    "quiet": Kind(chosen_plans.quiet),
     "transactions": _transactional(),
     "early-answers": _transactional(early=True),
     **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},

@@ -56,6 +56,12 @@ def test_contested_elections_elect_one_leader_per_term() -> None:
     assert tally.counted > 20
 
 
+def test_groups_that_fall_silent_have_leaders_again() -> None:
+    tally = run_many("quiet", range(20))
+    assert not tally.failures, report("quiet", min(tally.failures))
+    assert tally.counted > 12
+
+
 @pytest.mark.parametrize("first", range(0, READMITTING, READMITTING // 2))
 def test_disks_are_lost_one_after_the_other(first: int) -> None:
     tally = run_many("readmitting", range(first, first + READMITTING // 2))

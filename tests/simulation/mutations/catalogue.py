@@ -18,6 +18,7 @@ from tests.simulation.mutations import (
     holes_gateway,
     holes_groups,
     holes_identity,
+    holes_quiescence,
     holes_raft,
     holes_state,
     holes_store,
@@ -118,6 +119,8 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("earlier-streams-are-heard", holes_streams.earlier_streams_are_heard),
         )
     },
+    "silent-nodes-are-trusted": Mutation(holes_quiescence.silent_nodes_are_trusted, chosen_plans.quiet),
+    "a-wiped-member-wakes-nobody": Mutation(holes_quiescence.a_wiped_member_wakes_nobody, chosen_plans.quiet),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),
     "snapshot-without-rows": Mutation(holes_state.snapshot_without_rows, chosen_plans.replacing),
