@@ -26,6 +26,6 @@ def silent_nodes_are_trusted() -> Iterator[None]:
 @contextlib.contextmanager
 def a_wiped_member_wakes_nobody() -> Iterator[None]:
     """Its vote comes back by answers of all the others, who rest and give none."""
-    under_way = mock.patch.object(VoteRecovery, "is_under_way", property(lambda recovery: False))
+    under_way = mock.patch.object(VoteRecovery, "is_under_way", new=False)
     with under_way, mock.patch.object(QuietLinks, "wake_all", lambda links, now: None):
         yield
