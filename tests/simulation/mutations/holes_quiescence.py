@@ -27,5 +27,5 @@ def silent_nodes_are_trusted() -> Iterator[None]:
 def a_wiped_member_wakes_nobody() -> Iterator[None]:
     """Its vote comes back by answers of all the others, who rest and give none."""
     under_way = mock.patch.object(VoteRecovery, "is_under_way", new=False)
-    with under_way, mock.patch.object(QuietLinks, "wake_all", lambda links, now: None):
+    with under_way, mock.patch.object(QuietLinks, "wake_all"):
         yield
