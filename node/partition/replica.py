@@ -340,7 +340,7 @@ class PartitionReplica:
         """If this node leads: owners that were silent too long lose their claims, and transactions that are open too
         long are asked about. Call it about twice a second."""
         if self.is_leader:
-            self.owning.check(self.group, now_s, self._now_ms())
+            self.owning.check(self.group, now_s, self._now_ms)
             self.taking_part.check(self.group, now_s)
 
     # ------------------------------------------------------------ out

@@ -162,7 +162,7 @@ class OwnershipLeases:
 
     # ------------------------------------------------------------ silence
 
-    def check(self, group: Proposer, now_s: float, now_ms: int) -> None:
+    def check(self, group: Proposer, now_s: float, now_ms: Callable[[], int]) -> None:
         """On the leader, every half second or so: ends the claims of owners that were silent for a lease."""
         silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}
         for claim in [claim for claim in self._silent_since if claim not in silent]:
@@ -177,7 +177,7 @@ class OwnershipLeases:
                     self._partition, row.member, self._lease_s, claim, row.key, len(over) - number,
                 )  # fmt: skip
             try:
-                group.propose(encode_group_command(EndClaim(row.key, claim, End.LOST, now_ms)), _unheard)
+                group.propose(encode_group_command(EndClaim(row.key, claim, End.LOST, now_ms())), _unheard)
             except (NotLeader, Overloaded) as error:  # the next lease, here or elsewhere, tries again
                 log.debug("partition %s: the end of claim %d was not proposed: %s", self._partition, claim, error)
 
