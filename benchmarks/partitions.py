@@ -66,7 +66,7 @@ def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, f
 def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
     figures = Figures(partitions)
     began = time.monotonic()
-    _, leaders = peer.create_log(partitions, CREATE_TIMEOUT_S)
+    name, _ = peer.create_log(partitions, CREATE_TIMEOUT_S)
     figures.created_s = time.monotonic() - began
     time.sleep(SETTLE_S)
 
@@ -75,7 +75,7 @@ def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
     figures.idle_cores = (cpu_s(peer) - before) / (time.monotonic() - began)
     figures.idle_mib = max(process.memory_info().rss for process in peer.processes().values()) / MIB
 
-    victim, led = Counter(leaders.values()).most_common(1)[0]
+    victim, led = Counter(peer.leaders(name).values()).most_common(1)[0]
     survivors = {node: peer.log_file(node).stat().st_size for node in peer.processes() if node != victim}
     killed_at = time.time()
     peer.processes()[victim].kill()

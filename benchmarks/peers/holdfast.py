@@ -95,12 +95,16 @@ class Holdfast:
         leaders: dict[str, str] = {}
 
         def led() -> bool:
-            found = self._cli("log", "describe", name, *server)["partitions"]
-            leaders.update({str(one["partition"]): f"node{one['leader']}" for one in found if one.get("leader")})
+            leaders.update(self.leaders(name))
             return len(leaders) == partitions
 
         wait_until(led, f"the election of leaders for {name}", within_s)
         return name, leaders
+
+    def leaders(self, name: str) -> dict[str, str]:
+        """Which node leads each partition that has a leader now."""
+        found = self._cli("log", "describe", name, "--server", self._amqp[0])["partitions"]
+        return {str(one["partition"]): f"node{one['leader']}" for one in found if one.get("leader")}
 
     def log_file(self, node: str) -> Path:
         """What the node has to say, line by line."""

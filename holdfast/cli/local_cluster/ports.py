@@ -52,7 +52,8 @@ def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
     starts = [usual] + random.sample(_CHOOSE_FROM[: -count or None], _ATTEMPTS)
     for start in starts:
         ports = list(range(start, start + count))
-        if all(is_free(port) and _hold(port) for port in ports):
+        # Held first: a node of another command may come up on a free port, and its command let go, between the two.
+        if all(_hold(port) and is_free(port) for port in ports):
             return ports
     raise CliError(f"no {count} consecutive free ports were found for {what}")
 
