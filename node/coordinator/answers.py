@@ -12,6 +12,13 @@ def goes_on(one: TransactionalId, last: LastEnd) -> bool:
     return last is one.last and last.how != "fenced" and not one.registered_since
 
 
+def was_passed_over(one: TransactionalId, pair: tuple[int, int]) -> bool:
+    """A registration came before anything of this transaction was known: epochs only rise, and the latest one that was
+    ended is before it. So it was never decided, and never will be."""
+    last = None if one.last is None else (one.last.producer_id, one.last.epoch)
+    return pair[0] == one.producer_id and pair < one.pair and (last is None or last < pair)
+
+
 def completed(one: TransactionalId, last: LastEnd) -> Decided:
     following = one.pair if goes_on(one, last) else (last.producer_id, last.epoch)
     return Decided(last.committed, True, last.how, *following)

@@ -36,7 +36,7 @@ from typing import Any
 
 import msgspec
 
-from node.coordinator.answers import completed, ended, goes_on, over, registered
+from node.coordinator.answers import completed, ended, goes_on, over, registered, was_passed_over
 from node.coordinator.commands import (
     MAX_ID_CHARACTERS,
     Added,
@@ -259,8 +259,9 @@ class CoordinatorMachine:
                 return self._repeated(one, last, command)
         found = self._present(command)
         if isinstance(found, Declined):
-            detail = f"{found.detail}; how it ended is not remembered"
-            return Declined("forgotten", detail) if found.code == "fenced" else found
+            if found.code != "fenced" or (one is not None and was_passed_over(one, _pair(command))):
+                return found
+            return Declined("forgotten", f"{found.detail}; how it ended is not remembered")
         if found.state in IDLE:
             return self._end_empty(found, commit=command.commit, how="client")
         if found.state is State.ONGOING:

@@ -5,7 +5,7 @@ the end, when every partition has asked for what it missed: each transaction is 
 none; what was told to be committed is; nothing is open; and no event has found its way into another transaction.
 
 Half of the writers begin in a partition with their first event there, while the coordinator's note of it is on its way,
-where it may stay for ever. They ask for a commit when it has arrived.
+where it may stay for ever. Those ask for the end right behind another one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.coordinator.commands import Added, Decided, Registered
+from node.coordinator.commands import Added, Decided, Declined, Registered
 from node.partition.machine import AppendAccepted
 from node.partition.transactions.transaction_state import TransactionDone
+from node.transactions.producer import DECIDED
 from tests.unit.coordinator.driving import Coordinator, Pair
 from tests.unit.partition.transactions.driving import Partition
 
@@ -79,13 +80,19 @@ class World:
     def end(self, commit: bool, *, at_once: bool) -> None:
         """Partitions are not asked first: only who stages offsets in them has to. `at_once`: the markers leave."""
         pair, self.ended = self.pair, True
-        if commit and self.unnoted:
-            self.failed = self.failed or not isinstance(self.coordinator.add(pair, *sorted(self.unnoted)), Added)
-        commit = commit and not self.failed
-        result = self.coordinator.end(pair, commit=commit)
-        self.keep(lambda: self.coordinator.end(pair, commit=commit))
-        if isinstance(result, Decided):
-            assert self.told.setdefault(pair, result.committed) == result.committed
+        commit, unnoted = commit and not self.failed, sorted(self.unnoted)
+
+        def note_and_end() -> None:
+            if unnoted:  # whatever comes of that
+                self.coordinator.add(pair, *unnoted)
+            result = self.coordinator.end(pair, commit=commit)
+            if isinstance(result, Decided):
+                assert self.told.setdefault(pair, result.committed) == result.committed
+            elif commit and isinstance(result, Declined) and result.code in DECIDED:
+                assert self.told.setdefault(pair, False) is False
+
+        note_and_end()
+        self.keep(note_and_end)
         if at_once:
             self.markers()
 

@@ -87,8 +87,26 @@ def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
     second = coordinator.registered(holder="b")
     assert second == (first[0], first[1] + 1)
     assert code_of(coordinator.add(first, 11)) == "fenced"
-    assert code_of(coordinator.end(first, commit=True)) == "forgotten"
+    assert code_of(coordinator.end(first, commit=True)) == "fenced", "nothing of it was ever decided, nor will be"
     assert isinstance(coordinator.add(second, 11), Added)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_may_have_been_decided_otherwise_is_forgotten(coordinator: Coordinator, commit: bool) -> None:
+    first = ongoing(coordinator, 11)
+    coordinator.end(first, commit=True)
+    coordinator.complete(first)
+    for holder in ("b", "c"):
+        pair = coordinator.registered(holder=holder)
+        coordinator.add(pair, 11)
+        coordinator.end(pair, commit=False)
+        coordinator.complete(pair)
+    coordinator.registered(holder="d")
+    coordinator.restart()
+    assert code_of(coordinator.end(first, commit=commit)) == "forgotten", "it was committed"
+    never = coordinator.registered(holder="e")
+    coordinator.registered(holder="f")
+    assert code_of(coordinator.end(never, commit=commit)) == "fenced", "a registration passed it over"
 
 
 def test_another_holder_ends_what_is_under_way_before_it_gets_an_epoch(coordinator: Coordinator) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from node.coordinator import machine
 from node.coordinator.commands import Decided, Declined
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.transitions import DECIDED, State
@@ -208,6 +209,10 @@ def a_commit_does_not_wait_for_the_notes_of_partitions(monkeypatch: pytest.Monke
     monkeypatch.setattr(atomicity.World, "end", end)
 
 
+def who_was_succeeded_is_told_that_it_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "was_passed_over", lambda one, pair: True)
+
+
 PARTITION_FAULTS = [
     a_late_begin_opens, an_event_finds_its_way_into_the_next_transaction, a_marker_ends_whatever_is_open,
     what_is_open_is_read, the_newest_open_transaction_counts, what_was_aborted_is_read,
@@ -218,7 +223,7 @@ COORDINATOR_FAULTS = [
     an_empty_end_keeps_its_epoch, the_epoch_stays_after_an_end,
     a_decision_is_overruled, a_new_holder_does_not_wait_for_the_markers, a_new_holder_gets_the_epoch_of_the_old_one,
     partitions_are_told_to_abort_what_is_not_decided, what_has_not_begun_at_its_coordinator_is_aborted_and_may_begin,
-    a_commit_does_not_wait_for_the_notes_of_partitions,
+    a_commit_does_not_wait_for_the_notes_of_partitions, who_was_succeeded_is_told_that_it_was_aborted,
 ]  # fmt: skip
 
 Fault = Callable[[pytest.MonkeyPatch], None]
