@@ -43,8 +43,8 @@ GRACE_S = 3.0
 """After its time is over, before a partition asks: the coordinator ends what is overdue by itself, and tells."""
 
 FIRST_ASKED_AFTER_S = 3.0
-"""An open transaction is asked about once before its time is over: what began with its first events may have ended
-without the coordinator ever having heard of this partition."""
+"""An open transaction is asked about before its time is over, and again when it has been open for twice as long: what
+began with its first events may have ended without the coordinator ever having heard of this partition."""
 
 ASK_AGAIN_S = 1.0
 """Between questions about one transaction."""
@@ -155,7 +155,9 @@ class Participant:
             if (now_s >= ask_s or key in self._urgent) and key not in self._asking and self.ask_outcome is not None:
                 self._urgent.discard(key)
                 overdue = now_s >= overdue_s
-                self._ask_at_s[key] = now_s + ASK_AGAIN_S if overdue else overdue_s
+                open_s = now_s - (overdue_s - one.timeout_ms / 1000 - GRACE_S)
+                later_s = min(overdue_s, now_s + max(open_s, FIRST_ASKED_AFTER_S))
+                self._ask_at_s[key] = now_s + ASK_AGAIN_S if overdue else later_s
                 task = asyncio.ensure_future(self._find_out(group, one.coordinator, key, overdue))
                 self._asking[key] = task
                 task.add_done_callback(partial(self._asked, key))

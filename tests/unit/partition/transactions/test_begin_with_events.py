@@ -164,7 +164,7 @@ async def passes(node: Node, now_s: float) -> None:
     node.turns()
 
 
-def test_the_coordinator_is_asked_once_early_and_then_when_time_is_over(node: Node) -> None:
+def test_the_coordinator_is_asked_early_less_and_less_often_and_again_when_time_is_over(node: Node) -> None:
     asked = node.replica.taking_part.ask_outcome = Asked()
     send(node, b"a")
     node.turns()
@@ -176,10 +176,15 @@ def test_the_coordinator_is_asked_once_early_and_then_when_time_is_over(node: No
         await passes(node, first_s - 0.1)
         assert asked.questions == []
         await passes(node, first_s)
-        await passes(node, first_s + 10)
+        await passes(node, 2 * first_s - 0.1)
         assert asked.questions == [(COORDINATOR, P, 0, False)]
+        await passes(node, 2 * first_s)
+        await passes(node, 4 * first_s - 0.1)
+        assert asked.questions == [(COORDINATOR, P, 0, False)] * 2
+        await passes(node, 4 * first_s)
+        assert len(asked.questions) == 3
         await passes(node, over_s)
-        assert asked.questions[1:] == [(COORDINATOR, P, 0, True)]
+        assert asked.questions[3:] == [(COORDINATOR, P, 0, True)]
         assert open_keys(node) == [(P, 0)], "what is not decided stays open"
         asked.says = False
         await passes(node, over_s + participant.ASK_AGAIN_S)
