@@ -48,6 +48,18 @@ class DecideTransaction(msgspec.Struct, frozen=True, array_like=True, tag=69):
     commit: bool
 
 
+class NoteAndEnd(msgspec.Struct, frozen=True, array_like=True, tag=70):
+    """AddPartitions and EndTransaction, which is what becomes of it: two entries, one behind the other, in one round of
+    replication. `decide`: answered as DecideTransaction is. Who does not know the question has done nothing."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    groups: list[int]
+    decide: bool = False
+
+
 class AwaitEnd(msgspec.Struct, frozen=True, array_like=True, tag=68):
     """The holder of a decided transaction waits for its markers, which are the way to its next one. The answer is
     `Decided`; if that is not complete, it took too long: ask again."""
@@ -96,6 +108,7 @@ CoordinatorQuestion = (
     | AddPartitions
     | EndTransaction
     | DecideTransaction
+    | NoteAndEnd
     | AwaitEnd
     | AskOutcome
     | ListIds
@@ -106,5 +119,5 @@ CoordinatorAnswer = Registered | Added | Decided | Declined | Outcome | IdList |
 
 __all__ = [
     "Abort", "AskOutcome", "AwaitEnd", "CoordinatorAnswer", "CoordinatorQuestion", "DecideTransaction", "GroupQuestion",
-    "How", "IdList", "IdRow", "ListIds", "Outcome",
+    "How", "IdList", "IdRow", "ListIds", "NoteAndEnd", "Outcome",
 ]  # fmt: skip

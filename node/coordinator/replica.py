@@ -35,19 +35,18 @@ from node.coordinator.commands import (
 )
 from node.coordinator.groups.commands import GroupCommand
 from node.coordinator.groups.desk import GroupDesk
-from node.coordinator.machine import CoordinatorMachine
+from node.coordinator.listing import list_ids
+from node.coordinator.machine import MAX_PARTITIONS, CoordinatorMachine
 from node.coordinator.markers import AskGroup, MarkerSender
 from node.coordinator.queries import (
-    LIST_LIMIT,
     Abort,
     AskOutcome,
     AwaitEnd,
     CoordinatorAnswer,
     CoordinatorQuestion,
     DecideTransaction,
-    IdList,
-    IdRow,
     ListIds,
+    NoteAndEnd,
 )
 from node.coordinator.queries import Outcome as TransactionOutcome
 from node.coordinator.state import TransactionalId
@@ -221,6 +220,8 @@ class CoordinatorReplica:
                 return await self._end(question)
             case DecideTransaction(name, producer_id, epoch, commit):
                 return await self._propose(EndTransaction(name, producer_id, epoch, commit))
+            case NoteAndEnd():
+                return await self._note_and_end(question)
             case AwaitEnd():
                 return await self._await_end(question)
             case AskOutcome():
@@ -229,7 +230,7 @@ class CoordinatorReplica:
                 self._complete_ripe()
                 for pair in list(self._completing):
                     await self._completed.wait(pair, COMPLETE_WAIT_S)
-                return self._list(question)
+                return list_ids(self._machine, question, self._now_ms())
             case Abort(name):
                 one = self._machine.get(name)
                 if one is None:
@@ -255,8 +256,11 @@ class CoordinatorReplica:
         return Failed("not_leader", True, f"this node has just lost the leadership of {self.what}")
 
     async def _add(self, question: AddPartitions) -> CoordinatorAnswer | Failed:
+        return await self._behind_the_last(question) or await self._propose(question)
+
+    async def _behind_the_last(self, question: AddPartitions | NoteAndEnd) -> Declined | None:
         """Who was told early that its last transaction is complete may be faster than the entry that says so; if that
-        is not proposed yet, it goes with this one."""
+        is not proposed yet, it goes with what is asked for."""
         one = self._machine.get(question.transactional_id)
         pair = (question.producer_id, question.epoch)
         if one is not None and one.state in DECIDED and self._machine.following(one.pair) == pair:
@@ -266,12 +270,27 @@ class CoordinatorReplica:
                 await self._completed.wait(ended, COMPLETE_WAIT_S)
             if one.pair == ended and ended not in self._completing:
                 return Declined("busy", f"the last transaction of {one.name!r} is being ended; try again")
-        return await self._propose(question)
+        return None
 
-    async def _end(self, question: EndTransaction) -> CoordinatorAnswer | Failed:
+    async def _note_and_end(self, question: NoteAndEnd) -> CoordinatorAnswer | Failed:
+        """The end stands right behind the note in the log, so it cannot be there without it; whatever keeps the note
+        from being applied keeps the end from deciding otherwise. Only that there may be too many partitions is looked
+        at before."""
+        name, pair, groups = question.transactional_id, (question.producer_id, question.epoch), question.groups
+        one = self._machine.get(name)
+        known = one.groups if one is not None and one.pair == pair else []
+        if not groups or min(groups) <= 0 or len({*known, *groups}) > MAX_PARTITIONS:
+            return Declined("invalid", f"a transaction writes to 1 to {MAX_PARTITIONS} partitions")
+        busy = await self._behind_the_last(question)
+        if busy is not None:
+            return busy
+        note, end = AddPartitions(name, *pair, groups), EndTransaction(name, *pair, question.commit)
+        return await (self._propose(end, note) if question.decide else self._end(end, note))
+
+    async def _end(self, question: EndTransaction, note: AddPartitions | None = None) -> CoordinatorAnswer | Failed:
         """Decided, and complete, if that does not take too long, so that who has ended it reads what it has written.
         Operators look at what it has become, so they wait for the entry that says so."""
-        answer = await self._propose(question)
+        answer = await self._propose(question, note)
         if not isinstance(answer, Decided) or answer.complete:
             return answer
         name, pair = question.transactional_id, (question.producer_id, question.epoch)
@@ -309,36 +328,24 @@ class CoordinatorReplica:
             return None
         return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *pair)
 
-    async def _propose(self, command: Register | AddPartitions | EndTransaction) -> Any:
-        return await self.propose(command, _STEPS[type(command)])
+    async def _propose(
+        self, command: Register | AddPartitions | EndTransaction, note: AddPartitions | None = None
+    ) -> Any:
+        return await self.propose(command, _STEPS[type(command)], note)
 
-    async def propose(self, command: Any, step: str) -> Any:
-        """A command of a client: what came of it, or Failed. `step`: for crash points."""
+    async def propose(self, command: Any, step: str, note: AddPartitions | None = None) -> Any:
+        """A command of a client: what came of it, or Failed. `step`: for crash points. `note`: stands right before it,
+        and it is not proposed without."""
         crash_point(f"coordinator-before-{step}")
         self._complete_ripe()
+        if note is not None and not self._tell(commands.stamped(note, self._now_ms())):
+            return Failed("not_leader", True, f"this node can propose nothing to {self.what} now", self.leader)
         entry = _entry(commands.stamped(command, self._now_ms()))
         result = await propose(self.group, entry, self.what)
         crash_point(f"coordinator-after-{step}")
         if isinstance(result, Result | Failed):
             return result
         return Failed("rejected", False, f"{self.what} did not do it: {result}")
-
-    def _list(self, question: ListIds) -> IdList:
-        if question.name:
-            one = self._machine.get(question.name)
-            found = [] if one is None else [one]
-        else:
-            found = sorted((one for one in self._machine if one.name > question.after), key=lambda one: one.name)
-        limit = max(1, min(question.limit, LIST_LIMIT))
-        return IdList([self._row(one) for one in found[:limit]])
-
-    def _row(self, one: TransactionalId) -> IdRow:
-        under_way = one.state is State.ONGOING or one.state in DECIDED
-        open_ms = self._machine.lived_ms(self._now_ms()) - one.started_ms if under_way else -1
-        return IdRow(
-            one.name, one.state.name.lower(), one.producer_id, one.epoch, one.timeout_ms, open_ms, list(one.groups),
-            one.last_end,
-        )  # fmt: skip
 
     # ------------------------------------------------------------ what the leader does by itself
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,9 @@ class MemberProducer(TransactionalProducer):
         self._begun = True
         return self.pair
 
-    async def end(self, pair: tuple[int, int], *, commit: bool) -> Decided | Prepared:
+    async def end(
+        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
+    ) -> Decided | Prepared:
         """To be noted as prepared, or to be aborted. Asks until it is known. Raises TransactionFailed."""
         self._end_asked = True
         question: Any = Prepare(self.member) if commit else EndTransaction(self.name, *pair, commit=False)

@@ -10,10 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Collection
+from typing import Any
 
-from node.coordinator.commands import Decided, Declined, EndTransaction, LastEnd, Register, Registered
+from node.coordinator.commands import (
+    Added,
+    AddPartitions,
+    Decided,
+    Declined,
+    EndTransaction,
+    LastEnd,
+    Register,
+    Registered,
+)
 from node.coordinator.groups.commands import Prepared
-from node.coordinator.queries import AwaitEnd, DecideTransaction
+from node.coordinator.queries import AwaitEnd, DecideTransaction, NoteAndEnd
 from node.partition.api import Failed
 from node.transactions.coordinators import Calls
 from node.transactions.errors import Code, TransactionFailed
@@ -34,6 +45,9 @@ END_ATTEMPT_S = 5.0
 
 DECIDED = ("fenced", "ended", "expired")
 """Who is told so as the answer to an end knows that the transaction was aborted."""
+
+OVER = (*DECIDED, "unknown-id")
+"""Who is told so as the answer to a note knows that nothing is begun by it any more."""
 
 _CODES: dict[str, Code] = {
     "forgotten": "fenced",
@@ -92,20 +106,31 @@ class TransactionalProducer:
             raise TransactionFailed("unavailable", f"the last transaction of {self.name!r} is not over yet; try again")
         return self.pair
 
-    async def end(self, pair: tuple[int, int], *, commit: bool) -> Decided | Prepared:
+    async def end(
+        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
+    ) -> Decided | Prepared:
         """What was decided, for good, when committed readers see it, or after a while. Asks until it is known: as long
-        as nobody can be asked, nothing is. Raises TransactionFailed when it was decided otherwise."""
-        return await self._end(EndTransaction(self.name, *pair, commit), pair, commit=commit)
+        as nobody can be asked, nothing is. `groups`: partitions that take part, and of which the coordinator may not
+        have been told. Raises TransactionFailed when it was decided otherwise."""
+        return await self._end(EndTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
-    async def decide(self, pair: tuple[int, int], *, commit: bool) -> Decided | Prepared:
+    async def decide(
+        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
+    ) -> Decided | Prepared:
         """As `end`, as soon as it is decided: only the next transaction waits for the markers (`ready`)."""
-        return await self._end(DecideTransaction(self.name, *pair, commit), pair, commit=commit)
+        return await self._end(DecideTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
     async def _end(
-        self, question: EndTransaction | DecideTransaction, pair: tuple[int, int], *, commit: bool
+        self,
+        question: EndTransaction | DecideTransaction,
+        pair: tuple[int, int],
+        *,
+        commit: bool,
+        groups: Collection[int],
     ) -> Decided:
+        answer = await self._at_once(question, pair, groups) if groups else None
         while True:
-            answer = await self._calls.ask_until(self.group, question, END_ATTEMPT_S)
+            answer = answer or await self._calls.ask_until(self.group, question, END_ATTEMPT_S)
             if isinstance(answer, Decided):
                 break
             if not isinstance(answer, Failed) or not answer.retriable:
@@ -113,11 +138,29 @@ class TransactionalProducer:
                 self._over(failed, pair)
                 raise failed
             log.warning("coordinator of %r (group %d) cannot be asked: %s", self.name, self.group, answer.detail)
+            answer = None
         if answer.complete:
             self._goes_on(answer, pair)
         else:
             self.pair = None
             self._finishing = asyncio.ensure_future(self._finish(pair, commit=commit))
+        return answer
+
+    async def _at_once(
+        self, question: EndTransaction | DecideTransaction, pair: tuple[int, int], groups: Collection[int]
+    ) -> Any:
+        """The answer to the end, asked for with the note of these partitions. One attempt: an older node does not know
+        the question. Then in two steps: None when the coordinator knows of them, or has nothing open for them."""
+        decide = isinstance(question, DecideTransaction)
+        answer = await self._calls.ask(
+            self.group, NoteAndEnd(self.name, *pair, question.commit, list(groups), decide)
+        )
+        note = AddPartitions(self.name, *pair, list(groups))
+        while isinstance(answer, Failed | Declined) and answer.retriable:
+            answer = await self._calls.ask_until(self.group, note, END_ATTEMPT_S)
+            if isinstance(answer, Added) or (isinstance(answer, Declined) and answer.code in OVER):
+                return None
+            await asyncio.sleep(BUSY_DELAY_S)
         return answer
 
     async def _finish(self, pair: tuple[int, int], *, commit: bool) -> None:

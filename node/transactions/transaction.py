@@ -3,15 +3,16 @@
 The problem: the coordinator must know of a partition before it could be needed to end the transaction there, and each
 partition must have the transaction's begin before its first event; what fails on the way must never be committed. The
 rules:
- - no commit is asked for before the coordinator has confirmed each partition, and no offset staged before both have;
+ - each partition is noted at the coordinator before its commit is decided, and before an offset is staged there;
  - what could not be written, or whose fate is not known, makes the transaction roll back, whatever its client asks for;
  - it is ended once: the first end that is asked for decides, and everything that comes later hears that it is over.
 
-The coordinator and the partition are asked at once, and the partition's begin goes in front of the first events, in one
-round of replication with them. So it may hold events of a transaction that the coordinator has not heard of, when this
-node dies at that moment or the id has another holder: then it asks by itself, and what never began at the coordinator
-never may (`Fence`). That takes the transaction's time, which for members of groups is hours, while their leases are
-short; so members write nothing before both have confirmed.
+The partition's begin goes in front of the first events, in one round of replication with them, and the coordinator's
+note goes with the end, in one round with the decision; one that lasts longer is noted before (`NOTE_AFTER_S`), so that
+its time runs out there, and whoever takes its id ends it. So a partition may hold events of a transaction that
+the coordinator has not heard of, when this node dies or the id has another holder: then it asks by itself, and what
+never began at the coordinator never may (`Fence`). That takes the transaction's time, which for members of groups is
+hours, while their leases are short; so members write nothing before both have confirmed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ JOIN_WITHIN_S = 10.0
 
 RETRY_DELAY_S = 0.05
 """Between attempts at what is about to be possible."""
+
+NOTE_AFTER_S = 1.0
+"""So long a transaction may write without its coordinator knowing where, or a quarter of its time, if that is less. Who
+takes over its id, or looks for it, finds nothing meanwhile; partitions ask about it later than that, by themselves."""
 
 
 class State(Enum):
@@ -72,6 +77,9 @@ class Transaction:
         self._to_add: list[int] = []
         self._adding: asyncio.Task[Failed | None] | None = None
         self._joining: set[asyncio.Task[None]] = set()
+        self._unnoted: list[int] = []  # take part, and the coordinator was not told
+        self._noting: asyncio.Task[None] | None = None
+        self._is_telling = False
 
     @property
     def takes_part(self) -> bool:
@@ -86,7 +94,7 @@ class Transaction:
 
     def join(self, group: int) -> asyncio.Future[Failed | None]:
         """Done when the partition takes part: None, or why it does not, and then the transaction must roll back."""
-        return self._joined.get(group) or self._joins(group, self._begin(group))
+        return self._joined.get(group) or self._joins(group, self._add(group), self._begin(group))
 
     def begins_with_events(self, group: int) -> tuple[int, int] | None:
         """What the partition's first events carry (`Numbers.begins`): who asked sees to it that they come first, and
@@ -94,6 +102,7 @@ class Transaction:
         if group in self._joined or not self.producer.decides:
             return None
         told = self._begun[group] = asyncio.get_running_loop().create_future()
+        self._note_later(group)
         self._joins(group, self._told(told))
         return self.producer.group, self.producer.timeout_ms
 
@@ -110,20 +119,19 @@ class Transaction:
         except TimeoutError:
             return Failed("unknown", True, f"its first events there were not stored within {JOIN_WITHIN_S:g} s")
 
-    def _joins(self, group: int, begun: Coroutine[Any, Any, Failed | None]) -> asyncio.Future[Failed | None]:
+    def _joins(self, group: int, *steps: Coroutine[Any, Any, Failed | None]) -> asyncio.Future[Failed | None]:
         joined = self._joined[group] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(self._join(group, begun, joined))
+        task = asyncio.ensure_future(self._join(steps, joined))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
         return joined
 
     async def _join(
-        self, group: int, begun: Coroutine[Any, Any, Failed | None], joined: asyncio.Future[Failed | None]
+        self, steps: tuple[Coroutine[Any, Any, Failed | None], ...], joined: asyncio.Future[Failed | None]
     ) -> None:
         failed: Failed | None = Failed("unknown", True, "the node is stopping")
         try:
-            added, not_begun = await asyncio.gather(self._add(group), begun)
-            failed = added or not_begun
+            failed = next((one for one in await asyncio.gather(*steps) if one is not None), None)
         finally:
             if failed is not None:
                 self.must_roll_back(failed.detail)
@@ -152,6 +160,9 @@ class Transaction:
     async def _add_gathered(self) -> Failed | None:
         await asyncio.sleep(0)
         groups, self._to_add, self._adding = self._to_add, [], None
+        return await self._add_all(groups)
+
+    async def _add_all(self, groups: list[int]) -> Failed | None:
         question = AddPartitions(self.producer.name, *self.pair, groups)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + JOIN_WITHIN_S
@@ -160,6 +171,40 @@ class Transaction:
             if not (isinstance(answer, Declined) and answer.retriable and loop.time() < deadline_s):
                 return _failed(answer, Added)
             await asyncio.sleep(RETRY_DELAY_S)  # the coordinator is ending the last transaction of this id
+
+    # ------------------------------------------------------------ what the coordinator is told later
+
+    def _note_later(self, group: int) -> None:
+        self._unnoted.append(group)
+        if self._noting is None:
+            self._noting = asyncio.ensure_future(self._note_in(min(NOTE_AFTER_S, self.producer.timeout_ms / 4000)))
+
+    async def _note_in(self, after_s: float) -> None:
+        """The end may be far: the coordinator is told when it has not come by then."""
+        while self._unnoted and not self.rollback_only:
+            await asyncio.sleep(after_s)
+            self._is_telling = True
+            await self._note()
+            self._is_telling = False
+        self._noting = None
+
+    async def _note(self) -> None:
+        groups, self._unnoted = self._unnoted, []
+        failed = await self._add_all(groups)
+        if failed is not None:
+            self._unnoted += groups  # its end is told about them
+            self.must_roll_back(failed.detail)
+
+    async def _noted(self) -> list[int]:
+        """Those partitions of which the coordinator was not told, or may not have been: it is for the caller to tell.
+        What is under way is waited for."""
+        while self._noting is not None:
+            if self._is_telling:
+                await asyncio.wait([self._noting])
+            else:
+                self._noting.cancel()
+                self._noting = None
+        return self._unnoted
 
     # ------------------------------------------------------------ the end
 
@@ -214,8 +259,9 @@ class Transaction:
 
     async def _decide(self, *, commit: bool) -> None:
         await self._all_joined()  # what is begun behind its end would wait for its timeout
+        groups = await self._noted()
         end = self.producer.decide if self.answers_early else self.producer.end
-        await end(self.pair, commit=commit)
+        await end(self.pair, commit=commit, groups=groups)
 
     async def _all_joined(self) -> None:
         """Or it is known which have not."""
@@ -223,6 +269,8 @@ class Transaction:
             await asyncio.wait(list(self._joined.values()))
 
     async def _stage_all(self, positions: list[StagedPosition]) -> None:
+        if positions and await self._noted():
+            await self._note()
         by_group: dict[int, list[StagedPosition]] = {}
         for one in positions:
             by_group.setdefault(one.group, []).append(one)

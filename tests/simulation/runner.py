@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
     **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},
     **{
         f"late-{kind.lower()}": _late(kind)
-        for kind in ("Begin", "AddPartitions", "append", "StageOffset", "EndTransaction", "WriteMarker", "AskOutcome")
+        for kind in plans.QUESTIONS
     },
     "groups": _groups(),
     **{f"at-{name}": _groups(plan=plans.undisturbed, crash_points=(name,)) for name in plans.OF_GROUPS},

@@ -210,7 +210,10 @@ class Transactor:
                 f"the answer to the commit got lost ({why}), and nobody could be asked: {error}", pair
             ) from error
         last = session.control.last
-        if last is None or (last.producer_id, last.epoch) != pair:
+        told = None if last is None else (last.producer_id, last.epoch)
+        if last is None or told is None or told < pair:  # pairs only rise, and this one is passed over now
+            raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
+        if told != pair:
             raise unknown(f"the answer to the commit got lost ({why}); {self.name!r} is not remembered with it", pair)
         log.info(
             "the answer to a commit of %r got lost; it was %s", self.name, "done" if last.committed else "not done"

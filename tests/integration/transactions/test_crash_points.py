@@ -16,6 +16,7 @@ PARTITIONS = 4
 OF_BEGINNINGS = [
     "coordinator-before-register",
     "coordinator-after-register",
+    "coordinator-before-add",  # of transactions that last
     "coordinator-after-add",
     "partition-after-begin",
 ]
@@ -48,8 +49,11 @@ def test_a_crash_between_any_two_steps_tears_nothing(
     async def crash_at(point: str) -> None:
         node = 1 + len(transactor.attempts) % 3
         (directory / point).touch()
-        crossed = asyncio.ensure_future(transactor.one(node, commit=commit))
+        hold = asyncio.Event() if point.endswith("-add") else None
+        crossed = asyncio.ensure_future(transactor.one(node, commit=commit, hold=hold))
         dead = await asyncio.to_thread(cluster.wait_any_exit)
+        if hold is not None:
+            hold.set()
         await crossed
         survivor = cluster.other_than(dead)
         await until_committed(survivor)

@@ -55,13 +55,13 @@ class Transactor:
     timeout_ms: int = 20_000
     attempts: list[Attempted] = field(default_factory=list)
 
-    async def one(self, node: int, *, commit: bool = True) -> Attempted:
-        """A transaction through a node; whatever becomes of it is noted."""
+    async def one(self, node: int, *, commit: bool = True, hold: asyncio.Event | None = None) -> Attempted:
+        """A transaction through a node; whatever becomes of it is noted. `hold`: its end is not asked for before."""
         attempt = Attempted(f"{self.transactional_id}-{len(self.attempts)}")
         self.attempts.append(attempt)
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                await self._through(node, attempt, commit=commit)
+                await self._through(node, attempt, commit=commit, hold=hold)
         except (Lost, OSError, AssertionError, TimeoutError):
             attempt.outcome = "unknown" if attempt.asked_to_commit else "rolled back"
         return attempt
@@ -69,7 +69,7 @@ class Transactor:
     def _port(self, node: int) -> int:
         return int(self.cluster.address(node, LISTENER).rpartition(":")[2])
 
-    async def _through(self, node: int, attempt: Attempted, *, commit: bool) -> None:
+    async def _through(self, node: int, attempt: Attempted, *, commit: bool, hold: asyncio.Event | None) -> None:
         async with Peer(self._port(node), container=self.transactional_id) as peer:
             control = await self._attach(peer)
             self._learn(control.link)
@@ -77,6 +77,10 @@ class Transactor:
             txn = await control.declare()
             _, *attempt.pair, _ = _TXN_ID.unpack(txn)
             await self._send(peer, senders, txn, attempt)
+            if hold is not None:
+                await hold.wait()
+                if _ended(peer) or not control.link.credit:
+                    raise Lost
             attempt.asked_to_commit = commit
             state = await control.discharge(txn, fail=not commit)
             if state is None:

@@ -172,6 +172,8 @@ BY_TRANSACTIONS: dict[str, TransactionMutation] = {
     "coordinators-are-not-told-of-partitions": TransactionMutation(
         holes_transactions.coordinators_are_not_told_of_partitions
     ),
+    "ends-stand-before-their-notes": TransactionMutation(holes_transactions.ends_stand_before_their_notes),
+    "ends-are-asked-for-without-notes": TransactionMutation(holes_transactions.ends_are_asked_for_without_notes),
 }
 
 

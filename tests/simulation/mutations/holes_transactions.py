@@ -14,14 +14,16 @@ from weakref import WeakSet
 import msgspec
 
 from node.coordinator import replica as coordinator_replica
-from node.coordinator.commands import EndTransaction
+from node.coordinator.commands import AddPartitions, EndTransaction
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.markers import MarkerSender
+from node.coordinator.queries import NoteAndEnd
 from node.coordinator.replica import CoordinatorReplica
 from node.coordinator.transitions import DECIDED, State
 from node.partition.api import Failed
 from node.partition.transactions.queries import WriteMarker
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionTable
+from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import Transaction
 
 # ---------------------------------------------------------------- coordinators
@@ -272,4 +274,31 @@ def coordinators_are_not_told_of_partitions() -> Iterator[None]:
         return await add(self, group) if len(self._joined) == 1 else None
 
     with mock.patch.object(Transaction, "_add", first):
+        yield
+
+
+@contextlib.contextmanager
+def ends_stand_before_their_notes() -> Iterator[None]:
+    """What is asked for at once is proposed the wrong way round."""
+
+    async def turned_round(self: CoordinatorReplica, question: NoteAndEnd) -> Any:
+        name, pair = question.transactional_id, (question.producer_id, question.epoch)
+        end = asyncio.ensure_future(self._end(EndTransaction(name, *pair, question.commit)))
+        await asyncio.sleep(0)
+        self._tell(AddPartitions(name, *pair, question.groups, self._now_ms()))
+        return await end
+
+    with mock.patch.object(CoordinatorReplica, "_note_and_end", turned_round):
+        yield
+
+
+@contextlib.contextmanager
+def ends_are_asked_for_without_notes() -> Iterator[None]:
+    """Of all partitions but one."""
+    at_once = TransactionalProducer._at_once
+
+    async def unnoted(self: TransactionalProducer, question: Any, pair: Any, groups: Any) -> Any:
+        return await at_once(self, question, pair, groups[:1])
+
+    with mock.patch.object(TransactionalProducer, "_at_once", unnoted):
         yield

@@ -12,7 +12,7 @@ from unittest import mock
 from cluster.crash_points import intercepted
 from node.coordinator.machine import CoordinatorMachine
 from node.partition.transactions import participant
-from node.transactions import producer
+from node.transactions import producer, transaction
 from node.transactions.transaction import Transaction
 from tests.simulation.plan import LogPlan, Plan
 from tests.simulation.transactions.delays import Delays
@@ -25,6 +25,10 @@ GRACES_S = (3.0, 0.0, -2.5)
 """Until partitions ask what became of a transaction, counted from the end of its time: as it is, and so soon that most
 are asked about while they are open, which must not matter."""
 
+NOTES_AFTER_S = (1.0, 0.05, 0.0)
+"""Until coordinators are told of partitions whose transactions have not ended: as it is, when they are about to, or at
+once."""
+
 EPOCHS = (3, 32767, 32767)
 """Of one producer id; with the fewest, ids go on with another one all the time."""
 
@@ -35,6 +39,11 @@ CRASH_POINTS = (
     "coordinator-before-expire", "manager-before-end", "manager-after-end",
 )  # fmt: skip
 """All that there are in the code of transactions."""
+
+QUESTIONS = (
+    "Begin", "AddPartitions", "append", "StageOffset", "NoteAndEnd", "EndTransaction", "WriteMarker", "AskOutcome",
+)  # fmt: skip
+"""What goes from one party to another about one transaction."""
 
 OF_GROUPS = tuple(
     f"coordinator-{when}-{what}"
@@ -76,6 +85,7 @@ def around(
         mock.patch.object(producer.secrets, "token_hex", side_effect=lambda _: f"{next(numbers):024}"),
         mock.patch.object(Transaction, "answers_early", early),
         mock.patch.object(participant, "GRACE_S", choice(GRACES_S)),
+        mock.patch.object(transaction, "NOTE_AFTER_S", choice(NOTES_AFTER_S)),
         mock.patch.dict(CoordinatorMachine.__init__.__kwdefaults__, epochs=choice(EPOCHS)),
     ):
         yield

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from holdfast.amqp import Accepted, decode_message
-from holdfast.client import ProducerClient
+from holdfast.client import AdminClient, ProducerClient
 from node.listener.transactions.coordinator_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import Peer
@@ -30,6 +31,15 @@ async def bodies(nodes: Nodes, log: str) -> list[bytes]:
     return found
 
 
+async def noted(admin: AdminClient, name: str) -> dict[str, Any]:
+    """What is listed of an id, once its coordinator was told of what it has open: that may take a second."""
+    while True:
+        (listed,) = [one for one in await admin.list_transactions() if one["transactional_id"] == name]
+        if listed["state"] != "empty":
+            return listed
+        await asyncio.sleep(0.05)
+
+
 def cut(producer: ProducerClient) -> None:
     """The socket of its transactions ends, without a word."""
     transactor = producer._transactor
@@ -42,10 +52,10 @@ def cut(producer: ProducerClient) -> None:
 
 @contextlib.asynccontextmanager
 async def cut_before_the_answer(
-    nodes: Nodes, producer: ProducerClient, monkeypatch: pytest.MonkeyPatch, *, decided: bool
+    nodes: Nodes, producer: ProducerClient, monkeypatch: pytest.MonkeyPatch, *, decided: bool | None
 ) -> AsyncIterator[None]:
-    """The next discharge is carried out (`decided`), or never is; whichever, its answer is not sent: the connection
-    ends in its place."""
+    """The next discharge is carried out (`decided`), or never is: then its transaction is rolled back, or, None, no
+    coordinator hears of it, as when its node dies. Its answer is not sent: the connection ends in its place."""
     original = CoordinatorLink._discharge
     happened = asyncio.Event()
 
@@ -55,7 +65,8 @@ async def cut_before_the_answer(
         if not decided:
             cut(producer)
             own = link._open.pop(request.txn_id)  # type: ignore[attr-defined]
-            await own.abort()
+            if decided is not None:
+                await own.abort()
             return None
         outcome = await original(link, request)  # type: ignore[arg-type]
         assert isinstance(outcome, Accepted)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.client import AdminClient, AdminError, ProducerClient, TransactionRolledBackError
 from node.coordinator.replica import CoordinatorReplica
 from tests.unit.client.support.real_cluster import Nodes
-from tests.unit.client.support.transacting import bodies
+from tests.unit.client.support.transacting import bodies, noted
 from tests.unit.listener.support.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ async def test_what_an_id_has_open_is_shown_by_every_node_and_can_be_aborted(nod
             await (await tx.send(b"never", partition=partition))
         for server in nodes.servers:
             async with AdminClient(server) as admin:
-                (listed,) = [one for one in await admin.list_transactions() if one["transactional_id"] == "orders"]
+                listed = await noted(admin, "orders")
                 assert (listed["state"], listed["producer_id"], listed["epoch"]) == (
                     "ongoing", tx.producer_id, tx.epoch,
                 )  # fmt: skip

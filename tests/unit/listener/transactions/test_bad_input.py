@@ -13,6 +13,7 @@ from holdfast import protocol
 from holdfast.amqp import Accepted, ConnectionClosed, Coordinator, Declared, Rejected, Source
 from holdfast.amqp.transactions import encode_declare, encode_discharge
 from node.coordinator.markers import MarkerSender
+from node.transactions import transaction
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
@@ -104,11 +105,13 @@ async def test_who_rolls_back_what_its_successor_has_ended_does_not_go_on(
         await send_one(self, group, question)
 
     monkeypatch.setattr(MarkerSender, "_send_one", delayed)
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.0)  # or its successor ends nothing
     async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2]) as successor:
         first = await named(zombie)
         sender = await zombie.sender("trades", "1")
         txn = await first.declare()
         await send_under(zombie, sender, txn, [b"of a zombie"])
+        await eventually(lambda: any(replica._machine.ongoing() for replica in coordinators(cluster)))
         second = asyncio.ensure_future(named(successor))
         await eventually(lambda: any(replica._machine.decided() for replica in coordinators(cluster)))
         abort = await first.ask(encode_discharge(txn, True))

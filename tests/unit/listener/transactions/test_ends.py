@@ -19,6 +19,7 @@ from node.coordinator import replica as replica_module
 from node.coordinator.commands import Complete
 from node.coordinator.replica import CoordinatorReplica
 from node.partition.api import Failed
+from node.transactions import transaction as transaction_module
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import Transaction
@@ -147,9 +148,9 @@ async def test_what_the_peer_says_while_the_end_is_decided_changes_nothing_but_t
 ) -> None:
     ends, end = asyncio.Event(), TransactionalProducer.end
 
-    async def delayed(self: TransactionalProducer, pair: tuple[int, int], *, commit: bool) -> Any:
+    async def delayed(self: TransactionalProducer, pair: tuple[int, int], **how: Any) -> Any:
         await ends.wait()
-        return await end(self, pair, commit=commit)
+        return await end(self, pair, **how)
 
     monkeypatch.setattr(TransactionalProducer, "end", delayed)
     async with Peer(cluster.ports[1]) as peer:
@@ -247,9 +248,9 @@ async def test_who_takes_over_while_a_commit_is_decided_waits_and_goes_on_behind
 ) -> None:
     ends, end = asyncio.Event(), TransactionalProducer.end
 
-    async def delayed(self: TransactionalProducer, pair: tuple[int, int], *, commit: bool) -> Any:
+    async def delayed(self: TransactionalProducer, pair: tuple[int, int], **how: Any) -> Any:
         await ends.wait()
-        return await end(self, pair, commit=commit)
+        return await end(self, pair, **how)
 
     monkeypatch.setattr(TransactionalProducer, "end", delayed)
     replicas = [replica for node in cluster.nodes.values() for replica in node._replicas.all_open()]
@@ -272,13 +273,14 @@ async def test_who_takes_over_while_a_commit_is_decided_waits_and_goes_on_behind
 
 
 async def test_a_rollback_waits_for_what_is_about_to_begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    adds, add = asyncio.Event(), Transaction._add_gathered
+    adds, add = asyncio.Event(), Transaction._add_all
 
-    async def delayed(self: Transaction) -> Any:
+    async def delayed(self: Transaction, groups: list[int]) -> Any:
         await adds.wait()
-        return await add(self)
+        return await add(self, groups)
 
-    monkeypatch.setattr(Transaction, "_add_gathered", delayed)
+    monkeypatch.setattr(Transaction, "_add_all", delayed)
+    monkeypatch.setattr(transaction_module, "NOTE_AFTER_S", 0.0)
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer, **{protocol.TRANSACTION_TIMEOUT: 900_000})  # it is not its time that ends it
         sender = await peer.sender("totals", "0")
@@ -316,8 +318,8 @@ async def test_when_nobody_knows_how_it_ended_nothing_is_handed_out_again(
     """It was committed, in fact: the group stands behind what was consumed."""
     end = TransactionalProducer.end
 
-    async def forgotten(self: TransactionalProducer, pair: tuple[int, int], *, commit: bool) -> Any:
-        await end(self, pair, commit=commit)
+    async def forgotten(self: TransactionalProducer, pair: tuple[int, int], **how: Any) -> Any:
+        await end(self, pair, **how)
         raise TransactionFailed("fenced", "how it ended is not remembered")
 
     monkeypatch.setattr(TransactionalProducer, "end", forgotten)
