@@ -105,6 +105,7 @@ class Transaction:
         self._unanswered = self._unanswered_bytes = self._this_turn = 0
         self._changed = asyncio.Event()
         self._positions: list[HandedOut] = []
+        self._places: set[str | None] = set()  # that its events went to
         self._beginning = asyncio.Lock()
 
     # ---------------------------------------------------------------- life
@@ -234,6 +235,7 @@ class Transaction:
     def _put(self, sender: TransactionalSender, content: bytes, place: str | None) -> Delivery:
         delivery = Delivery(content, place)
         self._touched = True
+        self._places.add(place)
         self._unanswered += 1
         self._unanswered_bytes += len(content) + EVENT_OVERHEAD_BYTES
         sender.put(delivery, self)
@@ -399,6 +401,7 @@ class Transaction:
             self._go(State.ROLLED_BACK)
             raise
         self._go(State.COMMITTED)
+        self._transactor.wrote(self._session, self._places)
         for one in self._positions:
             one.committed()
 

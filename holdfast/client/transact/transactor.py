@@ -9,14 +9,15 @@ Rules never broken:
  - who was succeeded stays so: with the second attach on, this producer says which holder it was, and is refused if
    anybody else has taken the id since. Without that, a zombie whose connection broke would take it back.
 
-The connection announces no redirects: the node it leads to serves all partitions, as a gateway where it must.
+The connection announces no redirects: the node it leads to serves all partitions, as a gateway where it must. So a
+producer whose transactions write to one partition goes to its leader, between two of them (`home`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from holdfast import protocol
@@ -35,11 +36,14 @@ from holdfast.client.transact.control_link import (
     NotSent,
     Unanswered,
 )
+from holdfast.client.transact.home import Home
 from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
 
 log = logging.getLogger("holdfast.client")
+
+COORDINATOR = "the transaction coordinator"
 
 
 class Session:
@@ -93,6 +97,7 @@ class Transactor:
         self.member: str | None = None  # of a transaction group: the id of what the present connection writes
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
+        self._home = Home(servers, log_name, options.network)
         self._session: Session | None = None
         self._holder: str | None = None
         self._attaching = asyncio.Lock()
@@ -123,7 +128,7 @@ class Transactor:
 
             timeout_s = deadline_s - asyncio.get_running_loop().time()
             try:
-                control = await self._network.ask(attach, "the transaction coordinator", timeout_s=timeout_s)
+                control = await self._network.ask(attach, COORDINATOR, timeout_s=timeout_s)
             except ProducerFencedError as error:
                 self.fenced = error
                 raise
@@ -148,8 +153,21 @@ class Transactor:
             await session.close()
 
     async def close(self) -> None:
+        await self._home.close()
         await self.drop()
         await self._network.close()
+
+    def wrote(self, session: Session, partitions: Collection[str | None]) -> None:
+        """A transaction was committed, with events in these partitions; None: where the node has put them."""
+        self._home.wrote(partitions, session.connection.address)
+
+    async def _move(self) -> None:
+        """Between two transactions."""
+        home = self._home.take()
+        if home is not None and self._session is not None and self._session.ended is None:
+            log.debug("transactions are begun at %s from now on: it leads the partition that they write to", home)
+            self._network.prefer(COORDINATOR, home)
+            await self.drop()
 
     def _hear(self, error: HoldfastError | None) -> None:
         if isinstance(error, ProducerFencedError):
@@ -159,6 +177,7 @@ class Transactor:
 
     async def declare(self) -> tuple[Session, bytes]:
         """Again while nobody can begin one; raises what is final."""
+        await self._move()
         deadline_s, backoff = self._deadline_s(), Backoff()
         loop = asyncio.get_running_loop()
         while True:

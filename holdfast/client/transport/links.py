@@ -16,11 +16,14 @@ from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.batches.codec import Codec
 from holdfast.client.errors import HoldfastError
+from holdfast.client.transport.address import Address
 from holdfast.client.transport.packed_transfers import PackedTransfers
 
 
 class LinkHost(Protocol):
     """What a link needs of its connection."""
+
+    address: Address
 
     @property
     def congested(self) -> bool: ...
@@ -89,6 +92,11 @@ class Sender(ClientLink):
 
     link: SenderLink
     _packed: PackedTransfers | None = None
+
+    @property
+    def server(self) -> Address:
+        """Of its connection."""
+        return self._connection.address
 
     def agree(self, codec: Codec) -> None:
         """Its transfers are packed batches, if the node has agreed to that in its answer to the attach."""

@@ -128,7 +128,7 @@ class Network:
                 bound_s=bound_s, identity=identity, which=self.log(address), codec=codec,
             )  # fmt: skip
 
-        return await self._reach(attach, f"{address}/{partition or '*'}", deadline_s, hint)
+        return await self._reach(attach, _link_to(address, partition), deadline_s, hint)
 
     async def attach_receiver(
         self,
@@ -158,8 +158,7 @@ class Network:
                 uncommitted=uncommitted,                which=self.log(address),
             )  # fmt: skip
 
-        what = f"{address}/{partition or '*'}"
-        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
+        return await self._reach(attach, _link_to(address, partition), deadline_s, hint, attach_bound_s, owned_bound_s)
 
     def log(self, address: str) -> LogIdentity:
         """Which log the client means by an address."""
@@ -234,6 +233,14 @@ class Network:
 
     # ---------------------------------------------------------------- addresses
 
+    def prefer(self, what: str, address: Address) -> None:
+        """What `ask` is told in these words is asked there first; forgotten as soon as that fails."""
+        self._places[what] = address
+
+    def prefer_sender(self, log: str, partition: str | None, address: Address) -> None:
+        """The same for a link that sends there."""
+        self.prefer(_link_to(log, partition), address)
+
     def _redirect_target(self, redirect: LinkRedirected, what: str) -> Address:
         if not self.options.follow_redirects:
             raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
@@ -303,6 +310,10 @@ class Network:
                 task.cancel()
         opened = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
+
+
+def _link_to(address: str, partition: str | None) -> str:
+    return f"{address}/{partition or '*'}"
 
 
 def _heard(task: asyncio.Task[Connection]) -> None:
