@@ -181,7 +181,7 @@ class ReplicaManager:
 
     def _start_coordinator(self, group_id: int, partition: PartitionRecord) -> None:
         replica = CoordinatorReplica(partition.name, group_id, self._now_ms, self._ask)
-        group = self._open_group(group_id, partition, replica, keep_entries=KEPT_ENTRIES)
+        group = self._open_group(group_id, partition, replica, keep_entries=KEPT_ENTRIES, patient=True)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         self._coordinators[group_id] = replica
@@ -199,11 +199,11 @@ class ReplicaManager:
         group_id: int,
         partition: PartitionRecord,
         replica: PartitionReplica | CoordinatorReplica,
-        keep_entries: int | None = None,
+        **options: Any,
     ) -> Group:
         mute = group_id < self._view.lost_below_group(self._node_id)
         return self._multiraft.open_group(
-            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute, keep_entries=keep_entries
+            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute, **options
         )
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:

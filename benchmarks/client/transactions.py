@@ -1,7 +1,7 @@
 """`python -m benchmarks.client.transactions`: idempotent and transactional publishing in turns, in batches of 100.
 
 Problem: what a transaction costs depends on how many are under way at once, and on how much is in it: each waits for
-four rounds of replication (begin, the events, the decision, the markers). So writers are compared with as many
+three rounds of replication (the events, the decision, the markers). So writers are compared with as many
 idempotent ones: each has one batch of a hundred events under way, and those of a transaction are declared, sent and
 committed, one batch in each or several. Both kinds take turns, as in `benchmarks.client`; a round's commits are timed,
 too. A machine that others use makes times worthless; the CPU time of an event remains.

@@ -28,6 +28,7 @@ import logging
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from types import MappingProxyType
@@ -133,6 +134,7 @@ class MultiRaft:
         preferred: NodeId | None = None,
         mute: bool = False,
         keep_entries: int | None = None,
+        patient: bool = False,
     ) -> Group:
         """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
 
@@ -141,13 +143,15 @@ class MultiRaft:
         earlier life must be over: nothing sent by it may be *asked for* any more when this one speaks.
 
         `keep_entries`: the state is all that matters of applied entries; so many of the newest stay (`compaction`).
+
+        `patient`: nobody at its followers waits for what is committed; they hear by the next append or heartbeat.
         """
         if group_id in self._groups:
             raise ValueError(f"Raft group {group_id} is open already")
         if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        make = partial(self._make_group, group_id, members, machine, version, preferred, mute, keep_entries)
+        make = partial(self._make_group, group_id, members, machine, version, preferred, mute, keep_entries, patient)
         try:
             group = make(self._disk)
         except NodeUnfit:
@@ -174,13 +178,15 @@ class MultiRaft:
         preferred: NodeId | None,
         mute: bool,
         keep_entries: int | None,
+        patient: bool,
         disk: Disk,
     ) -> Group:
+        options = replace(self.options, commit_lag_s=inf) if patient else self.options
         batch = partial(self.batch_of, group_id)
         log_store = LogStore(group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute)
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         return Group(
-            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, self.options,
+            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, options,
             random.Random(self._random.getrandbits(64)), version, preferred,
             disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
             self._heartbeats,

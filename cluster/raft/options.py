@@ -90,7 +90,7 @@ class RaftOptions:
     slow_remembered_s: float = 60.0
     """... and not for so long after the last such answer: a disk that stands still now and then is a slow one."""
     commit_lag_s: float = 0.005
-    """A new commit index travels with the next append, or alone after this time."""
+    """A new commit index travels with the next append, or alone after this time (not in groups that are patient)."""
     trim_wait_s: float = 60.0
     """A leader trims nothing that a member still lacks while it heard from that member within this time: short
     absences need no rebuilding. A member that is away for longer gets a snapshot when it returns."""

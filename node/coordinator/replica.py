@@ -381,7 +381,7 @@ class CoordinatorReplica:
 
     def _complete(self, name: str, pair: tuple[int, int]) -> None:
         """Every partition has its marker. The entry that says so is waited for by nobody but groups and operators: it
-        goes with the next command, which most often is the begin of the holder's next transaction, or with a tick."""
+        goes with the next command, which most often is the end of the holder's next transaction, or with a tick."""
         crash_point("coordinator-before-complete")
         if not self.is_leader:
             return

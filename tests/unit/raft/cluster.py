@@ -67,6 +67,7 @@ class Stage:
         options: RaftOptions | None = None,
         machine: Any = ListMachine,
         keep_entries: int | None = None,
+        patient: bool = False,
     ) -> None:
         self.may_quarantine = False
         self.clock = HandClock()
@@ -83,7 +84,7 @@ class Stage:
         self.on_piece: Callable[[FetchReply], FetchReply | None] = lambda reply: reply  # spoils or loses one
         self._fetching: list[tuple[int, int, FetchRequest]] = []
         self._machine = machine
-        self._keep_entries = keep_entries
+        self._keep_entries, self._patient = keep_entries, patient
         self._arriving: list[tuple[int, int, RaftMessage]] = []
         for node in self.ids:
             self.start(node)
@@ -97,8 +98,9 @@ class Stage:
         self.multirafts[node] = multiraft
         self.machines[node] = self._machine()
         group = multiraft.open_group(
-            GROUP, self.ids, self.machines[node], preferred=preferred, mute=mute, keep_entries=self._keep_entries
-        )
+            GROUP, self.ids, self.machines[node],
+            preferred=preferred, mute=mute, keep_entries=self._keep_entries, patient=self._patient,
+        )  # fmt: skip
         group.on_role_change = lambda g: self.roles[node].append((g.is_leader, g.leader))
         for peer in self.ids:
             if peer != node:

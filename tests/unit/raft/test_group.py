@@ -57,6 +57,23 @@ def test_followers_learn_an_idle_commit_within_milliseconds() -> None:
     assert stage.until(lambda: all(machine.applied for machine in stage.machines.values())) < 0.02
 
 
+def test_followers_of_a_patient_group_learn_it_with_the_next_heartbeat() -> None:
+    stage = led_by_one(patient=True)
+    stage.run(stage.options.heartbeat_s)
+    stage.sent.clear()
+    stage.until(lambda: stage.sent)  # a heartbeat: the next one is far
+    stage.run(0.01)
+    stage.sent.clear()
+    began_s = stage.clock.now
+    stage.propose(1, "a")
+    stage.until(lambda: stage.machines[1].applied == [b"a"])
+    followers = [stage.machines[node] for node in (2, 3)]
+    stage.until(lambda: all(machine.applied == [b"a"] for machine in followers), 2 * stage.options.heartbeat_s)
+    assert stage.clock.now - began_s > 2 * stage.options.commit_lag_s
+    told = [peer for sender, peer, message in stage.sent if sender == 1 and message.WhichOneof("body") == "append"]
+    assert sorted(told) == [2, 2, 3, 3], "the entry, and a heartbeat"
+
+
 def test_followers_refuse_and_name_the_leader() -> None:
     stage = led_by_one()
     with pytest.raises(NotLeader) as refused:
