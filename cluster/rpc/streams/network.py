@@ -144,6 +144,7 @@ class PeerNetwork:
             for node in self._addresses
         }
         self._server: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hints_scheduled = False
         self.port = 0  # bound; differs from the configured one when that is 0
@@ -184,7 +185,7 @@ class PeerNetwork:
 
     def open_streams(self) -> None:
         """Begin to dial the peers, and to watch who is silent."""
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._contact.begin(loop.time())
         self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
         self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
@@ -325,9 +326,9 @@ class PeerNetwork:
                 link.send_hints(hints)
 
     def _changed(self, node: int, *, outbound: bool | None = None, inbound: bool | None = None) -> None:
-        peer, loop = self._peers[node], asyncio.get_running_loop()
+        peer, loop = self._peers[node], self._loop
         peer.change(outbound=outbound, inbound=inbound)
-        if not peer.up:
+        if not peer.up and loop is not None:
             self._contact.lost(node, loop.time())
             loop.call_later(options.CUT_OFF_S, self._look)  # or the next tick's look comes late by as much as a tick
 
