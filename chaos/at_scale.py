@@ -6,7 +6,8 @@ the same name in `chaos/checkers` says: both are held against each other on ever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,57 @@ SMALL_TABLES = ("registers", "registrations")
 """These checkers look at these tables, and at who led when: small ones, however long a run is."""
 
 
+ROWS_OF_A_TASK = 1_000_000
+"""Of sends, reads and copies: tables are cut into so many parts. Of Spark's own 200, each costs more than its rows."""
+
+SETTINGS = {
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",  # tables that are kept have as many parts as each other
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": str(256 << 20),  # of a part: nobody needs its order
+    "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),  # calls of some million: to the reads, which stay
+}
+
+
 def judge_run(
-    spark: SparkSession, directory: Path, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = ()
-) -> Judgement:
-    """`directory`: of the history. As `chaos.checkers.all.judge_run`."""
+    spark: SparkSession, directory: Path, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = (),
+    around: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Judgement:  # fmt: skip
+    """`directory`: of the history. As `chaos.checkers.all.judge_run`. `around`: is entered for each checker."""
     few = histories.read(directory, only=("faults", "moments", "leaders", *SMALL_TABLES))
-    history, kept = _recorded(spark, directory)
+    with _set(spark, SETTINGS | {"spark.sql.shuffle.partitions": str(_parts(spark, directory))}):
+        history, kept = _recorded(spark, directory)
+        verdicts = []
+        try:
+            for check in OF_RUNS:
+                with around(check.promise):
+                    verdicts.append(_verdict(check, history))
+            for checker in IN_MEMORY:
+                with around(checker.id):
+                    verdicts.append(judge(checker, View(few)))
+        finally:
+            history.forget()
+            for table in kept:
+                table.unpersist()
+    return judgement_of(sorted(verdicts, key=in_order), few, needed=needed, hopes=hopes)
+
+
+def _parts(spark: SparkSession, directory: Path) -> int:
+    rows = histories.rows_in(directory, "sends", "reads", "replica_dump")
+    return max(2 * spark.sparkContext.defaultParallelism, rows // ROWS_OF_A_TASK)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """For as long as it lasts; what Spark was started with stays."""
+    started_with = spark.sparkContext.getConf()
+    settings = {name: value for name, value in settings.items() if not started_with.contains(name)}
+    before = {name: spark.conf.get(name) for name in settings}
     try:
-        verdicts = [_verdict(check, history) for check in OF_RUNS]
-        verdicts = sorted([*verdicts, *(judge(checker, View(few)) for checker in IN_MEMORY)], key=in_order)
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
     finally:
-        for table in kept:
-            table.unpersist()
-    return judgement_of(verdicts, few, needed=needed, hopes=hopes)
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _verdict(check: Check, history: Recorded) -> Verdict:
@@ -70,23 +109,50 @@ def _recorded(spark: SparkSession, directory: Path) -> tuple[Recorded, list[Data
     for name, table in tables.items():
         if "partition" in table.columns:
             tables[name] = table.withColumn("partition", f.col("partition").cast("string"))
-    ops = tables["ops"]
-    times = ops.select("op_id", "type", "t_inv_ns", "t_end_ns")
-    sends = tables["sends"].join(times.drop("type"), "op_id", "left").cache()
-    reads = tables["reads"].join(times, "op_id", "left").cache()
-    drained = reads.join(ops.where("f = 'drain'").select("op_id"), "op_id", "left_semi").cache()
-    place = ["msg_id", "partition", "offset"]
-    stored = reads.select(*place).union(tables["replica_dump"].select(*place)).distinct()
-    stored = stored.withColumns({name: f.lit(None).cast("bigint") for name in ("producer_id", "sequence")}).cache()
-    values = sends.groupBy("msg_id").agg(
-        f.min_by("txn", "op_id").alias("txn"), f.count("*").alias("attempts"),
-        f.min_by("t_inv_ns", "op_id").alias("t_inv_ns"),
-    ).cache()  # fmt: skip
+    ops, transactions = tables["ops"], tables["transactions"]
+    times = ops.select("op_id", "t_inv_ns", "t_end_ns")
+    sends = tables["sends"].join(times, "op_id", "left").cache()
+    values = _values(sends, transactions, times).cache()
+    calls = ops.select("op_id", "type", "t_inv_ns", "t_end_ns", (f.col("f") == "drain").alias("drain"))
+    of_values = values.select("msg_id", f.col("txn").alias("of_txn"), "begun_ns")
+    # By value, as the values are: what is asked of each value is asked where its reads are.
+    parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    reads = tables["reads"].join(calls, "op_id", "left").repartition(parts, "msg_id")
+    reads = reads.join(of_values, "msg_id", "left").cache()
+    drained = reads.where("drain")
+    stored = _stored(reads, tables["replica_dump"]).cache()
+    whole = drained.select("partition").distinct().cache()
     watermarks = tables["watermarks"].join(times.drop("type"), "op_id", "left")
     recorded = Recorded(
-        sends=sends, reads=reads, drained=drained, stored=stored, whole=drained.select("partition").distinct(),
-        transactions=tables["transactions"], ops=ops, commits=tables["commits"], replica_dump=tables["replica_dump"],
+        sends=sends, reads=reads, drained=drained, stored=stored, whole=whole,
+        transactions=transactions, ops=ops, commits=tables["commits"], replica_dump=tables["replica_dump"],
         leaders=tables["leaders"], inputs=tables["inputs"], watermarks=watermarks, complaints=tables["complaints"],
         faults=tables["faults"], values=values,
     )  # fmt: skip
-    return recorded, [sends, reads, drained, stored, values]
+    return recorded, [sends, values, reads, stored, whole]
+
+
+def _values(sends: DataFrame, transactions: DataFrame, times: DataFrame) -> DataFrame:
+    decided = transactions.select("txn", "op_id").join(times, "op_id").select("txn", "t_inv_ns")
+    asked = sends.where("txn IS NOT NULL").select("txn", "t_inv_ns").unionByName(decided)
+    asked = asked.groupBy("txn").agg(f.min("t_inv_ns").alias("asked_ns"))
+    values = sends.groupBy("msg_id").agg(
+        f.min_by("txn", "op_id").alias("txn"), f.count("*").alias("attempts"),
+        f.min_by("t_inv_ns", "op_id").alias("t_inv_ns"),
+    )  # fmt: skip
+    values = values.join(asked, "txn", "left")
+    return values.select("msg_id", "txn", "attempts", f.coalesce("asked_ns", "t_inv_ns").alias("begun_ns"))
+
+
+def _stored(reads: DataFrame, copies: DataFrame) -> DataFrame:
+    """A row for each place of a value, however often it was read, and on however many disks it lies."""
+    place = ["msg_id", "partition", "offset"]
+    given = f.coalesce("drain", f.lit(False)).alias("drained")
+    at_end = (given & (f.col("isolation") == "committed")).alias("at_end")
+    read = reads.select(*place, given, at_end, f.lit(None).cast("bigint").alias("term"))
+    no = f.lit(False)
+    both = read.unionByName(copies.select(*place, no.alias("drained"), no.alias("at_end"), "term"))
+    stored = both.groupBy(*place).agg(
+        f.max("drained").alias("drained"), f.max("at_end").alias("at_end"), f.max("term").alias("term")
+    )
+    return stored.withColumns({name: f.lit(None).cast("bigint") for name in ("producer_id", "sequence")})

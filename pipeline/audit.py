@@ -79,6 +79,7 @@ def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> Verdict:
         say(f"{one.check}: {one.msg_id} at {one.partition}/{one.offset}: {one.what}")
     if job.report is not None:
         found.write.mode("overwrite").parquet(job.report)
+    history.forget()
     for table in (found, *kept):
         table.unpersist()
     say(verdict.result)

@@ -11,9 +11,10 @@ right; where nobody has read a partition from its beginning to its end, nothing 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -44,6 +45,13 @@ class History:
     stored: DataFrame
     whole: DataFrame
     transactions: DataFrame
+    kept: dict[str, DataFrame] = field(default_factory=dict, kw_only=True, compare=False)
+    """What `once` has worked out."""
+
+    def forget(self) -> None:
+        for rows in self.kept.values():
+            rows.unpersist()
+        self.kept.clear()
 
     @property
     def committed(self) -> DataFrame:
@@ -61,9 +69,12 @@ class History:
 @dataclass(frozen=True)
 class Recorded(History):
     """A whole run of the chaos suite: its other tables, as `chaos/history/tables.py` says. `sends` and `reads` have the
-    times of their calls; `reads` has group and generation; `stored` is what was read and what lay on disks.
+    times of their calls; `stored` is what was read and what lay on disks.
 
-    values        a row for each value that was sent: msg_id, txn, attempts, t_inv_ns of the first one
+    reads         has also group, generation, type of its call; of the value of_txn and begun_ns, as `values`
+    stored        has also drained, at_end (a drain was given it, one of committed events was), term (on disks; or null)
+    values        a row for each value that was sent: msg_id, txn, attempts, begun_ns: when somebody first asked for
+                  anything of its transaction, or for it
     """
 
     ops: DataFrame
@@ -88,6 +99,28 @@ class Check:
     judged: Callable[[Any], DataFrame]  # the rows that it looks at
     find: Callable[[Any], DataFrame]
     of_log: bool = False
+
+
+H = TypeVar("H", bound=History)
+
+
+def once(work_out: Callable[[H], DataFrame]) -> Callable[[H], DataFrame]:
+    """For what several checks stand on: worked out for the first of them, and kept until the history is forgotten."""
+
+    @functools.wraps(work_out)
+    def kept(history: H) -> DataFrame:
+        name = f"{work_out.__module__}.{work_out.__name__}"
+        if name not in history.kept:
+            history.kept[name] = work_out(history).cache()
+        return history.kept[name]
+
+    return kept
+
+
+def of_these(rows: DataFrame, few: DataFrame, keys: list[str]) -> DataFrame:
+    """Rows, with what `few` says of their keys. `few` are suspects, and hardly ever any: they are brought to the rows,
+    which stay where they are."""
+    return rows.join(f.broadcast(few), keys)
 
 
 def anomalies(rows: DataFrame, check: str, what: Column | str) -> DataFrame:

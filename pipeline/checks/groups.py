@@ -5,13 +5,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, Recorded, anomalies, highest_ended
+from pipeline.checks.check import Check, Recorded, anomalies, highest_ended, of_these, once
 from pipeline.checks.readers import visible
 
 SHARE = ["group", "partition"]
 """A group's share of a log."""
+KEY = [*SHARE, "generation"]
+"""A claim on it."""
 
 
+@once
 def _commits(history: Recorded) -> DataFrame:
     """Those that count, or may count; `certain`: it is known that they do."""
     times = history.ops.select("op_id", "type", "t_inv_ns", "t_end_ns")
@@ -29,7 +32,7 @@ def one_owner(history: Recorded) -> DataFrame:
     """A claim is one member's; and who was outbid commits nothing any more."""
     columns = [*SHARE, "generation"]
     owners = _deliveries(history).select(*columns, f.col("reader").alias("member"))
-    owners = owners.union(_commits(history).select(*columns, "member"))
+    owners = owners.union(_commits(history).select(*columns, "member")).distinct()
     owners = owners.groupBy(*columns).agg(f.array_sort(f.collect_set("member")).alias("members"))
     what = f.concat(f.lit("claim "), "generation", f.lit(" was that of "), f.concat_ws(" and ", "members"))
     shared = anomalies(owners.where(f.size("members") > 1), "one-owner", what)
@@ -49,31 +52,49 @@ def progress(history: Recorded) -> DataFrame:
     return anomalies(falls, "group-progress", what).unionByName(_late_owners(history))
 
 
-def _late_owners(history: Recorded) -> DataFrame:
-    """Who begins behind an event that its group has neither committed, nor this member in its hands."""
-    in_order = f.struct("op_id", "pos")
-    claims = _deliveries(history).groupBy(*SHARE, "generation").agg(
-        f.min_by(f.struct("reader", "isolation", "offset", f.coalesce("t_end_ns", "t_inv_ns").alias("t_ns")),
-                 in_order).alias("first"),
-        f.max("offset").alias("last"),
-    )  # fmt: skip
+@once
+def _claims(history: Recorded) -> DataFrame:
+    """With the event that its owner was given first, the highest one, and `had`: what the same owner had before."""
+    given = _deliveries(history)
+    calls = given.groupBy(*KEY).agg(f.min("op_id").alias("op_id"), f.max("offset").alias("last"))
+    first = f.struct("reader", "isolation", "offset", f.coalesce("t_end_ns", "t_inv_ns").alias("t_ns"))
+    claims = of_these(given, calls, [*KEY, "op_id"]).groupBy(*KEY, "last").agg(f.min_by(first, "pos").alias("first"))
     earlier = Window.partitionBy(*SHARE).orderBy("generation")
     same = f.lag("first.reader").over(earlier) == f.col("first.reader")
-    claims = claims.withColumn("had", f.when(same, f.lag("last").over(earlier)))
-    before = _commits(history).select(
-        *SHARE, f.col("generation").alias("claim"), f.col("offset").alias("done"), "t_inv_ns"
-    )
-    stood = claims.join(before, SHARE, "left").where("done IS NULL OR (claim < generation AND t_inv_ns < first.t_ns)")
-    stood = stood.groupBy(*SHARE, "generation").agg(f.max("done").alias("done"))
-    claims = claims.join(stood, [*SHARE, "generation"], "left").select(
-        *SHARE, "generation", "first.reader", "first.isolation", "first.offset",
-        f.greatest(f.coalesce("done", f.lit(-1)), f.coalesce("had", f.lit(-1))).alias("done"),
-    )  # fmt: skip
-    passed = visible(history).select("partition", "isolation", f.col("offset").alias("passed"))
-    late = claims.join(passed, ["partition", "isolation"]).where("done < passed AND passed < offset")
-    late = late.groupBy(*SHARE, "generation", "reader", "offset").agg(f.min("passed").alias("passed"))
+    return claims.withColumn("had", f.when(same, f.lag("last").over(earlier))).select(*KEY, "first.*", "had")
+
+
+def _late_owners(history: Recorded) -> DataFrame:
+    """Who begins behind an event that its group has neither committed, nor this member in its hands."""
+    claims = _claims(history).join(_done_before(history), KEY, "left")
+    claims = claims.withColumn("done", f.greatest(f.coalesce("done", f.lit(-1)), f.coalesce("had", f.lit(-1))))
+    late = claims.where("done + 1 < offset").select(*KEY, "reader", "isolation", "offset", "done")
+    passed = visible(history, late.select("partition").distinct()).drop("place")
+    passed = passed.withColumns({"at": f.col("offset"), "there": f.col("offset")}).drop("offset")
+    both = late.withColumn("at", f.col("done")).unionByName(passed, allowMissingColumns=True)
+    # At a claim's place come those that lie behind it: claims stand before what lies at the same place.
+    behind = Window.partitionBy("partition", "isolation").orderBy(f.desc("at"), f.col("there").asc_nulls_first())
+    behind = behind.rowsBetween(Window.unboundedPreceding, -1)
+    late = both.withColumn("passed", f.min("there").over(behind)).where("done IS NOT NULL AND passed < offset")
     what = f.concat("reader", f.lit(" began by claim "), "generation", f.lit(", and passed over "), "passed")
     return anomalies(late, "group-progress", what)
+
+
+def _done_before(history: Recorded) -> DataFrame:
+    """`done`: the highest offset that earlier claims had asked to commit before a claim's first event was given. Nearly
+    always these are all the commits of that time; a claim that begins after its own or a later claim's commits is
+    looked at alone."""
+    begins = _claims(history).select(*KEY, "t_ns")
+    commits = _commits(history).select(*SHARE, f.col("generation").alias("claim"), "offset", "t_inv_ns")
+    asked = commits.withColumn("t_ns", f.col("t_inv_ns")).drop("t_inv_ns")
+    both = begins.withColumn("asks", f.lit(0)).unionByName(asked.withColumn("asks", f.lit(1)), allowMissingColumns=True)
+    before = Window.partitionBy(*SHARE).orderBy("t_ns", "asks").rowsBetween(Window.unboundedPreceding, -1)
+    both = both.withColumns({"done": f.max("offset").over(before), "latest": f.max("claim").over(before)})
+    both = both.where("asks = 0")
+    plain = both.where("latest IS NULL OR latest < generation").select(*KEY, "done")
+    odd = of_these(commits, both.where("latest >= generation").select(*KEY, "t_ns"), SHARE)
+    odd = odd.where("claim < generation AND t_inv_ns < t_ns").groupBy(*KEY).agg(f.max("offset").alias("done"))
+    return plain.unionByName(odd)
 
 
 def rewinds(history: Recorded) -> DataFrame:

@@ -5,26 +5,32 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import PLACE, Check, History, anomalies
+from pipeline.checks.check import PLACE, Check, History, anomalies, of_these, once
 
 # ---------------------------------------------------------------- what was promised
 
 
+@once
 def acknowledged(history: History) -> DataFrame:
-    """What the cluster has promised to keep, in partitions that were read whole: one row for each value."""
-    answered = history.sends.where("outcome = 'ok'")
+    """What the cluster has promised to keep, in partitions that were read whole: one row for each value. `stands_at`:
+    its offset; null, it is nowhere in the log. `stands_in`: the partition of that."""
+    columns = "msg_id", "partition", "producer", "txn", "offset", "t_end_ns"
+    answered = history.sends.where("outcome = 'ok'").select(*columns)
     plain = answered.where("txn IS NULL")
     kept = plain.unionByName(answered.join(history.committed, "txn", "left_semi"))
-    return kept.join(history.whole, "partition", "left_semi").dropDuplicates(["msg_id"])
+    kept = kept.join(f.broadcast(history.whole), "partition", "left_semi").dropDuplicates(["msg_id"])
+    stands = f.col("partition").alias("stands_in"), f.col("offset").alias("stands_at")
+    return kept.join(first_places(history).select("msg_id", *stands), "msg_id", "left")
 
 
 def lost(history: History) -> DataFrame:
     """Acknowledged, and nowhere in the log."""
-    gone = acknowledged(history).join(history.stored.select("msg_id").distinct(), "msg_id", "left_anti")
+    gone = acknowledged(history).where("stands_at IS NULL")
     found = anomalies(gone, "lost", f.concat(f.lit("acknowledged to "), "producer", f.lit(", and not in the log")))
     return found.unionByName(_short_drains(history))
 
 
+@once
 def first_places(history: History) -> DataFrame:
     """msg_id, partition, offset: where each value is stored; the earlier place, should it be there twice."""
     place = f.min(f.struct("partition", "offset")).alias("place")
@@ -33,8 +39,8 @@ def first_places(history: History) -> DataFrame:
 
 def _short_drains(history: History) -> DataFrame:
     """Who read all of it from one node came not as far as others were acknowledged: that node has another log."""
-    kept = acknowledged(history).select("msg_id").join(first_places(history), "msg_id")
-    ends = kept.groupBy("partition").agg(f.max("offset").alias("acknowledged_to"))
+    kept = acknowledged(history).where("stands_at IS NOT NULL")
+    ends = kept.groupBy(f.col("stands_in").alias("partition")).agg(f.max("stands_at").alias("acknowledged_to"))
     drains = history.drained.groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
     short = drains.join(ends, "partition").where("offset < acknowledged_to")
     what = f.concat("reader", f.lit(" read all of it, and not as far as "), "acknowledged_to")
@@ -52,17 +58,16 @@ def rolled_back(history: History) -> DataFrame:
     of_undone = history.sends.join(history.undone, "txn", "left_semi").select("msg_id")
     refused = history.sends.groupBy("msg_id").agg(f.bool_and(f.col("outcome") == "fail").alias("refused"))
     never = of_undone.union(refused.where("refused").select("msg_id")).distinct()
-    read = history.reads.where("isolation = 'committed'").join(never, "msg_id", "left_semi")
+    read = of_these(history.reads.where("isolation = 'committed'"), never, ["msg_id"])
     return anomalies(read, "rolled-back", f.concat(f.lit("given to "), "reader", f.lit(", and it never counted")))
 
 
 def never_sent(history: History) -> DataFrame:
     """In the log, and sent by nobody, or to another partition, or with other bytes."""
-    sent = history.sends.select("msg_id", f.col("partition").alias("sent_to")).distinct()
-    known = history.stored.crossJoin(sent.limit(1).select(f.lit(True).alias("known")))  # else nothing is known of it
-    strange = known.join(sent, "msg_id", "left").groupBy("msg_id", "partition", "offset")
-    strange = strange.agg(f.max(f.coalesce(f.col("partition") == f.col("sent_to"), f.lit(False))).alias("right"))
-    found = anomalies(strange.where("NOT right"), "never-sent", f.lit("nobody sent it to this partition"))
+    stored = history.stored.select(*PLACE).crossJoin(history.sends.limit(1).select(f.lit(True).alias("known")))
+    sent = history.sends.select("msg_id", "partition").distinct()
+    strange = stored.join(sent, ["msg_id", "partition"], "left_anti").select(*PLACE).distinct()
+    found = anomalies(strange, "never-sent", f.lit("nobody sent it to this partition"))
     damaged = history.reads.where("NOT crc_ok").dropDuplicates(["partition", "offset"])
     return found.unionByName(anomalies(damaged, "never-sent", f.lit("its checksum is wrong")))
 
@@ -70,6 +75,7 @@ def never_sent(history: History) -> DataFrame:
 # ---------------------------------------------------------------- what stands where
 
 
+@once
 def _places(history: History) -> DataFrame:
     """Where values stand, by what was read and by what producers were told; what was captured twice has two rows."""
     stored = history.stored.select(*PLACE)
@@ -79,19 +85,20 @@ def _places(history: History) -> DataFrame:
 
 def duplicates(history: History) -> DataFrame:
     """A value in more than one place, or captured more than once."""
-    found = _places(history).groupBy("msg_id").agg(
-        f.count("*").alias("places"),
-        f.min_by("partition", f.struct("partition", "offset")).alias("partition"),
-        f.min_by("offset", f.struct("partition", "offset")).alias("offset"),
+    places = _places(history)
+    several = places.groupBy("msg_id").agg(f.count("*").alias("places")).where("places > 1")
+    found = of_these(places, several, ["msg_id"]).groupBy("msg_id", "places").agg(
+        f.min(f.struct("partition", "offset")).alias("place")
     )
-    return anomalies(
-        found.where("places > 1"), "duplicate", f.concat(f.lit("is there "), f.col("places"), f.lit(" times"))
-    )
+    found = found.select("msg_id", "places", "place.*")
+    return anomalies(found, "duplicate", f.concat(f.lit("is there "), f.col("places"), f.lit(" times")))
 
 
 def two_values(history: History) -> DataFrame:
     """A place with more than one value: two nodes have different logs."""
-    found = _places(history).groupBy("partition", "offset").agg(
+    places, place = _places(history), ["partition", "offset"]
+    several = places.groupBy(*place).agg(f.count("*").alias("rows")).where("rows > 1")
+    found = of_these(places, several, place).groupBy(*place).agg(
         f.min("msg_id").alias("msg_id"), f.array_sort(f.collect_set("msg_id")).alias("values")
     )
     return anomalies(

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from pipeline.checks.check import Check, Recorded, anomalies, highest_ended
-from pipeline.checks.log import acknowledged, first_places
+from pipeline.checks.log import acknowledged
 
 RECOVER_WITHIN_NS = 30_000_000_000
 """From the end of a fault to an acknowledgement in every partition. Not a promise of speed: beyond it, it hangs."""
@@ -24,7 +24,7 @@ def one_leader(history: Recorded) -> DataFrame:
     what = f.concat(what, f.concat_ws(" and ", f.col("nodes").cast("array<string>")))
     two = anomalies(terms.where(f.size("nodes") > 1), "one-leader", what)
     once = history.values.where("attempts = 1").select("msg_id")
-    term = history.replica_dump.groupBy("partition", "msg_id").agg(f.max("term").alias("term"))
+    term = history.stored.where("term IS NOT NULL").groupBy("partition", "msg_id").agg(f.max("term").alias("term"))
     sends = history.sends.where("outcome = 'ok'").join(once, "msg_id").join(term, ["partition", "msg_id"])
     late = highest_ended(sends, sends, ["partition"], "term").where("term < highest")
     what = f.concat(f.lit("taken in term "), "term", f.lit(", after term "), "highest", f.lit(" had acknowledged"))
@@ -36,11 +36,15 @@ def replicas_equal(history: Recorded) -> DataFrame:
     rows = history.replica_dump
     begins = rows.groupBy("partition", "node").agg(f.min("offset").alias("begin"))
     begins = begins.groupBy("partition").agg(f.max("begin").alias("start"), f.count("*").alias("copies"))
-    places = rows.groupBy("partition", "offset").agg(
-        f.countDistinct("node").alias("nodes"), f.min("msg_id").alias("msg_id"),
-        f.min(f.struct("term", "msg_id", "crc")).alias("least"), f.max(f.struct("term", "msg_id", "crc")).alias("most"),
-    )  # fmt: skip
-    wrong = places.join(begins, "partition").where("offset >= start AND (nodes < copies OR least != most)")
+    # Numbers, not texts, are compared: Spark has to sort all rows to find the least of a text, not of a number.
+    copy = rows.select("partition", "offset", "node", f.xxhash64("term", "msg_id", "crc").alias("event"))
+    copies = copy.repartition("partition", "offset").groupBy("partition", "offset", "node").agg(
+        f.min("event").alias("least"), f.max("event").alias("most")
+    )
+    places = copies.groupBy("partition", "offset").agg(
+        f.count("*").alias("nodes"), f.min("least").alias("least"), f.max("most").alias("most")
+    )
+    wrong = places.join(f.broadcast(begins), "partition").where("offset >= start AND (nodes < copies OR least != most)")
     what = f.concat(f.lit("not alike on all nodes; it is on "), "nodes", f.lit(" of "), "copies")
     return anomalies(wrong, "replicas", what)
 
@@ -84,7 +88,9 @@ def availability(history: Recorded) -> DataFrame:
     told = history.sends.where("outcome = 'ok' AND t_end_ns IS NOT NULL").select(
         "partition", f.col("t_end_ns").alias("t_ns"), f.col("t_end_ns").alias("told")
     )
-    behind = Window.partitionBy("partition").orderBy("t_ns").rangeBetween(Window.currentRow, Window.unboundedFollowing)
+    # From the end to the begin: Spark works a window that reaches to the end out anew for every row.
+    behind = Window.partitionBy("partition").orderBy(f.desc("t_ns"))
+    behind = behind.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     both = marks.unionByName(told, allowMissingColumns=True).withColumn("next", f.min("told").over(behind))
     silent = both.where(f"kind IS NOT NULL AND (next IS NULL OR next > t_ns + {RECOVER_WITHIN_NS})")
     what = f.concat(f.col("kind"), f.lit(f" was over, and nothing acknowledged for {RECOVER_WITHIN_NS // 10**9} s"))
@@ -93,12 +99,12 @@ def availability(history: Recorded) -> DataFrame:
 
 def stuck(history: Recorded) -> DataFrame:
     """What is stored was given to who asked for all of it; who read to the end came there; nobody died by himself."""
-    places = first_places(history).select("msg_id", f.col("offset").alias("place"))
-    kept = acknowledged(history).join(places, "msg_id")
-    unread = kept.where("txn IS NULL").join(history.drained.select("msg_id"), "msg_id", "left_anti")
+    kept = acknowledged(history).where("stands_at IS NOT NULL")
+    given = history.stored.where("drained").select("msg_id")
+    unread = kept.where("txn IS NULL").join(given, "msg_id", "left_anti")
     found = anomalies(unread, "stuck", f.lit("it is stored, and who read all of it was not given it"))
     goals = kept.where("offset IS NOT NULL").groupBy("partition").agg(
-        f.max("place").alias("goal"), f.max_by("t_end_ns", "place").alias("told_ns")
+        f.max("stands_at").alias("goal"), f.max_by("t_end_ns", "stands_at").alias("told_ns")
     )
     came = history.reads.where("group IS NULL").groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
     polled = history.ops.where("f = 'poll'").groupBy("process").agg(f.max_by("t_inv_ns", "op_id").alias("polled_ns"))

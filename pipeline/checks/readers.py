@@ -5,32 +5,40 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, History, Recorded, anomalies, highest_ended
+from pipeline.checks.check import Check, History, Recorded, anomalies, highest_ended, of_these, once
 
 SESSION = ["reader", "session", "partition"]
 
 
-def visible(history: History) -> DataFrame:
+def visible(history: History, within: DataFrame) -> DataFrame:
     """partition, isolation, offset, place: what readers of an isolation were given, and so may not pass over; who reads
-    uncommitted events may not pass over committed ones."""
-    given = history.reads.select("partition", "isolation", "offset")
+    uncommitted events may not pass over committed ones. `within`: of these partitions."""
+    given = history.reads.join(f.broadcast(within), "partition", "left_semi")
+    given = given.select("partition", "isolation", "offset").distinct()
     committed = given.where("isolation = 'committed'").withColumn("isolation", f.lit("uncommitted"))
     place = f.row_number().over(Window.partitionBy("partition", "isolation").orderBy("offset"))
     return given.union(committed).distinct().withColumn("place", place)
 
 
+@once
+def _leaps(history: History) -> DataFrame:
+    """Reads of a session that do not stand right behind the one before: of all others nothing has to be asked."""
+    session = Window.partitionBy(*SESSION).orderBy("pos")
+    reads = history.reads.select(*SESSION, "isolation", "pos", "offset", "msg_id")
+    return reads.withColumn("behind", f.lag("offset").over(session)).where("offset != behind + 1")
+
+
 def reader_order(history: History) -> DataFrame:
     """In a session of a reader: an event again, an earlier one, or one passed over that others were given. Holes in
     what it has of a transaction are those of `half_seen`."""
-    offsets = visible(history)
-    reads = history.reads.join(offsets, ["partition", "isolation", "offset"])
-    session = Window.partitionBy(*SESSION).orderBy("pos")
-    reads = reads.withColumns({"before": f.lag("place").over(session), "behind": f.lag("offset").over(session)})
-    how = f.when(f.col("place") == f.col("before"), f.lit(": comes again behind "))
+    leaps = _leaps(history)
+    how = f.when(f.col("offset") == f.col("behind"), f.lit(": comes again behind "))
     how = how.otherwise(f.lit(": goes back behind "))
-    again = reads.where(f.col("place") <= f.col("before"))
-    found = anomalies(again, "reader-order", f.concat("reader", how, "behind"))
-    over = reads.where(f.col("place") - f.col("before") > 1)
+    found = anomalies(leaps.where("offset <= behind"), "reader-order", f.concat("reader", how, "behind"))
+    offsets = visible(history, leaps.select("partition").distinct())
+    before = offsets.select("partition", "isolation", f.col("offset").alias("behind"), f.col("place").alias("before"))
+    over = leaps.join(offsets, ["partition", "isolation", "offset"]).join(before, ["partition", "isolation", "behind"])
+    over = over.where(f.col("place") - f.col("before") > 1)
     what = f.concat("reader", f.lit(": passes over events behind "), "behind")
     return found.unionByName(anomalies(_not_excused(history, over, offsets), "reader-order", what))
 
@@ -40,24 +48,27 @@ def _not_excused(history: History, over: DataFrame, offsets: DataFrame) -> DataF
     key = [*SESSION, "isolation", "pos", "offset", "behind", "msg_id"]
     missed = over.select(*key, f.explode(f.expr("sequence(before + 1, place - 1)")).alias("place"))
     there = offsets.select("partition", "isolation", "place", f.col("offset").alias("missed"))
-    missed = missed.join(there, ["partition", "isolation", "place"])
+    missed = of_these(there, missed, ["partition", "isolation", "place"])
     txn_of = history.sends.where("txn IS NOT NULL").select("msg_id", "txn").distinct()
-    at = history.stored.select("msg_id", "partition", f.col("offset").alias("missed")).join(txn_of, "msg_id")
-    begun = history.reads.join(txn_of, "msg_id").select(*SESSION, "txn").distinct()
+    at = of_these(history.stored, missed.select("partition", f.col("missed").alias("offset")).distinct(),
+                  ["partition", "offset"])  # fmt: skip
+    at = at.select("msg_id", "partition", f.col("offset").alias("missed")).join(txn_of, "msg_id")
+    begun = of_these(history.reads, missed.select(*SESSION).distinct(), SESSION).select(*SESSION, "msg_id")
+    begun = begun.join(txn_of, "msg_id").select(*SESSION, "txn").distinct()
     excused = missed.drop("msg_id").join(at.drop("msg_id"), ["partition", "missed"]).join(begun, [*SESSION, "txn"])
     return missed.join(excused, [*SESSION, "pos", "missed"], "left_anti").select(*key).distinct()
 
 
 def half_seen(history: Recorded) -> DataFrame:
     """A committed reader that is past a partition's part of a transaction has not seen all of that part."""
-    of_txn = history.values.where("txn IS NOT NULL").select("msg_id", "txn").join(history.undone, "txn", "left_anti")
     given = history.reads.where("isolation = 'committed'")
     ends = given.groupBy(*SESSION).agg(f.min_by("offset", "pos").alias("first"), f.max("offset").alias("position"))
-    given = given.join(of_txn, "msg_id")
+    given = given.where("of_txn IS NOT NULL").select(*SESSION, f.col("of_txn").alias("txn"), "offset").distinct()
+    given = given.join(history.undone, "txn", "left_anti")
     parts = given.select("txn", "partition", f.col("offset").alias("part")).distinct()
     seen = given.join(ends, SESSION).where("first <= offset AND offset < position")
     seen = seen.groupBy(*SESSION, "txn", "first", "position").agg(
-        f.countDistinct("offset").alias("seen"), f.min("offset").alias("offset")
+        f.count("*").alias("seen"), f.min("offset").alias("offset")
     )
     parts_there = parts.join(seen, ["txn", "partition"]).where("first <= part AND part < position")
     counted = parts_there.groupBy(*SESSION, "txn", "seen", "offset").agg(f.count("*").alias("there"))
@@ -94,7 +105,9 @@ def stable_falls(history: Recorded) -> DataFrame:
 def begin_falls(history: Recorded) -> DataFrame:
     """And what lies before the begin that somebody was told is given to nobody any more."""
     begins = history.watermarks.where("earliest > 0")
-    early = highest_ended(history.reads, begins, ["partition"], "earliest").where("offset < highest")
+    most = begins.groupBy("partition").agg(f.max("earliest").alias("most"))
+    suspects = of_these(history.reads, most, ["partition"]).where("offset < most")
+    early = highest_ended(suspects, begins, ["partition"], "earliest").where("offset < highest")
     what = f.concat("reader", f.lit(" was given what lies before the begin "), "highest")
     return _falls(history, "earliest", "begin-falls").unionByName(anomalies(early, "begin-falls", what))
 

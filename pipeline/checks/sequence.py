@@ -5,13 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, History, anomalies, highest_ended
+from pipeline.checks.check import Check, History, anomalies, highest_ended, of_these, once
 from pipeline.checks.log import first_places
 
 SEQUENCES = 1 << 31
 """Behind the last number of a producer comes 0."""
 
 
+@once
 def _numbers(history: History) -> DataFrame:
     """Of events that idempotent producers have numbered: writer, epoch, number; by clients' word, and by the nodes'."""
     by_client = history.sends.where("seq IS NOT NULL AND txn IS NULL").select("msg_id", "producer", "epoch", "seq")
@@ -39,7 +40,9 @@ def sequence_gaps(history: History) -> DataFrame:
 
 def _one_number_twice(history: History) -> DataFrame:
     told = history.sends.where("outcome = 'ok' AND seq IS NOT NULL AND offset IS NOT NULL")
-    told = told.groupBy("producer", "epoch", "seq", "partition").agg(
+    key = ["producer", "epoch", "seq", "partition"]
+    several = told.groupBy(*key).agg(f.count("*").alias("answers")).where("answers > 1")
+    told = of_these(told, several, key).groupBy(*key).agg(
         f.min("msg_id").alias("msg_id"), f.max("msg_id").alias("other"), f.min("offset").alias("offset")
     )
     what = f.concat("producer", f.lit(": number "), "seq", f.lit(" was acknowledged as another value, too: "), "other")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, Recorded, anomalies
+from pipeline.checks.check import Check, Recorded, anomalies, once
 
 
 def _read_at_end(history: Recorded) -> DataFrame:
-    return history.drained.where("isolation = 'committed'").select("msg_id").distinct().withColumn("there", f.lit(1))
+    return history.stored.where("at_end").select("msg_id").distinct().withColumn("there", f.lit(1))
 
 
+@once
 def _times(history: Recorded) -> DataFrame:
     """txn, decided_ns: when its end was asked for."""
     asked = history.ops.select("op_id", f.col("t_inv_ns").alias("decided_ns"))
@@ -31,8 +32,8 @@ def atomicity(history: Recorded) -> DataFrame:
     torn = parts.where("found < sent AND (found > 0 OR (decision = 'commit' AND outcome = 'ok'))")
     what = f.concat(f.lit("of "), "txn", f.lit(" there are "), "found", f.lit(" of "), "sent", f.lit(" events"))
     found = anomalies(torn, "atomicity", what)
-    of_txn = history.values.where("txn IS NOT NULL").select("msg_id", "txn").join(history.undone, "txn", "left_anti")
-    early = history.reads.where("isolation = 'committed'").join(of_txn, "msg_id").join(_times(history), "txn")
+    given = history.reads.where("isolation = 'committed' AND of_txn IS NOT NULL").withColumnRenamed("of_txn", "txn")
+    early = given.join(history.undone, "txn", "left_anti").join(_times(history), "txn")
     what = f.concat("reader", f.lit(" was given it before the commit of "), "txn", f.lit(" was asked for"))
     return found.unionByName(anomalies(early.where("t_end_ns < decided_ns"), "atomicity", what))
 
@@ -56,14 +57,7 @@ def circular(history: Recorded) -> DataFrame:
     """Read before the call began that sent it. No longer circle of reads and time has to be looked for: who reads sends
     nothing in the same call, so behind a read comes an edge of time; and if every read ends after what it read began,
     then each step of such a way begins later than the one before, and none comes back."""
-    begun = history.values.select("msg_id", "txn", "t_inv_ns")
-    of_txn = history.sends.where("txn IS NOT NULL").select("txn", "t_inv_ns")
-    decided = _times(history).withColumnRenamed("decided_ns", "t_inv_ns")
-    of_txn = of_txn.unionByName(decided).groupBy("txn").agg(f.min("t_inv_ns").alias("txn_begun_ns"))
-    begun = begun.join(of_txn, "txn", "left").select(
-        "msg_id", f.coalesce("txn_begun_ns", "t_inv_ns").alias("begun_ns")
-    )
-    early = history.reads.where("type = 'ok'").join(begun, "msg_id").where("t_end_ns < begun_ns")
+    early = history.reads.where("type = 'ok' AND t_end_ns < begun_ns")
     return anomalies(early, "circular", f.concat("reader", f.lit(" had read it before its sender began")))
 
 
