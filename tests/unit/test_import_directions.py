@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "benchmarks.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
+    "benchmarks.checks": {"benchmarks", "chaos"},
     "chaos": {"holdfast.client"},
     "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
     "chaos.defects": {"cluster.discovery", "cluster.metadata", "cluster.raft", "node"},  # they replace what is in there

@@ -1,0 +1,1 @@
+"""How long it takes to judge the history of a long chaos run."""

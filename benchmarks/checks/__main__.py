@@ -1,0 +1,135 @@
+"""`python -m benchmarks.checks`: how long it takes Spark to judge the history of a long chaos run.
+
+Problem: a checker that no longer ends where a run is long is none. A history of so many operations (values sent, and
+values given to readers) is made, in which nothing is wrong, or by `--planted` one thing for each checker, which must
+be seen by it. What each checker takes is told in seconds and in seconds of CPU, of this process and of Spark together,
+since these are moved less by what else the machine does. The first one pays for the tables that all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.checks import history as histories
+from benchmarks.checks.planted import PLANTED
+from benchmarks.run import scratch
+from chaos.checkers.all import Judgement
+from chaos.checkers.verdict import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS, WORTH_S, WORTH_CORES = 10_000_000, 600, 2
+"""So many are to be judged within this time, on so many cores; of fewer, or more, in proportion."""
+STARTS = 100
+"""Seconds of CPU in which Java and Spark come to know the jobs, however short the history is."""
+
+
+class Cost(NamedTuple):
+    checker: str
+    seconds: float
+    cpu_s: float
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.costs: list[Cost] = []
+
+    @contextlib.contextmanager
+    def __call__(self, checker: str) -> Iterator[None]:
+        began_s, used_s = time.monotonic(), cpu_s()
+        yield
+        self.costs.append(Cost(checker, time.monotonic() - began_s, cpu_s() - used_s))
+
+
+def cpu_s() -> float:
+    """Of this process and all that it started, also of what has ended."""
+    own = psutil.Process()
+    return float(sum(sum(process.cpu_times()[:4]) for process in (own, *own.children(recursive=True))))
+
+
+def session(cores: int, memory: str, directory: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT), SPARK_LOCAL_IP="127.0.0.1")
+    settings = {
+        "spark.driver.memory": memory, "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1", "spark.local.dir": str(directory), "spark.sql.session.timeZone": "UTC",
+    }  # fmt: skip
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def wrong_in(judgement: Judgement, planted: bool) -> list[str]:
+    """Where checkers have not said what they should."""
+    said = {verdict.checker: verdict.result for verdict in judgement.verdicts}
+    right = Result.FAILED if planted else Result.PASSED
+    return [f"{name} says {said.get(name)}" for name in PLANTED if said.get(name) is not right]
+
+
+@click.command()
+@click.option("--operations", default=1_000_000, show_default=True, type=click.IntRange(1))
+@click.option("--partitions", default=8, show_default=True, type=click.IntRange(4), help="A multiple of four.")
+@click.option("--planted", is_flag=True, help="One thing is wrong for each checker.")
+@click.option("--cores", default=WORTH_CORES, show_default=True, type=click.IntRange(1), help="Of Spark's local mode.")
+@click.option("--memory", default="4g", show_default=True, help="Of Spark's process.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def main(operations: int, partitions: int, planted: bool, cores: int, memory: str, as_json: bool) -> None:
+    """A history of so many operations, judged by every checker."""
+    from chaos import at_scale
+
+    load, watch, whole = os.getloadavg()[0], Stopwatch(), Stopwatch()
+    with scratch() as directory:
+        made = _made(directory / "history", operations, partitions, planted)
+        with whole("everything"):
+            spark = session(cores, memory, directory / "spark")
+            judgement = at_scale.judge_run(spark, directory / "history", around=watch)
+        spark.stop()
+    wrong = wrong_in(judgement, planted)
+    all_of_it = whole.costs[0]
+    if as_json:
+        costs = [cost._asdict() for cost in (*watch.costs, all_of_it)]
+        click.echo(json.dumps({"operations": made, "load_before": load, "costs": costs, "wrong": wrong}))
+    else:
+        _show(f"{made:,} operations, {cores} cores, load {load:.1f} before", [*watch.costs, all_of_it])
+        for text in wrong:
+            click.echo(text)
+    worth_s = STARTS + made / OPERATIONS * (WORTH_S * WORTH_CORES - STARTS)
+    if wrong or all_of_it.cpu_s > worth_s:
+        raise SystemExit(1)
+
+
+def _made(directory: Path, operations: int, partitions: int, planted: bool) -> int:
+    tables = histories.make(operations, partitions)
+    if planted:
+        for plant in PLANTED.values():
+            plant(tables)
+    histories.write(tables, directory)
+    return histories.operations_in(tables)
+
+
+def _show(title: str, costs: list[Cost]) -> None:
+    table = Table(title=title)
+    for name in ("checker", "s", "s of CPU"):
+        table.add_column(name, justify="left" if name == "checker" else "right")
+    for cost in costs:
+        table.add_row(cost.checker, f"{cost.seconds:,.1f}", f"{cost.cpu_s:,.1f}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+if __name__ == "__main__":
+    main()
