@@ -28,35 +28,53 @@ def _leaps(history: History) -> DataFrame:
     return reads.withColumn("behind", f.lag("offset").over(session)).where("offset != behind + 1")
 
 
+@once
+def _visible(history: History) -> DataFrame:
+    """In the partitions where somebody leaps."""
+    return visible(history, _leaps(history).select("partition").distinct())
+
+
+@once
+def _passed_over(history: History) -> DataFrame:
+    """Leaps over events that others were given: those that stand between the places `before` and `place`."""
+    offsets = _visible(history)
+    before = offsets.select("partition", "isolation", f.col("offset").alias("behind"), f.col("place").alias("before"))
+    over = _leaps(history).join(offsets, ["partition", "isolation", "offset"])
+    return over.join(before, ["partition", "isolation", "behind"]).where(f.col("place") - f.col("before") > 1)
+
+
 def reader_order(history: History) -> DataFrame:
     """In a session of a reader: an event again, an earlier one, or one passed over that others were given. Holes in
     what it has of a transaction are those of `half_seen`."""
-    leaps = _leaps(history)
+    again = _leaps(history).where("offset <= behind")
     how = f.when(f.col("offset") == f.col("behind"), f.lit(": comes again behind "))
     how = how.otherwise(f.lit(": goes back behind "))
-    found = anomalies(leaps.where("offset <= behind"), "reader-order", f.concat("reader", how, "behind"))
-    offsets = visible(history, leaps.select("partition").distinct())
-    before = offsets.select("partition", "isolation", f.col("offset").alias("behind"), f.col("place").alias("before"))
-    over = leaps.join(offsets, ["partition", "isolation", "offset"]).join(before, ["partition", "isolation", "behind"])
-    over = over.where(f.col("place") - f.col("before") > 1)
+    found = anomalies(again, "reader-order", f.concat("reader", how, "behind"))
     what = f.concat("reader", f.lit(": passes over events behind "), "behind")
-    return found.unionByName(anomalies(_not_excused(history, over, offsets), "reader-order", what))
+    return found.unionByName(anomalies(_not_excused(history), "reader-order", what))
 
 
-def _not_excused(history: History, over: DataFrame, offsets: DataFrame) -> DataFrame:
-    """Without those that passed over nothing but events of transactions of which the session has others."""
+@once
+def _missed(history: History) -> DataFrame:
+    """The events that were passed over, one by one."""
     key = [*SESSION, "isolation", "pos", "offset", "behind", "msg_id"]
-    missed = over.select(*key, f.explode(f.expr("sequence(before + 1, place - 1)")).alias("place"))
-    there = offsets.select("partition", "isolation", "place", f.col("offset").alias("missed"))
-    missed = of_these(there, missed, ["partition", "isolation", "place"])
+    missed = _passed_over(history).select(*key, f.explode(f.expr("sequence(before + 1, place - 1)")).alias("place"))
+    there = _visible(history).select("partition", "isolation", "place", f.col("offset").alias("missed"))
+    return of_these(there, missed, ["partition", "isolation", "place"]).drop("place")
+
+
+def _not_excused(history: History) -> DataFrame:
+    """Without those that passed over nothing but events of transactions of which the session has others."""
+    missed = _missed(history)
     txn_of = history.sends.where("txn IS NOT NULL").select("msg_id", "txn").distinct()
-    at = of_these(history.stored, missed.select("partition", f.col("missed").alias("offset")).distinct(),
-                  ["partition", "offset"])  # fmt: skip
+    places = missed.select("partition", f.col("missed").alias("offset")).distinct()
+    at = of_these(history.stored, places, ["partition", "offset"])
     at = at.select("msg_id", "partition", f.col("offset").alias("missed")).join(txn_of, "msg_id")
     begun = of_these(history.reads, missed.select(*SESSION).distinct(), SESSION).select(*SESSION, "msg_id")
     begun = begun.join(txn_of, "msg_id").select(*SESSION, "txn").distinct()
     excused = missed.drop("msg_id").join(at.drop("msg_id"), ["partition", "missed"]).join(begun, [*SESSION, "txn"])
-    return missed.join(excused, [*SESSION, "pos", "missed"], "left_anti").select(*key).distinct()
+    found = missed.join(excused, [*SESSION, "pos", "missed"], "left_anti")
+    return found.select(*SESSION, "isolation", "pos", "offset", "behind", "msg_id").distinct()
 
 
 def half_seen(history: Recorded) -> DataFrame:

@@ -17,11 +17,11 @@ from chaos.checkers.all import CHECKERS, judge_run
 from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
-from chaos.history.tables import TABLES
+from chaos.history.tables import TABLES, Commit
 from pipeline.checks.all import CHECKS, OF_RUNS
 from tests.integration.conftest import number_from
 from tests.integration.spark.pipeline.audit_worlds import MUTATIONS, NAMES, World, history_of
-from tests.unit.chaos.synthetic import DAMAGES, clean
+from tests.unit.chaos.synthetic import DAMAGES, S, Story, clean, new_owner_late
 
 pytestmark = [pytest.mark.slow]
 
@@ -41,7 +41,21 @@ def worlds() -> list[tuple[str, History]]:
             story = clean()
             damage(story)
             found.append((name, story.history))
-    return found
+    story = clean()
+    late_after_a_later_claim(story)
+    return [*found, ("C11", story.history)]
+
+
+def late_after_a_later_claim(story: Story) -> None:
+    """Who comes late does so when a claim that outbids it has already committed beyond: that excuses nothing."""
+    new_owner_late(story)
+    history = story.history
+    history.commits = [row for row in history.commits if row.member != "m2"]
+    late = next(read.op_id for read in history.reads if read.reader == "m2")
+    begun_s = next(op.t_inv_ns for op in history.ops if op.op_id == late) / S
+    story.read("m3", 0, range(4, 9), group="g", generation=3, at_s=begun_s - 0.45)
+    number = story.call("m3", "commit", at_s=begun_s - 0.4)
+    history.commits.append(Commit(number, "g", "m3", 3, 0, 8))
 
 
 def audited_worlds() -> list[tuple[str, History]]:
