@@ -42,6 +42,8 @@ class Cost(NamedTuple):
 
 
 class Stopwatch:
+    """Says on stderr what has been done, for it may take minutes."""
+
     def __init__(self) -> None:
         self.costs: list[Cost] = []
 
@@ -49,7 +51,9 @@ class Stopwatch:
     def __call__(self, checker: str) -> Iterator[None]:
         began_s, used_s = time.monotonic(), cpu_s()
         yield
-        self.costs.append(Cost(checker, time.monotonic() - began_s, cpu_s() - used_s))
+        cost = Cost(checker, time.monotonic() - began_s, cpu_s() - used_s)
+        click.echo(f"{checker}: {cost.seconds:.1f} s, {cost.cpu_s:.1f} s of CPU", err=True)
+        self.costs.append(cost)
 
 
 def cpu_s() -> float:
