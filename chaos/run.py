@@ -82,6 +82,8 @@ class Plan:
             faults.check_for(self.faults, self.workload, is_transactional=workload.is_transactional)
         except (faults.UnknownFault, faults.UnfitFault) as error:
             raise CannotRun(str(error)) from error
+        if why := workload.missing():
+            raise CannotRun(f"{self.workload}: {why}")
         unavailable = [one for one in self.faults if one in faults.NEED_ZOOKEEPER]
         if unavailable and (why := zookeeper.missing()):
             raise CannotRun(f"{', '.join(unavailable)}: {why}")
@@ -209,7 +211,9 @@ class _Story:
     async def _work(self) -> None:
         chance = random.Random(f"workload {self._plan.seed}")
         servers = {who: self._cluster.servers(who) for who in CLASSES}
-        world = World(servers, self._logs, self._recorder, chance, self._plan.per_second)
+        world = World(
+            servers, self._logs, self._recorder, chance, self._plan.per_second, self._cluster.directory
+        )  # fmt: skip
         await workloads.play(self._workload, world, self._strike(world, asyncio.get_running_loop()))
 
     async def _strike(self, world: World, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from chaos.history import moments
 from chaos.history.tables import UNCOMMITTED
+from chaos.workloads import spark
 from chaos.workloads.group_members import GroupMember
 from chaos.workloads.operators import Operator
 from chaos.workloads.producers import BatchProducer, EventProducer
@@ -36,7 +37,8 @@ class Client(Protocol):
 class Workload:
     """`needed`: the checkers that must have something to judge, beside those that always must. `logs`: how many.
     `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`).
-    `is_transactional`: some of its clients have transactional ids, so there are coordinators."""
+    `is_transactional`: some of its clients have transactional ids, so there are coordinators. `missing`: why it cannot
+    be here, or nothing."""
 
     title: str
     cast: Callable[[World], Sequence[Client]]
@@ -44,6 +46,8 @@ class Workload:
     logs: int = 1
     hopes: tuple[str, ...] = ()
     is_transactional: bool = False
+    stop_within_s: float = STOP_WITHIN_S
+    missing: Callable[[], str] = lambda: ""
 
     def hopes_in(self, seconds: float) -> tuple[str, ...]:
         return self.hopes if seconds >= LONG_S else ()
@@ -75,6 +79,17 @@ def _transactions(world: World) -> list[Client]:
         *(EventProducer(world, source, f"p{one}", one) for one in source.own),
         *(TransactionWriter(world, target, f"t{number}") for number in range(2)),
         *(Worker(world, source, target, "pipeline", f"w{number}") for number in range(2)),
+        TailReader(world, target, "tail-1"),
+        TailReader(world, target, "dirty-1", UNCOMMITTED),
+        *_watchers(world, target),
+    ]
+
+
+def _spark(world: World) -> list[Client]:
+    source, target = world.logs
+    return [
+        *(EventProducer(world, source, f"p{one}", one) for one in source.own),
+        spark.SparkQuery(world, source, target, "spark"),
         TailReader(world, target, "tail-1"),
         TailReader(world, target, "dirty-1", UNCOMMITTED),
         *_watchers(world, target),
@@ -117,6 +132,14 @@ WORKLOADS: Final[dict[str, Workload]] = {
         hopes=(moments.ROLLED_BACK,),
         is_transactional=True,
     ),
+    "W5": Workload(
+        "a query of Spark writes each event of a log to another one, once; its driver crashes",
+        _spark,
+        ("C12", "C13"),
+        logs=2,
+        stop_within_s=spark.ENDS_WITHIN_S,
+        missing=spark.missing,
+    ),
 }
 
 
@@ -129,16 +152,16 @@ async def play(workload: Workload, world: World, until: Awaitable[None]) -> None
         await until
     finally:
         world.over.set()
-        ended = await _end(others)
+        ended = await _end(others, workload.stop_within_s)
         world.quiet.set()
-        ended |= await _end(readers)
+        ended |= await _end(readers, STOP_WITHIN_S)
     for task in ended:
         task.result()
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+async def _end(tasks: list[asyncio.Task[None]], within_s: float) -> set[asyncio.Task[None]]:
     """Those that came to their end by themselves."""
-    done, late = await asyncio.wait(tasks, timeout=STOP_WITHIN_S) if tasks else (set(), set())
+    done, late = await asyncio.wait(tasks, timeout=within_s) if tasks else (set(), set())
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)

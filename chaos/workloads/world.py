@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from chaos.history.recorder import Recorder
 from holdfast.client import HoldfastError, RejectedError, TransactionRolledBackError
@@ -34,13 +35,14 @@ class LogName:
 @dataclass
 class World:
     """`servers`: by class of clients. `per_second`: events of a producer. `over`: nothing new is begun any more.
-    `quiet`: whoever writes has come to an end, so readers at the tail may find theirs."""
+    `quiet`: whoever writes has come to an end, so readers at the tail may find theirs. `directory`: of the run."""
 
     servers: Mapping[str, Sequence[str]]
     logs: list[LogName]
     recorder: Recorder
     chance: random.Random
     per_second: int
+    directory: Path = Path()
     over: asyncio.Event = field(default_factory=asyncio.Event)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away

@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
     "benchmarks.checks": {"benchmarks", "chaos"},
     "chaos": {"holdfast.client"},
+    "chaos.workloads.spark_job": {"chaos", "holdfast.spark"},  # the query that is at work in W5
     "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
     "chaos.defects": {"cluster.discovery", "cluster.metadata", "cluster.raft", "node"},  # they replace what is in there
     "chaos.cluster.stores": {"cluster.raft", "node.partition", "node.storage"},  # disks of stopped nodes

@@ -1,0 +1,151 @@
+"""W5: a query of Spark reads one log and writes another, each event once, while nodes and its own driver fail.
+
+The driver is killed with all that it started, and another one goes on from the checkpoint. What became of its batches
+is not told by the query while it runs: the checkpoint says it when all is over. In histories a batch is a transaction:
+what Spark knows to be committed is there as a whole, what nobody knows is there as a whole or not at all, and nothing
+is there twice. When each was asked for is not known either; so it is said to have been under way all the time, which
+claims less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from chaos import processes
+from chaos.history.tables import INFO, OK, Commit, Input, Send, Transaction
+from chaos.history.values import read_value
+from chaos.workloads.readers import DRAIN_S
+from chaos.workloads.spark_batches import CHECKPOINT, FINISH, Batch, batches, made_of, place_of
+from chaos.workloads.world import LogName, World
+from holdfast.client import ConsumerClient, ConsumerOptions, Start
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP = "spark"
+ENDS_WITHIN_S = 600.0
+"""From `over` to the end of the last driver: Java may have to be started once more, on a busy machine."""
+LOOKS_EVERY_S = 0.1
+OF_A_BATCH = 500
+
+
+def missing() -> str:
+    """Why there can be no Spark here; empty where there can."""
+    lacking = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
+    if lacking:
+        return f"there is no {', '.join(lacking)}: pip install 'holdfast[spark]'"
+    return "" if shutil.which("java") else "there is no Java, which Spark runs on"
+
+
+class SparkQuery:
+    def __init__(self, world: World, source: LogName, target: LogName, name: str) -> None:
+        self._world, self._source, self._target, self._name = world, source, target, name
+        self._crash = world.can_crash()
+        self._directory = world.directory / name
+        self._begun_ns = time.monotonic_ns()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def run(self) -> None:
+        self._directory.mkdir(parents=True)
+        try:
+            while not self._world.over.is_set():
+                self._process = self._started()
+                await self._until_it_ends()
+                if not self._world.over.is_set():
+                    self._kill()
+            await self._finish()
+        finally:
+            self._kill()
+        await self._tell()
+
+    # ---------------------------------------------------------------- the driver
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self._crash.clear()
+        job = {
+            "read_from": ",".join(self._world.servers["consumers"]), "source": self._source.name,
+            "write_to": ",".join(self._world.servers["producers"]), "target": self._target.name,
+            "partitions": self._target.partitions, "told": self._target.told(0), "name": self._name,
+            "directory": str(self._directory), "most": OF_A_BATCH,
+        }  # fmt: skip
+        with (self._directory / "driver.log").open("ab") as log:
+            return processes.spawn(
+                [sys.executable, "-m", "chaos.workloads.spark_job", json.dumps(job)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT),
+                     "SPARK_LOCAL_IP": "127.0.0.1"},
+            )  # fmt: skip
+
+    def _has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    async def _until_it_ends(self) -> None:
+        """Or is to be killed, or all is over."""
+        while not self._has_ended() and not self._crash.is_set() and not self._world.over.is_set():
+            await self._world.pause(LOOKS_EVERY_S)
+
+    async def _finish(self) -> None:
+        """It writes what there is; one that fails now, with every node at work, is started again for as long as the
+        run waits."""
+        (self._directory / FINISH).touch()
+        while True:
+            if self._process is None:
+                self._process = self._started()
+            if await asyncio.to_thread(self._process.wait) == 0:
+                return
+            self._kill()
+
+    def _kill(self) -> None:
+        """kill -9, with Java and the workers of Python."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    # ---------------------------------------------------------------- what became of its batches
+
+    async def _tell(self) -> None:
+        values = await self._values()
+        for batch in batches(self._directory / CHECKPOINT):
+            self._tell_batch(batch, values)
+
+    async def _values(self) -> dict[tuple[str, int], str]:
+        """What the source holds, by partition and offset; nobody writes to it any more."""
+        found: dict[tuple[str, int], str] = {}
+        options = ConsumerOptions(until_end=True)
+        servers = self._world.servers["consumers"]
+        async with (
+            asyncio.timeout(DRAIN_S),
+            ConsumerClient(servers, self._source.name, start=Start.earliest(), options=options) as consumer,
+        ):
+            while events := await consumer.receive(timeout_s=DRAIN_S / 2):
+                found |= {(one.partition, int(one.offset, 16)): read_value(one.body).msg_id for one in events}
+        return found
+
+    def _tell_batch(self, batch: Batch, values: dict[tuple[str, int], str]) -> None:
+        recorder, outcome = self._world.recorder, OK if batch.is_committed else INFO
+        history, txn = recorder.history, f"{self._name}/{batch.number}"
+        call = recorder.begin(self._name, "txn-commit")
+        call.t_inv_ns = self._begun_ns
+        recorder.end(call, outcome)
+        history.transactions.append(Transaction(txn, self._name, call.op_id, "commit", outcome, self._begun_ns))
+        for (partition, offset), value in values.items():
+            if not batch.has(partition, offset):
+                continue
+            output = made_of(self._name, value)
+            place = self._target.told(place_of(output, self._target.partitions))
+            history.sends.append(Send(call.op_id, output, place, self._name, None, None, txn, outcome, None))
+            history.inputs.append(Input(txn, output, self._source.told(partition), offset, value))
+        for partition, end in batch.end.items():
+            if end > batch.begin.get(partition, 0):
+                history.commits.append(
+                    Commit(call.op_id, GROUP, self._name, 1, self._source.told(partition), end - 1, txn)
+                )
