@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import shutil
 import signal
@@ -21,18 +22,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos import processes
-from chaos.history.tables import INFO, OK, Commit, Input, Send, Transaction
+from chaos.history.tables import INFO, OK, Commit, Complaint, Input, Send, Transaction
 from chaos.history.values import read_value
 from chaos.workloads.readers import DRAIN_S
-from chaos.workloads.spark_batches import CHECKPOINT, FINISH, Batch, batches, made_of, place_of
+from chaos.workloads.spark_batches import CHECKPOINT, FINISH, Batch, batches, is_in_a_batch, made_of, place_of
 from chaos.workloads.world import LogName, World
 from holdfast.client import ConsumerClient, ConsumerOptions, Start
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "spark"
-ENDS_WITHIN_S = 600.0
+FINISHES_WITHIN_S = 480.0
 """From `over` to the end of the last driver: Java may have to be started once more, on a busy machine."""
+ENDS_WITHIN_S = FINISHES_WITHIN_S + DRAIN_S
 LOOKS_EVERY_S = 0.1
+AMID_S = 3.0
+"""From when a driver that is to be killed has begun a batch, at most. One that does nothing would not notice."""
 OF_A_BATCH = 500
 
 
@@ -51,16 +55,13 @@ class SparkQuery:
         self._directory = world.directory / name
         self._begun_ns = time.monotonic_ns()
         self._process: subprocess.Popen[bytes] | None = None
+        self._give_up_s = math.inf
 
     async def run(self) -> None:
         self._directory.mkdir(parents=True)
         try:
-            while not self._world.over.is_set():
-                self._process = self._started()
-                await self._until_it_ends()
-                if not self._world.over.is_set():
-                    self._kill()
-            await self._finish()
+            while not await self._live():
+                pass  # it was killed, or failed: another one goes on
         finally:
             self._kill()
         await self._tell()
@@ -68,7 +69,6 @@ class SparkQuery:
     # ---------------------------------------------------------------- the driver
 
     def _started(self) -> subprocess.Popen[bytes]:
-        self._crash.clear()
         job = {
             "read_from": ",".join(self._world.servers["consumers"]), "source": self._source.name,
             "write_to": ",".join(self._world.servers["producers"]), "target": self._target.name,
@@ -83,24 +83,24 @@ class SparkQuery:
                      "SPARK_LOCAL_IP": "127.0.0.1"},
             )  # fmt: skip
 
-    def _has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
-    async def _until_it_ends(self) -> None:
-        """Or is to be killed, or all is over."""
-        while not self._has_ended() and not self._crash.is_set() and not self._world.over.is_set():
-            await self._world.pause(LOOKS_EVERY_S)
-
-    async def _finish(self) -> None:
-        """It writes what there is; one that fails now, with every node at work, is started again for as long as the
-        run waits."""
-        (self._directory / FINISH).touch()
-        while True:
-            if self._process is None:
-                self._process = self._started()
-            if await asyncio.to_thread(self._process.wait) == 0:
-                return
-            self._kill()
+    async def _live(self) -> bool:
+        """One driver: whether it was the last one. It is if it has written all there is; or there is no more time."""
+        self._process, begun_s = self._started(), time.time()
+        while self._process.poll() is None:
+            if self._world.over.is_set() and not (self._directory / FINISH).exists():
+                (self._directory / FINISH).touch()
+                self._give_up_s = time.monotonic() + FINISHES_WITHIN_S
+            if time.monotonic() > self._give_up_s:
+                text = f"the query of Spark had not come to its end {FINISHES_WITHIN_S:g} s after the last fault"
+                self._world.recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), text))
+                return True
+            if self._crash.is_set() and is_in_a_batch(self._directory / CHECKPOINT, begun_s):
+                self._crash.clear()
+                await asyncio.sleep(self._world.chance.uniform(0.0, AMID_S))
+                self._kill()
+                return False
+            await asyncio.sleep(LOOKS_EVERY_S)
+        return self._process.returncode == 0
 
     def _kill(self) -> None:
         """kill -9, with Java and the workers of Python."""

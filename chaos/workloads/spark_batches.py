@@ -37,6 +37,15 @@ def batches(checkpoint: Path) -> Iterator[Batch]:
         begin = end
 
 
+def is_in_a_batch(checkpoint: Path, since_s: float) -> bool:
+    """Whether a query that was started then has planned a batch, and not yet said that it is committed. Not its first
+    one: half of that is Java and Python that start."""
+    planned = {path.name: path.stat().st_mtime for path in _numbered(checkpoint / "offsets")}
+    committed = {path.name: path.stat().st_mtime for path in _numbered(checkpoint / "commits")}
+    under_way = [planned[name] for name in planned.keys() - committed.keys()]
+    return max(committed.values(), default=0.0) >= since_s and max(under_way, default=0.0) >= since_s
+
+
 def _numbered(directory: Path) -> list[Path]:
     """Spark has files of its own beside them."""
     return [path for path in directory.iterdir() if path.name.isdecimal()] if directory.exists() else []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
-from chaos.workloads.spark_batches import Batch, batches, made_of, place_of
+from chaos.workloads.spark_batches import Batch, batches, is_in_a_batch, made_of, place_of
 
 
 def checkpoint(directory: Path, ends: list[dict[str, int]], committed: int) -> Path:
@@ -31,6 +32,20 @@ def test_a_batch_begins_where_the_one_before_ended_and_counts_when_spark_says_so
         False, False, True, True, False
     ]  # fmt: skip
     assert not found[0].has("1", 0)
+
+
+def test_a_batch_is_under_way_from_its_plan_to_its_commit_for_who_has_committed_another(tmp_path: Path) -> None:
+    assert not is_in_a_batch(tmp_path / "none", 1.0)
+    directory = checkpoint(tmp_path, [{"0": 5}, {"0": 9}], 1)
+    planned, committed = directory / "offsets" / "1", directory / "commits" / "0"
+    os.utime(committed, (100, 100))
+    os.utime(planned, (110, 110))
+    assert is_in_a_batch(directory, 100)
+    assert not is_in_a_batch(directory, 105), "it is the first of who began then"
+    os.utime(committed, (120, 120))
+    assert not is_in_a_batch(directory, 115), "an earlier one has planned it"
+    (directory / "commits" / "1").touch()
+    assert not is_in_a_batch(directory, 100)
 
 
 def test_a_query_that_never_began_has_none(tmp_path: Path) -> None:
