@@ -30,8 +30,8 @@ from chaos.checkers.verdict import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS, WORTH_S, WORTH_CORES = 10_000_000, 600, 2
-"""So many are to be judged within this time, on so many cores; of fewer, or more, in proportion."""
-STARTS = 100
+"""So many in which nothing is wrong are to be judged within this time on so many cores; of others in proportion."""
+STARTS_S = 150
 """Seconds of CPU in which Java and Spark come to know the jobs, however short the history is."""
 
 
@@ -112,8 +112,8 @@ def main(operations: int, partitions: int, planted: bool, cores: int, memory: st
         _show(f"{made:,} operations, {cores} cores, load {load:.1f} before", [*watch.costs, all_of_it])
         for text in wrong:
             click.echo(text)
-    worth_s = STARTS + made / OPERATIONS * (WORTH_S * WORTH_CORES - STARTS)
-    if wrong or all_of_it.cpu_s > worth_s:
+    worth_s = STARTS_S + made / OPERATIONS * (WORTH_S * WORTH_CORES - STARTS_S)
+    if wrong or (all_of_it.cpu_s > worth_s and not planted):
         raise SystemExit(1)
 
 
