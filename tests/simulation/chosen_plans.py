@@ -140,7 +140,7 @@ def quiet(plan: Plan) -> Plan:
     names = dict.fromkeys(plan.weights, 0.0)
     weights = {"isolate": 3.0, "cut": 3.0, "stall": 2.0, "pause": 2.0, "crash": 1.0, "start": 3.0, "bounce": 1.0}
     weights |= {"heal": 3.0, "reset": 0.5, "transfer": 0.5, "wipe": 0.3}
-    changed = plan.varied(weights={**names, **weights}, logs=(LogPlan(3, 3, 0),), disk="memory", send_every_s=0.6)
+    changed = plan.varied(weights={**names, **weights}, logs=(LogPlan(3, 3, 0),), disk="memory", send_every_s=0.3)
     options = replace(plan.options, quiesce_after_s=0.05)
     slow = changed.varied(options=options, chaos_s=8.0, fault_every_s=0.5, read_every_s=2.0, admin_every_s=1000.0)
     return slow.varied(upkeep_every_s=5.0, producers=1, calm_start=True)

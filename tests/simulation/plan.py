@@ -107,7 +107,9 @@ def draw(randomness: random.Random) -> Plan:
         keep_metadata=choice((1, 4, 1000)),
         stale_watermark=randomness.random() < 0.5,
     )
-    return plan.varied(options=replace(plan.options, quiesce_after_s=choice((0.05, 0.1, 0.3, 1.0))))
+    # Drawn without another draw: schedules stay what they were, and so do the seeds that are known for something.
+    quiesce_after_s = (0.05, 0.1, 0.3, 1.0)[int(plan.chaos_s * 1e6) % 4]
+    return plan.varied(options=replace(plan.options, quiesce_after_s=quiesce_after_s))
 
 
 def _log(randomness: random.Random, nodes: int) -> LogPlan:

@@ -145,6 +145,8 @@ def transactions(at: tuple[str, str]) -> None:
         read = ("consume", "ledger", "--from", "earliest", "--until-end", *at)
         assert sorted(holdfast(*read).splitlines()) == sorted(lines.splitlines())
         assert b"undecided" in holdfast(*read, "--isolation", "uncommitted")
+        while not asked("txn", "list", "--open", *at)["transactions"]:  # its coordinator is told within a second
+            pass
         aborted = asked("txn", "abort", "open", *at)
         assert aborted["last"].endswith("by an operator")
         with pytest.raises(TransactionRolledBackError):

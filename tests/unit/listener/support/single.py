@@ -154,7 +154,8 @@ class SingleNode:
 
     @property
     def serves_nothing(self) -> bool:
-        return all((log, partition) in self.stranded for log, made in self.logs.items() for partition in made)
+        everything = {(log, partition) for log, made in self.logs.items() for partition in made}
+        return self.is_cut_off and everything <= self.stranded
 
     def is_stranded(self, log: str, partition: str) -> bool:
         return (log, partition) in self.stranded
