@@ -35,7 +35,8 @@ RETENTION_PERIOD_S = 2.0
 """Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
 
 TICK_PERIOD_S = 0.5
-"""How closely a silent owner's lease of seconds, and a transaction's time, are kept."""
+"""How closely a silent owner's lease of seconds, and a transaction's time, are kept; and how soon it is seen that the
+disk fills. What is kept free has to last for so long."""
 
 RECLAIM_PERIOD_S = 60.0
 """Compactions give most space back by themselves; this is for logs that were trimmed and then rest. A node that refuses
@@ -306,11 +307,12 @@ class ReplicaManager:
 
     async def keep_time(self) -> None:
         """Until cancelled: what leaders do because time has passed. Owners of consumer groups that fell silent lose
-        their claims, transactions whose time is over end."""
+        their claims, transactions whose time is over end; and a disk with little room left takes no more events."""
         loop = asyncio.get_running_loop()
         try:
             while True:
                 await asyncio.sleep(TICK_PERIOD_S)
+                self._watch_space()
                 for replica in self._replicas():
                     replica.tick(loop.time())
         except Exception as error:  # noqa: BLE001  without this partitions would stay with the dead
@@ -321,7 +323,6 @@ class ReplicaManager:
         next_reclaim = loop.time() + RECLAIM_PERIOD_S
         while True:
             await asyncio.sleep(RETENTION_PERIOD_S)
-            self._watch_space()
             self._enforce_retention()
             if loop.time() >= next_reclaim or self._full is not None:
                 self.erase_leftovers()

@@ -59,7 +59,7 @@ class Stranded:
     """Of one connection: who waits on it in vain."""
 
     def __init__(self, host: StrandedHost) -> None:
-        self._host = host
+        self._host: StrandedHost | None = host
         self._since_s = time.monotonic()
         self._attaching: dict[object, Plan] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -77,36 +77,41 @@ class Stranded:
 
     def look(self) -> None:
         """A link or an attach came, or the cluster has changed."""
-        self.end()
-        if not self._host.broker.is_cut_off:
+        self._wait_no_more()
+        host = self._host
+        if host is None or not host.broker.is_cut_off:
             return
-        needy = [endpoint for endpoint in self._host.served if endpoint.plan.kind not in NEUTRAL]
+        needy = [endpoint for endpoint in host.served if endpoint.plan.kind not in NEUTRAL]
         waiting = [endpoint for endpoint in needy if endpoint.is_stranded()]
         attaching = sum(map(is_stranded, self._attaching.values()))
         if not waiting and not attaching:
             return
         left_s: float | None
         if len(waiting) < len(needy) or attaching < len(self._attaching):
-            left_s = self._end_some(waiting)
+            left_s = self._end_some(waiting, host.broker.node_id)
         else:
             left_s = self._since_s + STAYS_S - time.monotonic()
             if left_s <= 0:
-                self._host.send_away(CUT_OFF)
+                host.send_away(CUT_OFF)
                 return
         if left_s is not None:
             self._timer = asyncio.get_running_loop().call_later(left_s, self.look)
 
-    def _end_some(self, waiting: Collection[Endpoint]) -> float | None:
+    def _end_some(self, waiting: Collection[Endpoint], node: int) -> float | None:
         """Others on the connection are served; attaches are refused in their own time. Returns when the next link has
         stayed for long enough."""
         over_s = time.monotonic() - STAYS_S
         for endpoint in waiting:
             if endpoint.since_s <= over_s:
-                endpoint.leave(errors.out_of_reach(endpoint.plan.address, self._host.broker.node_id))
+                endpoint.leave(errors.out_of_reach(endpoint.plan.address, node))
         return min((one.since_s - over_s for one in waiting if one.since_s > over_s), default=None)
 
     def end(self) -> None:
-        """Look no more by itself."""
+        """The connection is gone, and is held no longer from here."""
+        self._wait_no_more()
+        self._host = None
+
+    def _wait_no_more(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

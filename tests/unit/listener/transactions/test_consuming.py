@@ -11,7 +11,7 @@ import pytest
 from holdfast.amqp import Accepted, Modified, Released, Transfers, decode_message
 from holdfast.amqp.transactions import encode_discharge
 from node.listener.transactions import client_transaction
-from node.partition.consumer_groups.queries import GroupList, ListGroups
+from node.partition.consumer_groups.queries import GroupList, GroupRow, ListGroups
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer
@@ -41,11 +41,15 @@ def deliveries(peer: Peer, link: Any) -> list[Any]:
     ]
 
 
-async def position(cluster: Cluster, group: str = "g") -> int:
+async def group_row(cluster: Cluster, group: str = "g") -> GroupRow:
     leader = await cluster.settled_leader("trades")
     answer = await cluster.broker(leader).handle("trades", "0").ask(ListGroups(group))
     assert isinstance(answer, GroupList)
-    return answer.groups[0].position
+    return answer.groups[0]
+
+
+async def position(cluster: Cluster, group: str = "g") -> int:
+    return (await group_row(cluster, group)).position
 
 
 async def took(peer: Peer, link: Any, count: int) -> list[Any]:

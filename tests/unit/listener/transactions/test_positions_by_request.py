@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.reading import fill
 from tests.unit.listener.support.transacting import Control, why
-from tests.unit.listener.transactions.test_consuming import position
+from tests.unit.listener.transactions.test_consuming import group_row, position
 
 ROLLBACK = "amqp:transaction:rollback"
 
@@ -79,6 +80,9 @@ async def test_it_counts_when_the_transaction_commits(cluster: Cluster) -> None:
             assert await position(cluster) == node + 1
             one.reader.close()
             await peer.flush()
+        async with asyncio.timeout(20):
+            while (await group_row(cluster)).active:  # noqa: ASYNC110 - it is given to no other member until then
+                await asyncio.sleep(0.01)
 
 
 async def test_a_discharge_that_follows_at_once_waits_for_it(cluster: Cluster) -> None:
