@@ -299,7 +299,7 @@ class ReplicaManager:
     # -- background work
 
     async def keep_retention(self) -> None:
-        """Until cancelled: trims by retention, refuses events while the disk is nearly full, gives space back."""
+        """Until cancelled: trims by retention, gives space back."""
         try:
             await self._keep_retention()
         except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed

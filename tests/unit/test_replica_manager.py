@@ -106,7 +106,7 @@ async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_
 
 async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else events would be trimmed no more, and a full disk would be noticed by the first write that fails."""
-    monkeypatch.setattr("node.replica_manager.RETENTION_PERIOD_S", 0.01)
+    monkeypatch.setattr("node.replica_manager.TICK_PERIOD_S", 0.01)
     multiraft = MultiRaft(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
 
     class Damaged:
@@ -116,7 +116,7 @@ async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch)
     replicas = ReplicaManager(1, multiraft, cast(Any, Damaged()), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
     failures: list[Exception] = []
     replicas.on_failed = failures.append
-    await asyncio.wait_for(replicas.keep_retention(), 40)
+    await asyncio.wait_for(replicas.keep_time(), 40)
     assert "input/output error" in str(failures[0])
 
 
