@@ -25,6 +25,7 @@ saves.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -36,6 +37,8 @@ from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import NodeHeartbeat, NodeHeartbeatReply, RaftMessage
 from cluster.raft.replication.messages import OutgoingMessage
 from cluster.raft.replication.wire_ranges import RAFT
+
+log = logging.getLogger(__name__)
 
 NODE_MESSAGES: GroupId = (1 << 63) - 1
 """Stands in the place of a group's number in what nodes, and not groups, say to each other. No group gets so far."""
@@ -152,6 +155,7 @@ class NodeHeartbeats:
         self._followed: dict[NodeId, _Followed] = {}
         self.next_at = inf
         """When `run` has something to do."""
+        self.refused = 0  # messages with values that cannot be
 
     @cached_property
     def _life(self) -> int:
@@ -259,13 +263,20 @@ class NodeHeartbeats:
         )
 
     def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
-        if RAFT.fault(message) is not None:
+        fault = RAFT.fault(message)
+        if fault is not None:
+            self._refuse(sender, fault)
             return
         kind = message.WhichOneof("body")
         if kind == "node_heartbeat":
             self._on_heartbeat(sender, message.node_heartbeat, now)
         elif kind == "node_heartbeat_reply":
             self._on_reply(sender, message.node_heartbeat_reply, now)
+
+    def _refuse(self, sender: NodeId, fault: str) -> None:
+        self.refused += 1
+        if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
+            log.error("a heartbeat of node %d is refused (%d so far): %s", sender, self.refused, fault)
 
     def _on_heartbeat(self, sender: NodeId, body: NodeHeartbeat, now: float) -> None:
         followed = self._followed.setdefault(sender, _Followed())

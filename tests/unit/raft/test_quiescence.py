@@ -287,6 +287,32 @@ def test_a_late_agreement_is_none() -> None:
     assert links.is_quiet(2)
 
 
+def test_a_heartbeat_that_cannot_be_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    stage = quiet_stage()
+    lie = RaftMessage(group=NODE_MESSAGES)
+    lie.node_heartbeat.life, lie.node_heartbeat.sequence = 1, (1 << 62) + 1
+    lie.node_heartbeat.left.append(GROUP)
+    stage.inject(1, 2, lie)
+    stage.run(0.01)
+    assert stage.group(2).is_quiet
+    assert "a heartbeat of node 1 is refused" in caplog.text
+
+
+def test_who_lies_about_what_rests_is_only_spoken_to() -> None:
+    """Another life, another digest, groups that are not there: whoever rested hears its leader itself again."""
+    stage = quiet_stage()
+    term = stage.group(1).term
+    for number in range(1, 30):
+        lie = RaftMessage(group=NODE_MESSAGES)
+        lie.node_heartbeat.life, lie.node_heartbeat.sequence, lie.node_heartbeat.quiet = 1 + number % 3, number, number
+        lie.node_heartbeat.left.extend([GROUP, GROUP + 1])
+        stage.inject(1, 2, lie)
+        stage.run(0.05)
+    stage.run(IDLE_S)
+    assert (stage.leader, stage.group(1).term) == (1, term)
+    assert all(stage.group(node).is_quiet for node in stage.ids)
+
+
 def test_heartbeats_of_the_past_keep_no_leader_alive() -> None:
     stage = quiet_stage()
     beats = [sent for sent in stage.sent if sent[2].HasField("node_heartbeat") and sent[0] == 1]
