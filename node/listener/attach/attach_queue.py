@@ -2,10 +2,11 @@
 
 The problem: the claim of a consumer group, the opening of a producer and the position of `@latest` each cost an entry
 in a log or a question to a leader, and work in the turn that brings the answer; a peer may attach ten thousand links in
-one write. The rules: UNDER_WAY of a connection are under way at once, in the order in which they came; receivers that
-wait for a partition of their group, which may take as long as others keep theirs, do not stand in the way of the rest,
-and there are no more than HELD of them. A link that is gone when its turn comes is passed over. Rejected: a limit for
-the node. One peer would use it up for all.
+one write. The rules: UNDER_WAY of a connection are under way at once, in the order in which they came. A connection
+that floods the node has one at a time, until nothing of it waits: what honest producers send waits behind few of its
+entries. Receivers that wait for a partition of their group, which may take as long as others keep theirs, do not stand
+in the way of the rest, and there are no more than HELD of them. A link that is gone when its turn comes is passed over.
+Rejected: a limit for the node. One peer would use it up for all.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class AttachQueue:
         self.held = 0
         self._under_way = 0
         self._over = False
+        self._floods = False
+        """As many waited as may, and some of them still do."""
         self.letting_go = asyncio.Semaphore(LETTING_GO)
         """For the questions by which the claims of links that are gone are let go."""
         self._waiting: deque[tuple[Link, Work, Start]] = deque()
@@ -60,6 +63,7 @@ class AttachQueue:
     def add(self, link: Link, work: Work, start: Start) -> None:
         """`start` makes a task of it."""
         self._waiting.append((link, work, start))
+        self._floods = self._floods or self.is_full
         self._go_on()
 
     def hold(self, work: Work, start: Start) -> None:
@@ -89,11 +93,13 @@ class AttachQueue:
         return not self._waiting
 
     def _go_on(self) -> None:
-        while self._waiting and self._under_way < UNDER_WAY and not self._over:
+        most = 1 if self._floods else UNDER_WAY
+        while self._waiting and self._under_way < most and not self._over:
             link, work, start = self._waiting.popleft()
             if link.alive:
                 self._under_way += 1
                 start(self._until_answered(work))
+        self._floods = self._floods and bool(self._waiting)
         if not self.is_full and not self._over:
             self._drained()
 

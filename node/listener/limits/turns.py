@@ -24,12 +24,12 @@ INPUT_S = 0.02
 is events that use it up, since of a read of attaches only the first piece counts here (`intake.py`): a read of 256 KiB
 is less than a millisecond of work as events of 1 KiB and some eight as events of 100 bytes, so two of the latter fit,
 and who sends in bulk to an idle node never waits. With what a turn has besides (a piece of waiting input, 10 ms of
-output, two answers, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would
+output, an answer, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would
 make a second sender in bulk wait for the first."""
 
 WAITING_S = 0.0002
 """For input that waits, in one turn of the loop: one piece, which is some four attaches or up to 2,000 events. An event
-that is published takes some five turns from its socket to its answer, and waits so long in each; with two answers and
+that is published takes some five turns from its socket to its answer, and waits so long in each; with an answer and
 the turn of the groups these are one or two milliseconds each while others flood the node with attaches. A turn in which
 nothing else is to be done is over at once, and the next piece follows."""
 
@@ -42,9 +42,10 @@ ENDING_S = 0.0005
 unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it, but who
 floods the node ends a connection a second, and an event takes some five turns then, too."""
 
-ANSWERS = 2
+ANSWERS = 1
 """Attaches that took a while (groups, producers, positions) and are answered in one turn of the loop: each makes a link
-and its terms, half a millisecond or more, and the entries of all that were under way come back in one turn."""
+and its terms, half a millisecond or more, and the entries of all that were under way come back in one turn. With two,
+an honest producer beside a flood of them waits a tenth longer; a turn without other work is over at once."""
 
 clock_s = time.perf_counter
 
