@@ -69,6 +69,8 @@ class OlderCopies:
         image = self._images.get(node.id)
         if image is None or image.incarnation != node.incarnation or not node.is_running:
             return False
+        if not image.terms.keys() <= node.multiraft.groups.keys():
+            return False  # a log was deleted since: one of a single replica leads again at once, until it hears of that
         if not all(self._leader_knows(node, group, image) for group in node.multiraft.groups.values()):
             return False
         proofs = {group_id: self._proof(group) for group_id, group in self._forgotten(node, image).items()}
