@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.run import scratch
-from holdfast.client.event_arrays import arrays_of
+from holdfast.client.blocks.event_arrays import arrays_of
 from holdfast.client.sync import Event, ProducerClient, RangeClient
 
 ROOT = Path(__file__).resolve().parents[2]

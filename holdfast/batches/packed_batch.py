@@ -55,9 +55,7 @@ def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     packed = compress(codec, list(messages)) if codec else None
     content = messages if packed is None else (packed,)
     body = b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *content])
-    size = _LEAD.size + len(body)
-    section = _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
-    return section + _LEAD.pack(VERSION, crc32c(body)) + body
+    return section_head(_LEAD.size + len(body)) + _LEAD.pack(VERSION, crc32c(body)) + body
 
 
 def unpack(message: bytes, most_bytes: int) -> list[bytes]:
@@ -65,7 +63,9 @@ def unpack(message: bytes, most_bytes: int) -> list[bytes]:
 
     Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
     """
-    start = _content_at(message)
+    start = content_at(message)
+    if start is None:
+        raise MalformedMessage("it is not one data section, and nothing but packed batches may come on this link")
     if len(message) - start < _LEAD.size + _HEAD.size:
         raise MalformedMessage("it is too short for a packed batch, and nothing else may come on this link")
     version, checksum = _LEAD.unpack_from(message, start)
@@ -98,13 +98,19 @@ def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
     return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
 
 
-def _content_at(message: bytes) -> int:
+def section_head(size: int) -> bytes:
+    """What stands in front of the content, of so many bytes, of a data section."""
+    return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
+
+
+def content_at(message: bytes) -> int | None:
+    """Where the content of the data section begins that the message is; None: it is anything else."""
     size = len(message)
     for head, width in ((_DATA8, 1), (_DATA32, 4)):
         start = len(head) + width
         if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
             return start
-    raise MalformedMessage("it is not one data section, and nothing but packed batches may come on this link")
+    return None
 
 
 def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:

@@ -7,6 +7,7 @@ that says whether to try again and what to do.
 """
 
 from holdfast.client.admin import AdminClient
+from holdfast.client.blocks.event_block import EventBlock, EventColumns
 from holdfast.client.consume.range_receiver import RangeOptions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
@@ -45,7 +46,6 @@ from holdfast.client.errors import (
     UnsupportedError,
     WriterChangedError,
 )
-from holdfast.client.event_block import EventBlock, EventColumns
 from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.options import ConsumerOptions, ProducerOptions
 from holdfast.client.produce.delivery import Delivery, DeliveryResult

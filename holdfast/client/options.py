@@ -105,7 +105,7 @@ class ProducerOptions:
 class ConsumerOptions:
     """Of a `ConsumerClient`."""
 
-    prefetch: int = 4000  # events under way or buffered, per partition
+    prefetch: int = 8192  # events under way or buffered, per partition
     prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
     reconnect_timeout_s: float = 30.0  # a partition that cannot be reached for so long is an error
     until_end: bool = False  # stop at what was the end of the log when the consumer started

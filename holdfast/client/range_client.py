@@ -18,9 +18,9 @@ from types import TracebackType
 
 from holdfast import protocol
 from holdfast.amqp.messages.message import offset_text
+from holdfast.client.blocks.event_block import EventBlock
 from holdfast.client.consume.range_receiver import RangeOptions, RangeReceiver
 from holdfast.client.errors import ConfigurationError, HoldfastError
-from holdfast.client.event_block import EventBlock
 from holdfast.client.options import Isolation
 from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import PartitionInfo, read_complete_info

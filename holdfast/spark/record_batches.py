@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.client import EventBlock, EventColumns, ReceivedEvent
-from holdfast.client.event_arrays import EventArrays, arrays_of
+from holdfast.client.blocks.event_arrays import EventArrays, arrays_of
 from holdfast.spark.schema import schema_of
 
 PRODUCER_ID = "com.microsoft:producer-id"

@@ -12,6 +12,8 @@ from collections import deque
 from typing import Protocol
 
 from holdfast import protocol
+from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.consume.packed_window import PackedWindow
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
@@ -69,6 +71,8 @@ class PartitionReceiver:
         self._asks_for_end = self._end is not None and left_out
         self._asked = 0  # credit that it has not used yet
         self._read = DeliveryReader(info.partition)
+        self._packed = PackedWindow(self._options.prefetch, self._options.prefetch_bytes)
+        self._is_packed = False
         self._ended = asyncio.Event()
         self._closed_by: HoldfastError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -100,6 +104,7 @@ class PartitionReceiver:
                     self,
                     deadline_s=loop.time() + self._options.reconnect_timeout_s,
                     hint=hint,
+                    properties={protocol.PACKED_DELIVERIES: True} if self._packed.is_worth_it else None,
                     where=self._consumer.where,
                     uncommitted=self._consumer.uncommitted,
                 )
@@ -107,6 +112,7 @@ class PartitionReceiver:
                 self._consumer.fail(error)
                 return
             self.links_opened += 1
+            self._is_packed = self._receiver.is_packed
             self._asked = 0
             self.grant()
             await self._ended.wait()
@@ -128,11 +134,10 @@ class PartitionReceiver:
             return
         self._asked -= min(self._asked, len(payloads))
         try:
-            events = [self._read.read(payload) for payload in payloads]
+            events = self._events_of(payloads)
         except HoldfastError as error:
             self._consumer.fail(error)
             return
-        self._largest = max(max(map(len, payloads)), self._largest * 0.9)
         if self._end is not None and events[-1].offset >= self._end:
             events = [event for event in events if event.offset <= self._end]
             self.finished = True
@@ -147,6 +152,17 @@ class PartitionReceiver:
         else:
             self._consumer.reader_finished()
         self.grant()
+
+    def _events_of(self, payloads: list[bytes]) -> list[ReceivedEvent]:
+        if not self._is_packed:
+            self._largest = max(max(map(len, payloads)), self._largest * 0.9)
+            return [self._read.read(payload) for payload in payloads]
+        found: list[ReceivedEvent] = []
+        for payload in payloads:
+            block = PackedBlock.read(self.partition, payload)
+            self._packed.saw(len(block), len(payload))
+            found += block.events()
+        return found
 
     def on_closed(self, error: HoldfastError) -> None:
         self._closed_by = error
@@ -165,16 +181,23 @@ class PartitionReceiver:
         receiver = self._receiver
         if receiver is None or self.finished or self.paused:
             return
-        if self._largest > 1:
-            self._window = max(1, min(self._options.prefetch, int(self._options.prefetch_bytes / self._largest)))
-        room = self._window - self._buffered - receiver.credit
-        if room < max(1, self._window // 2):
+        window, buffered = self._window_and_buffered()
+        room = window - buffered - receiver.credit
+        if room < max(1, window // 2):
             return
         if not self._asks_for_end:
             receiver.grant(room)
         elif not receiver.draining:
             self._asked = room
             receiver.drain(room, self._drained)
+
+    def _window_and_buffered(self) -> tuple[int, int]:
+        """In deliveries."""
+        if self._is_packed:
+            return self._packed.deliveries, self._packed.holding(self._buffered)
+        if self._largest > 1:
+            self._window = max(1, min(self._options.prefetch, int(self._options.prefetch_bytes / self._largest)))
+        return self._window, self._buffered
 
     def _drained(self) -> None:
         """All that was there is here, or all that was asked for."""

@@ -13,16 +13,19 @@ has just been elected, or deposed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.messages.message import offset_text
+from holdfast.client.blocks.event_block import EventBlock
+from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.consume.packed_window import PackedWindow
 from holdfast.client.consume.publisher_reader import PublisherReader
 from holdfast.client.errors import HoldfastError, LinkRefusedError, ProtocolError
-from holdfast.client.event_block import EventBlock
 from holdfast.client.events import DeliveryReader
 from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
@@ -60,10 +63,14 @@ class RangeReceiver:
         self._network, self._log, self._partition, self._next, self._end = network, log, partition, start, end
         self._where, self._uncommitted, self._options = where, uncommitted, options
         self._read = PublisherReader(partition) if publishers else DeliveryReader(partition)
-        self._properties: dict[str, Any] = {protocol.LINK_UNTIL: symbol(offset_text(end))}
+        self._needed: dict[str, Any] = {protocol.LINK_UNTIL: symbol(offset_text(end))}
+        """Properties without which the link is of no use."""
+        self._publishers = publishers
         if publishers:
-            self._properties[protocol.LINK_PUBLISHERS] = True
-        self._arrived: list[bytes] = []
+            self._needed[protocol.LINK_PUBLISHERS] = True
+        self._packed = PackedWindow(options.prefetch, options.prefetch_bytes)
+        self._is_packed = False
+        self._arrived: deque[bytes] = deque()
         self._something = asyncio.Event()
         self._closed_by: HoldfastError | None = None
         self._receiver: Receiver | None = None
@@ -98,17 +105,18 @@ class RangeReceiver:
             self,
             deadline_s=asyncio.get_running_loop().time() + self._options.reconnect_timeout_s,
             hint=hint,
-            properties=self._properties,
+            properties={**self._needed, **({protocol.PACKED_DELIVERIES: True} if self._packed.is_worth_it else {})},
             where=self._where,
             uncommitted=self._uncommitted,
         )
-        lacking = [name for name in self._properties if name not in receiver.properties]
+        lacking = [name for name in self._needed if name not in receiver.properties]
         if lacking and self._closed_by is None:
             await receiver.close()
             raise ProtocolError(
                 f"{receiver.what}: the node does not know {', '.join(lacking)}",
                 advice="upgrade the nodes of the cluster",
             )
+        self._is_packed = receiver.is_packed
         return receiver
 
     async def _of_this_link(self) -> AsyncGenerator[EventBlock, None]:
@@ -118,15 +126,27 @@ class RangeReceiver:
                 await self._something.wait()
             if not self._arrived:
                 return
-            payloads, self._arrived = self._arrived, []
-            block = EventBlock(self._partition, payloads, self._read)
-            last = block.last_offset
-            if last >= self._end:
-                raise ProtocolError(f"event {last} came of a range that ends before {self._end}")
-            self._next = Start.after(offset_text(last))
-            self._largest = max(max(map(len, payloads)), self._largest * 0.9)
-            self._grant()
-            yield block
+            for block in self._take():
+                last = block.last_offset
+                if last >= self._end:
+                    raise ProtocolError(f"event {last} came of a range that ends before {self._end}")
+                self._next = Start.after(offset_text(last))
+                self._grant()
+                yield block
+
+    def _take(self) -> Iterator[EventBlock]:
+        """What has arrived."""
+        if self._is_packed:
+            while self._arrived:
+                payload = self._arrived.popleft()
+                packed = PackedBlock.read(self._partition, payload, publishers=self._publishers)
+                self._packed.saw(len(packed), len(payload))
+                yield packed
+            return
+        payloads = list(self._arrived)
+        self._arrived.clear()
+        self._largest = max(max(map(len, payloads)), self._largest * 0.9)
+        yield EventBlock(self._partition, payloads, self._read)
 
     def on_transfers(self, payloads: list[bytes]) -> None:
         self._arrived += payloads
@@ -141,8 +161,11 @@ class RangeReceiver:
         receiver = self._receiver
         if receiver is None or self._closed_by is not None:
             return
-        most, bound_bytes = self._options.prefetch, self._options.prefetch_bytes
-        window = min(FIRST_CREDIT, most) if self._largest <= 1 else max(1, min(most, int(bound_bytes / self._largest)))
+        window = self._packed.deliveries if self._is_packed else self._window()
         room = window - len(self._arrived) - receiver.credit
         if room >= max(1, window // 2):
             receiver.grant(room)
+
+    def _window(self) -> int:
+        most, bound_bytes = self._options.prefetch, self._options.prefetch_bytes
+        return min(FIRST_CREDIT, most) if self._largest <= 1 else max(1, min(most, int(bound_bytes / self._largest)))

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.client import range_client
+from holdfast.client.blocks.event_block import EventBlock
 from holdfast.client.consume.range_receiver import RangeOptions
 from holdfast.client.errors import ClosedError
-from holdfast.client.event_block import EventBlock
 from holdfast.client.options import Isolation
 from holdfast.client.range_client import PartitionExtent
 from holdfast.client.sync.twin import Twin

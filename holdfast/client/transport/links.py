@@ -153,6 +153,11 @@ class Receiver(ClientLink):
         return self.link.remote_properties
 
     @property
+    def is_packed(self) -> bool:
+        """Its deliveries are packed ones; credit counts those."""
+        return self.properties.get(protocol.PACKED_DELIVERIES) is True
+
+    @property
     def credit(self) -> int:
         """Messages that the node may still send."""
         return self.link.credit

@@ -33,6 +33,9 @@ from node.listener.outgoing.source_filters import Selection, read_until, select
 from node.listener.transactions.coordinator_terms import CoordinatorTerms, coordinator_terms_of
 from node.partition.api import ProducerRequest
 
+LEAST_PACKED_BYTES = 1024 * 1024
+"""Of a peer's limit for messages: packed deliveries are well below, but for an event that is larger by itself."""
+
 
 class Kind(Enum):
     INGEST = auto()  # the peer sends events
@@ -53,6 +56,7 @@ class Plan:
     selection: Selection | None = None  # EGRESS only
     until: int | None = None  # EGRESS only: the link ends when nothing below this offset is left for it
     publishers: bool = False  # EGRESS only: deliveries tell who has published the event, under which number
+    packed: bool = False  # EGRESS only: each delivery holds many events
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerRequest | None = None  # INGEST only: the sender numbers its events
     membership: GroupTerms | None = None  # EGRESS only: it reads in a group's name, or keeps its position
@@ -125,8 +129,18 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
         raise _invalid(f"{protocol.LINK_PUBLISHERS} must be a boolean, not {publishers!r}")
     return Plan(
         Kind.EGRESS, address, one, one.name, partition, chosen,
-        until=until, publishers=publishers, membership=wish,
+        until=until, publishers=publishers, packed=_may_be_packed(link, partition, chosen, wish), membership=wish,
     )  # fmt: skip
+
+
+def _may_be_packed(link: SenderLink, partition: str | None, chosen: Selection, wish: GroupTerms | None) -> bool:
+    """Whether the peer takes packed deliveries, and this link can do with them: nothing becomes of a single event (no
+    group goes on behind it, no transaction takes it), none is left out, and no small message is wanted."""
+    if link.remote_properties.get(protocol.PACKED_DELIVERIES) is not True:
+        return False
+    whole = chosen.predicate is None or chosen.predicate.is_range
+    wide = not link.remote_max_message_size or link.remote_max_message_size >= LEAST_PACKED_BYTES
+    return partition is not None and wish is None and whole and wide and link.presettled
 
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:

@@ -35,7 +35,7 @@ from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.redelivery import Redelivery
-from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
+from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start, StoredBatch
 from node.transactions.transaction import StagedPosition
 
 POLL_EVENTS = 1024
@@ -226,13 +226,12 @@ class OutgoingLink(Endpoint):
     def _send_from(self, cursor: PartitionCursor, room: int) -> bool:
         """True: there may be more."""
         if not cursor.holds and cursor.reader is not None:
-            share = (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
-            batches = cursor.reader.poll(*share)
+            batches = cursor.reader.poll(*self._share(cursor, room))
             if not batches:
                 if cursor.reader.error is not None:
                     self._reader_failed(cursor, cursor.reader.error)
                 return False
-            payloads = cursor.payloads(batches)
+            payloads = self._payloads(cursor, batches)
             if cursor.done and self._owner(cursor.partition) is None:  # an owner shows by its reader that it lives
                 cursor.finish()
         else:
@@ -241,6 +240,14 @@ class OutgoingLink(Endpoint):
         if payloads:
             self._send(cursor, payloads, cursor.take_runs())
         return cursor.holds or cursor.reader is not None
+
+    def _share(self, cursor: PartitionCursor, room: int) -> tuple[int, int]:
+        """Events and bytes of a partition to be read at once."""
+        return (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
+
+    def _payloads(self, cursor: PartitionCursor, batches: Sequence[StoredBatch]) -> list[bytes]:
+        """What is to be sent of them, at once."""
+        return cursor.payloads(batches)
 
     def _send(self, cursor: PartitionCursor, payloads: list[bytes], runs: list[tuple[int, int]]) -> None:
         if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)

@@ -85,7 +85,7 @@ class PartitionCursor:
             if ahead is None:
                 continue
             self._again.clear()  # what is left of them is not stored any more
-            part = self._within_bounds(ahead)
+            part = self.within_bounds(ahead)
             if part is None:
                 continue
             base, time_ms, records = part.base_offset, part.timestamp_ms, part.records
@@ -144,7 +144,7 @@ class PartitionCursor:
             return None
         return batch.cut(behind, len(records))
 
-    def _within_bounds(self, batch: StoredBatch) -> StoredBatch | None:
+    def within_bounds(self, batch: StoredBatch) -> StoredBatch | None:
         """The part of a batch within all bounds. Offsets and times only rise: a lower bound once passed is dropped, an
         upper one once reached is the end."""
         if self._above_time_ms >= 0:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from holdfast.batches.packed_delivery import Run, pack
 from holdfast.client import (
     ConfigurationError,
     Event,
@@ -18,11 +19,16 @@ from holdfast.client import (
     ProducerClient,
     RangeClient,
     RangeOptions,
+    ReceivedEvent,
 )
+from holdfast.client.blocks.packed_block import PackedBlock
 from holdfast.client.sync import RangeClient as SyncRangeClient
 from tests.unit.client.support.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SINGLE, PACKED = RangeOptions(prefetch=1000), RangeOptions()
+"""Who wants few events at a time has them in a delivery each."""
 
 
 async def extent(client: RangeClient, log: str) -> PartitionExtent:
@@ -52,13 +58,19 @@ async def roll_back(producer: ProducerClient, count: int) -> None:
     await tx.abort()
 
 
+@pytest.mark.parametrize("options", [SINGLE, PACKED])
 @pytest.mark.parametrize("follow", ["redirected", "gateway"])
-async def test_a_range_is_every_event_from_its_first_offset_to_its_end(nodes: Nodes, follow: str) -> None:
+async def test_a_range_is_every_event_from_its_first_offset_to_its_end(
+    nodes: Nodes, follow: str, options: RangeOptions
+) -> None:
     log = await nodes.log(1)
     leads = nodes.cluster.leader(log)
     servers = f"127.0.0.1:{nodes.cluster.ports[nodes.cluster.other_than(leads)]}"
     network = NetworkOptions(follow_redirects=follow == "redirected")
-    async with ProducerClient(nodes.servers, log) as producer, RangeClient(servers, network=network) as client:
+    async with (
+        ProducerClient(nodes.servers, log) as producer,
+        RangeClient(servers, network=network, options=options) as client,
+    ):
         assert await extent(client, log) == PartitionExtent("0", 0, 0, 0, 0)
         await fill(producer, 500)
         assert ((await extent(client, log)).start, (await extent(client, log)).end) == (0, 500)
@@ -69,14 +81,15 @@ async def test_a_range_is_every_event_from_its_first_offset_to_its_end(nodes: No
         assert [offset for offset, _ in await rows(client, log, 0, 203, filter=wanted)] == [201, 202]
 
 
+@pytest.mark.parametrize("options", [SINGLE, PACKED])
 @pytest.mark.parametrize("follow", [True, False])
-async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: bool) -> None:
+async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: bool, options: RangeOptions) -> None:
     log = await nodes.log(1)
     network = NetworkOptions(follow_redirects=follow)
     async with (
         ProducerClient(nodes.servers, log) as plain,
         nodes.producer(log) as numbered,
-        RangeClient(nodes.servers, network=network) as client,
+        RangeClient(nodes.servers, network=network, options=options) as client,
     ):
         await fill(plain, 3, "plain-")
         events = [Event(b"numbered-%d" % number) for number in range(5)]
@@ -96,6 +109,7 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
             assert columns.publishers is not None
             found += columns.publishers
             check_publishers(block)
+            assert isinstance(block, PackedBlock) == (options is PACKED)
         assert found[0] == (-1, -1)
         assert found[1:6] == own[:5]
         (one, first), (other, second) = found[6:8]
@@ -108,14 +122,27 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
             assert block.columns().publishers is None
 
 
+def one_by_one(block: EventBlock) -> list[EventBlock]:
+    """A block of each event."""
+    if not isinstance(block, PackedBlock):
+        return [EventBlock(block.partition, [payload], block._reader) for payload in block.payloads]
+    found: list[EventBlock] = []
+    payloads = iter(block.payloads)
+    for run in block.delivery.runs:
+        for index in range(run.events):
+            numbers = None if run.publisher is None else (*run.publisher[:2], run.publisher[2] + index)
+            own = pack([Run(run.offset + index, run.timestamp_ms, 1, numbers)], [next(payloads)])
+            found.append(PackedBlock.read(block.partition, own, publishers=block.tells_publishers))
+    return found
+
+
 def check_publishers(block: EventBlock) -> None:
     """Where there are arrays, they say what the columns say."""
     if find_spec("numpy") is None:
         return
-    from holdfast.client.event_arrays import arrays_of
+    from holdfast.client.blocks.event_arrays import arrays_of
 
-    for run in ([payload] for payload in block.payloads):
-        one = EventBlock(block.partition, run, block._reader)
+    for one in one_by_one(block):
         arrays, columns = arrays_of(one), one.columns()
         if one.events()[0].properties:
             assert arrays is None
@@ -125,14 +152,17 @@ def check_publishers(block: EventBlock) -> None:
         assert arrays.offsets.tolist() == columns.offsets
 
 
+@pytest.mark.parametrize("options", [SINGLE, PACKED])
 @pytest.mark.parametrize("follow", [True, False])
-async def test_a_range_ends_behind_events_that_nobody_is_given(nodes: Nodes, follow: bool) -> None:
+async def test_a_range_ends_behind_events_that_nobody_is_given(
+    nodes: Nodes, follow: bool, options: RangeOptions
+) -> None:
     log = await nodes.log(1)
     network = NetworkOptions(follow_redirects=follow)
     async with (
         ProducerClient(nodes.servers, log) as producer,
-        RangeClient(nodes.servers, network=network) as client,
-        RangeClient(nodes.servers, isolation="uncommitted", network=network) as sees_all,
+        RangeClient(nodes.servers, network=network, options=options) as client,
+        RangeClient(nodes.servers, isolation="uncommitted", network=network, options=options) as sees_all,
     ):
         await fill(producer, 3)
         await roll_back(producer, 5)
@@ -193,27 +223,47 @@ async def test_columns_say_what_single_events_say(nodes: Nodes) -> None:
     async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
         for event in given:
             await producer.send_and_confirm(event, partition="0")
-        payloads = [payload async for block in client.read(log, "0", 0, len(given)) for payload in block.payloads]
+        payloads = await as_they_came(nodes, log, len(given))
         for parts in ([payloads], [[payload] for payload in payloads], [payloads[:2], payloads[2:]], [payloads[3:5]]):
             for part in parts:
-                block = EventBlock("0", part)
-                columns, events = block.columns(), block.events()
-                assert columns.offsets == [int(event.offset, 16) for event in events]
-                assert columns.timestamps_ms == [event.timestamp_ms for event in events]
-                assert columns.keys == [event.key for event in events]
-                assert columns.bodies == [event.body for event in events]
-                check_arrays(block)
-                for place, event in enumerate(events):
-                    if event.properties:
-                        assert columns.decoded[place].properties == event.properties
-        assert [event.body for event in EventBlock("0", payloads).events()] == [event.body for event in given]
+                check_columns(EventBlock("0", part))
+        events = EventBlock("0", payloads).events()
+        assert [event.body for event in events] == [event.body for event in given]
+        [packed] = [block async for block in client.read(log, "0", 0, len(given))]
+        assert isinstance(packed, PackedBlock)
+        assert [row(event) for event in packed.events()] == [row(event) for event in events]
+        assert packed.size_bytes < sum(map(len, payloads))
+        for block in (packed, *one_by_one(packed)):
+            check_columns(block)
+
+
+async def as_they_came(nodes: Nodes, log: str, count: int) -> list[bytes]:
+    async with RangeClient(nodes.servers, options=SINGLE) as client:
+        return [payload async for block in client.read(log, "0", 0, count) for payload in block.payloads]
+
+
+def row(event: ReceivedEvent) -> tuple[object, ...]:
+    return event.partition, event.offset, event.timestamp_ms, event.key, event.body, event.properties
+
+
+def check_columns(block: EventBlock) -> None:
+    columns, events = block.columns(), block.events()
+    assert columns.offsets == [int(event.offset, 16) for event in events]
+    assert columns.timestamps_ms == [event.timestamp_ms for event in events]
+    assert columns.keys == [event.key for event in events]
+    assert columns.bodies == [event.body for event in events]
+    assert (len(block), block.last_offset) == (len(events), columns.offsets[-1])
+    check_arrays(block)
+    for place, event in enumerate(events):
+        if event.properties:
+            assert row(columns.decoded[place]) == row(event)
 
 
 def check_arrays(block: EventBlock) -> bool:
     """They say what the columns say, or there are none."""
     if find_spec("numpy") is None:
         return False
-    from holdfast.client.event_arrays import arrays_of
+    from holdfast.client.blocks.event_arrays import arrays_of
 
     arrays = arrays_of(block)
     if arrays is None:
@@ -238,7 +288,11 @@ async def test_the_usual_blocks_are_arrays_and_no_other_is(nodes: Nodes) -> None
     async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
         for event in given:
             await producer.send_and_confirm(event, partition="0")
-        payloads = [payload async for block in client.read(log, "0", 0, len(given)) for payload in block.payloads]
+        payloads = await as_they_came(nodes, log, len(given))
+        for first, end in ((0, 5), (5, 10), (0, 10), (10, 14)):
+            assert [check_arrays(block) async for block in client.read(log, "0", first, end)] == [True]
+        for first, end in ((10, 15), (14, 15), (9, 11)):
+            assert [check_arrays(block) async for block in client.read(log, "0", first, end)] == [False]
     assert check_arrays(EventBlock("0", payloads[:5]))
     assert check_arrays(EventBlock("0", payloads[5:10]))
     assert check_arrays(EventBlock("0", payloads[:10]))

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.client.event_block import EventBlock, key_of
+from holdfast.client.blocks.event_block import EventBlock, key_of
+from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.produce.idempotent.producer_identity import SEQUENCES
 
 _HEAD = 8  # descriptor, constructor and size of a section, at most
 _DATA8 = np.frombuffer(b"\x00\x53\x75\xa0", np.uint8)
@@ -36,6 +38,10 @@ class EventArrays:
 
 def arrays_of(block: EventBlock) -> EventArrays | None:
     """None: some event holds more than a body and a key, or its bytes are not the usual ones."""
+    return _of_packed(block) if isinstance(block, PackedBlock) else _of_single(block)
+
+
+def _of_single(block: EventBlock) -> EventArrays | None:
     payloads = block.payloads
     places = block.places
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
@@ -54,23 +60,64 @@ def arrays_of(block: EventBlock) -> EventArrays | None:
     times = _big_endian(rows[:, time_at:time_end], ">i8").astype(np.int64)
     if offsets is None or (np.diff(offsets) <= 0).any():
         return None
-    contents = _contents(payloads, rows[:, content : content + _HEAD], content, sizes)
+    contents = _contents(block, rows[:, content : content + _HEAD], content, sizes)
     if contents is None:
         return None
-    keys, starts = contents
-    lengths = sizes - starts
-    ends: Any = np.zeros(len(payloads) + 1, np.int32)
-    np.cumsum(lengths, out=ends[1:])
-    if alike and int(starts.min()) == int(starts.max()):
-        bodies = np.ascontiguousarray(rows[:, int(starts[0]) :])
-    else:
-        bodies = b"".join([payload[start:] for payload, start in zip(payloads, starts.tolist(), strict=True)])
-    found = EventArrays(offsets, times, keys, bodies, ends)
+    found = _arrays(block, offsets, times, contents, sizes, rows if alike else None)
     if block.numbers_at is not None:
         producer_at, _, sequence_at = block.numbers_at
         found.producer_ids = _big_endian(rows[:, producer_at : producer_at + 8], ">i8").astype(np.int64)
         found.sequences = _big_endian(rows[:, sequence_at : sequence_at + 4], ">i4").astype(np.int64)
     return found
+
+
+def _of_packed(block: PackedBlock) -> EventArrays | None:
+    delivery, count = block.delivery, len(block)
+    lengths_at = delivery.events_at - 4 * count
+    sizes = np.frombuffer(delivery.data, ">u4", count, lengths_at).astype(np.int64)
+    if int(sizes.min()) < _HEAD:
+        return None
+    data = np.frombuffer(delivery.data, np.uint8, offset=delivery.events_at)
+    rows: Any = None
+    if int(sizes.min()) == int(sizes.max()):
+        rows = data.reshape(count, int(sizes[0]))
+        heads = rows[:, :_HEAD]
+    else:
+        heads = data[(np.cumsum(sizes) - sizes)[:, None] + np.arange(_HEAD)]
+    contents = _contents(block, heads, 0, sizes)
+    if contents is None:
+        return None
+    runs = delivery.runs
+    counts = [run.events for run in runs]
+    places: Any = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum([0, *counts[:-1]]), counts)  # within its run
+    offsets = np.repeat(np.array([run.offset for run in runs], np.int64), counts) + places
+    times: Any = np.repeat(np.array([run.timestamp_ms for run in runs], np.int64), counts)
+    found = _arrays(block, offsets, times, contents, sizes, rows)
+    if block.tells_publishers:
+        publishers = [run.publisher or (-1, -1, -1) for run in runs]
+        found.producer_ids = np.repeat(np.array([producer for producer, _, _ in publishers], np.int64), counts)
+        firsts: Any = np.repeat(np.array([first for _, _, first in publishers], np.int64), counts)
+        found.sequences = np.where(found.producer_ids < 0, -1, (firsts + places) % SEQUENCES)
+    return found
+
+
+def _arrays(
+    block: EventBlock,
+    offsets: Any,
+    times: Any,
+    contents: tuple[list[str | None] | None, Any],
+    sizes: Any,
+    rows: Any,
+) -> EventArrays:
+    """`rows`: the messages as rows of bytes, if they are of one size."""
+    keys, starts = contents
+    ends: Any = np.zeros(len(block) + 1, np.int32)
+    np.cumsum(sizes - starts, out=ends[1:])
+    if rows is not None and int(starts.min()) == int(starts.max()):
+        bodies = np.ascontiguousarray(rows[:, int(starts[0]) :])
+    else:
+        bodies = b"".join([payload[start:] for payload, start in zip(block.payloads, starts.tolist(), strict=True)])
+    return EventArrays(offsets, times, keys, bodies, ends)
 
 
 def _numbers_at(block: EventBlock) -> set[int]:
@@ -93,12 +140,11 @@ def _hexadecimal(digits: Any) -> Any:
     return values.astype(np.int64) @ _POWERS
 
 
-def _contents(
-    payloads: list[bytes], heads: Any, content: int, sizes: Any
-) -> tuple[list[str | None] | None, Any] | None:
-    """Keys, and where the bodies begin; None if an event is not plain."""
+def _contents(block: EventBlock, heads: Any, content: int, sizes: Any) -> tuple[list[str | None] | None, Any] | None:
+    """Keys, and where the bodies begin; None if an event is not plain. `heads`: the first bytes of what the producers
+    wrote, which begins at `content` in each message."""
     keyed = (heads[:, :4] == _KEYED).all(axis=1)
-    starts: Any = np.full(len(payloads), content, np.int64)
+    starts: Any = np.full(len(block), content, np.int64)
     keys: list[str | None] | None = None
     if keyed.any():
         if not keyed.all():
@@ -106,6 +152,7 @@ def _contents(
         starts += _HEAD + _u32(heads)
         if (starts + _HEAD > sizes).any():
             return None
+        payloads = block.payloads
         keys = [key_of(payload[content:start]) for payload, start in zip(payloads, starts.tolist(), strict=True)]
         if None in keys:
             return None

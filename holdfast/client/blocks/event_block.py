@@ -68,12 +68,17 @@ def key_of(section: bytes) -> str | None:
 class EventBlock:
     """Some events of one partition, in order, as they came."""
 
-    __slots__ = ("_reader", "partition", "payloads")
+    __slots__ = ("_payloads", "_reader", "partition")
 
     def __init__(self, partition: str, payloads: list[bytes], reader: DeliveryReader | None = None) -> None:
         self.partition = partition
-        self.payloads = payloads  # whole messages, delivery annotations included
+        self._payloads = payloads
         self._reader = reader or DeliveryReader(partition)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Whole messages, with the delivery annotations that came with them."""
+        return self._payloads
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -154,10 +159,13 @@ class EventBlock:
         found.bodies = bodies  # type: ignore[assignment]  # those that are None are filled in now
         for place, body in enumerate(bodies):
             if body is None:
-                event = self._reader.read(payloads[place])
+                event = self._event(place)
                 event.check()
                 found.keys[place], found.bodies[place] = event.key, event.body
                 found.decoded[place] = event
+
+    def _event(self, place: int) -> ReceivedEvent:
+        return self._reader.read(self.payloads[place])
 
     def _decoded_one_by_one(self, events: Sequence[ReceivedEvent]) -> EventColumns:
         for event in events:

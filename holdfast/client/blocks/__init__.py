@@ -1,0 +1,1 @@
+"""Many events of one partition at once: as they came, as columns, as arrays."""

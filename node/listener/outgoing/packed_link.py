@@ -1,0 +1,43 @@
+"""A receiving link whose deliveries hold many events each: what our own clients ask for.
+
+Problem: for a reader of everything a delivery for each event is most of the work, on both sides.
+Rule never broken: what the peer is given is what a link of single events would give it, in the same order; credit is
+for deliveries, and each is one share of reading, so what a peer makes this node hold is bounded as ever.
+
+Only for links on which nothing becomes of a single event (`link_plan.py` says which those are): they come settled, of
+one partition, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast import protocol
+from holdfast.batches.packed_delivery import Run, pack
+from node.listener.outgoing.outgoing_link import POLL_BYTES, OutgoingLink
+from node.listener.outgoing.partition_cursor import PartitionCursor
+from node.partition.api import StoredBatch
+
+DELIVERY_EVENTS = 2048
+"""In one delivery, and POLL_BYTES of them, or a single one that is larger."""
+
+
+class PackedLink(OutgoingLink):
+    def _properties(self) -> dict[str, object]:
+        return super()._properties() | {protocol.PACKED_DELIVERIES: True}
+
+    def _share(self, cursor: PartitionCursor, room: int) -> tuple[int, int]:
+        return DELIVERY_EVENTS, POLL_BYTES
+
+    def _payloads(self, cursor: PartitionCursor, batches: Sequence[StoredBatch]) -> list[bytes]:
+        parts = [part for batch in batches if (part := cursor.within_bounds(batch)) is not None]
+        if not parts:
+            return []
+        told = self.plan.publishers
+        runs = [
+            Run(part.base_offset, part.timestamp_ms, len(part.records), part.publisher if told else None)
+            for part in parts
+        ]
+        events = parts[0].records if len(parts) == 1 else [record for part in parts for record in part.records]
+        self.host.delivered(len(events) - 1, 0)  # the delivery itself is counted, with its bytes, when it is sent
+        return [pack(runs, events)]
