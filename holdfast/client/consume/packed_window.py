@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FIRST = 4
+FIRST = 2
 """Before any has come. Each is some hundred KiB, or one event that is larger."""
 
 MOST = 64

@@ -118,8 +118,12 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
         assert found[8:] == own[5:]
         async for block in client.read(log, "0", 0, 11, publishers=True, filter="more = 1"):
             assert block.columns().publishers == own[5:]
+        async for block in client.read(log, "0", 3, 8, publishers=True):
+            assert block.columns().publishers == own[:5]
+            check_publishers(block)
         async for block in client.read(log, "0", 0, 11):
             assert block.columns().publishers is None
+            assert not isinstance(block, PackedBlock) or {run.publisher for run in block.delivery.runs} == {None}
 
 
 def one_by_one(block: EventBlock) -> list[EventBlock]:
@@ -142,12 +146,14 @@ def check_publishers(block: EventBlock) -> None:
         return
     from holdfast.client.blocks.event_arrays import arrays_of
 
-    for one in one_by_one(block):
+    for one in (block, *one_by_one(block)):
         arrays, columns = arrays_of(one), one.columns()
-        if one.events()[0].properties:
+        if any(event.properties for event in one.events()):
             assert arrays is None
             continue
-        assert arrays is not None
+        if arrays is None:
+            assert len({event.key for event in one.events()}) > 1
+            continue
         assert list(zip(arrays.producer_ids.tolist(), arrays.sequences.tolist(), strict=True)) == columns.publishers
         assert arrays.offsets.tolist() == columns.offsets
 
@@ -223,6 +229,8 @@ async def test_columns_say_what_single_events_say(nodes: Nodes) -> None:
     async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers) as client:
         for event in given:
             await producer.send_and_confirm(event, partition="0")
+        await producer.send_batch(given, partition="0")
+        given += given
         payloads = await as_they_came(nodes, log, len(given))
         for parts in ([payloads], [[payload] for payload in payloads], [payloads[:2], payloads[2:]], [payloads[3:5]]):
             for part in parts:
