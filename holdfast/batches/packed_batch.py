@@ -26,22 +26,18 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from crc32c import crc32c
-
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.batches.sealed_section import SEALED_BYTES, seal, unseal
 
 VERSION = 1
 MAX_MESSAGES = 65_536
 """In one batch, as in a record batch of a log."""
 
-_LEAD = struct.Struct(">BI")
 _HEAD = struct.Struct(">BI")
-_DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
-_U32 = struct.Struct(">I")
 
-HEAD_BYTES = len(_DATA32) + 4 + _LEAD.size + _HEAD.size
+HEAD_BYTES = SEALED_BYTES + _HEAD.size
 ENTRY_BYTES = 4
 """What each message adds to its own bytes, and HEAD_BYTES all of them together."""
 
@@ -55,7 +51,7 @@ def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     packed = compress(codec, list(messages)) if codec else None
     content = messages if packed is None else (packed,)
     body = b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *content])
-    return section_head(_LEAD.size + len(body)) + _LEAD.pack(VERSION, crc32c(body)) + body
+    return seal(VERSION, body)
 
 
 def unpack(message: bytes, most_bytes: int) -> list[bytes]:
@@ -63,17 +59,7 @@ def unpack(message: bytes, most_bytes: int) -> list[bytes]:
 
     Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
     """
-    start = content_at(message)
-    if start is None:
-        raise MalformedMessage("it is not one data section, and nothing but packed batches may come on this link")
-    if len(message) - start < _LEAD.size + _HEAD.size:
-        raise MalformedMessage("it is too short for a packed batch, and nothing else may come on this link")
-    version, checksum = _LEAD.unpack_from(message, start)
-    if version != VERSION:
-        raise MalformedMessage(f"version {version} of packed batches is not known here")
-    start += _LEAD.size
-    if crc32c(memoryview(message)[start:]) != checksum:
-        raise MalformedMessage("the checksum of a packed batch does not match: it was damaged on its way")
+    start = unseal(message, VERSION, _HEAD.size, "packed batch")
     codec, count = _HEAD.unpack_from(message, start)
     start += _HEAD.size
     if not 0 < count <= MAX_MESSAGES or len(message) - start < ENTRY_BYTES * count:
@@ -96,21 +82,6 @@ def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
     if lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
         return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(data, start))
     return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
-
-
-def section_head(size: int) -> bytes:
-    """What stands in front of the content, of so many bytes, of a data section."""
-    return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
-
-
-def content_at(message: bytes) -> int | None:
-    """Where the content of the data section begins that the message is; None: it is anything else."""
-    size = len(message)
-    for head, width in ((_DATA8, 1), (_DATA32, 4)):
-        start = len(head) + width
-        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
-            return start
-    return None
 
 
 def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:

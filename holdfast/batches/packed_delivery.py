@@ -30,16 +30,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.batches.packed_batch import content_at, section_head, split
+from holdfast.batches.packed_batch import split
+from holdfast.batches.sealed_section import seal, unseal
 
 VERSION = 1
 MAX_RUNS = 65_536
 MAX_EVENTS = 65_536
 
-_LEAD = struct.Struct(">BI")
 _COUNT = struct.Struct(">I")
 _RUN = struct.Struct(">qqIqhi")
 _NOT_NUMBERED = (-1, -1, -1)
@@ -77,22 +75,12 @@ def pack(runs: Sequence[Run], events: Sequence[bytes]) -> bytes:
     heads = [_RUN.pack(run.offset, run.timestamp_ms, run.events, *(run.publisher or _NOT_NUMBERED)) for run in runs]
     lengths = struct.pack(f">{len(events)}I", *map(len, events))
     body = b"".join([_COUNT.pack(len(runs)), *heads, lengths, *events])
-    return section_head(_LEAD.size + len(body)) + _LEAD.pack(VERSION, crc32c(body)) + body
+    return seal(VERSION, body)
 
 
 def unpack(message: bytes) -> PackedDelivery:
     """Raises MalformedMessage: it is no packed delivery, or it claims what is not there."""
-    start = content_at(message)
-    if start is None:
-        raise MalformedMessage("it is not one data section, and nothing but packed deliveries may come on this link")
-    if len(message) - start < _LEAD.size + _COUNT.size:
-        raise MalformedMessage("it is too short for a packed delivery")
-    version, checksum = _LEAD.unpack_from(message, start)
-    if version != VERSION:
-        raise MalformedMessage(f"version {version} of packed deliveries is not known here")
-    start += _LEAD.size
-    if crc32c(memoryview(message)[start:]) != checksum:
-        raise MalformedMessage("the checksum of a packed delivery does not match: it was damaged on its way")
+    start = unseal(message, VERSION, _COUNT.size, "packed delivery")
     (count,) = _COUNT.unpack_from(message, start)
     start += _COUNT.size
     lengths_at = start + _RUN.size * count

@@ -1,0 +1,55 @@
+"""The outside of what holds many messages in one: a message that is one data section, sealed by a version and a
+checksum.
+
+    version u8 | CRC-32C u32 of all that follows | all that follows
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from holdfast.amqp.errors import MalformedMessage
+
+_SEAL = struct.Struct(">BI")
+_U32 = struct.Struct(">I")
+_DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
+
+SEALED_BYTES = len(_DATA32) + 4 + _SEAL.size
+"""What stands around the content, at most."""
+
+
+def seal(version: int, content: bytes) -> bytes:
+    """The message."""
+    size = _SEAL.size + len(content)
+    head = _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
+    return head + _SEAL.pack(version, crc32c(content)) + content
+
+
+def unseal(message: bytes, version: int, least_bytes: int, what: str) -> int:
+    """Where the content begins, of at least so many bytes. `what`: the name of what was expected, for errors.
+
+    Raises MalformedMessage: it is anything else, of another version, or was damaged.
+    """
+    start = _section_at(message)
+    if start is None:
+        raise MalformedMessage(f"it is not one data section, and nothing but a {what} may come on this link")
+    if len(message) - start < _SEAL.size + least_bytes:
+        raise MalformedMessage(f"it is too short for a {what}, and nothing else may come on this link")
+    found, checksum = _SEAL.unpack_from(message, start)
+    if found != version:
+        raise MalformedMessage(f"version {found} of a {what} is not known here")
+    start += _SEAL.size
+    if crc32c(memoryview(message)[start:]) != checksum:
+        raise MalformedMessage(f"the checksum of a {what} does not match: it was damaged on its way")
+    return start
+
+
+def _section_at(message: bytes) -> int | None:
+    size = len(message)
+    for head, width in ((_DATA8, 1), (_DATA32, 4)):
+        start = len(head) + width
+        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
+            return start
+    return None
