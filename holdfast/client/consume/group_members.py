@@ -133,7 +133,7 @@ class GroupReceiver(PartitionReceiver):
                     deadline_s=asyncio.get_running_loop().time() + timeout_s,
                     hint=hint,
                     name=self.name,
-                    properties=self._said(),
+                    properties=self._said() | self._packed.properties,
                     attach_bound_s=timeout_s,
                     for_good=self.for_good,
                     where=self._consumer.where,
@@ -159,6 +159,7 @@ class GroupReceiver(PartitionReceiver):
             self.committed = None if position is None else str(position)
             self._begin = self._fallback if position is None else Start.after(str(position))
             self._read = DeliveryReader(self.partition)
+        self._is_packed = receiver.is_packed
         self.epoch = int(told.get(protocol.LINK_EPOCH) or 0)
         if continued:
             self._members.handed.goes_on(self.partition, self.claim, int(claim))
@@ -167,17 +168,14 @@ class GroupReceiver(PartitionReceiver):
         if not continued:
             await self._members.assigned(self)
 
-    def on_transfers(self, payloads: list[bytes]) -> None:
+    def _fresh(self, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
         if self._skip is None:
-            super().on_transfers(payloads)
-            return
-        offsets = [event.offset for event in map(self._read.read, payloads)]
-        fresh = next((place for place, offset in enumerate(offsets) if offset > self._skip), None)
-        if fresh is None:
-            self.grant()
-            return
+            return events
+        first = next((place for place, event in enumerate(events) if event.offset > self._skip), None)
+        if first is None:
+            return []
         self._skip = None
-        super().on_transfers(payloads[fresh:])
+        return events[first:]
 
     def take(self, events: list[ReceivedEvent]) -> None:
         super().take(events)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from holdfast import protocol
+
 FIRST = 2
 """Before any has come. Each is some hundred KiB, or one event that is larger."""
 
@@ -21,6 +25,11 @@ class PackedWindow:
         self._events, self._bytes = events, size
         self._largest_events = self._largest_bytes = 0.0
         self.is_worth_it = events >= WORTH_EVENTS and size >= WORTH_BYTES
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What is said of it at the attach."""
+        return {protocol.PACKED_DELIVERIES: True} if self.is_worth_it else {}
 
     def saw(self, events: int, size: int) -> None:
         """One has come."""

@@ -104,7 +104,7 @@ class PartitionReceiver:
                     self,
                     deadline_s=loop.time() + self._options.reconnect_timeout_s,
                     hint=hint,
-                    properties={protocol.PACKED_DELIVERIES: True} if self._packed.is_worth_it else None,
+                    properties=self._packed.properties,
                     where=self._consumer.where,
                     uncommitted=self._consumer.uncommitted,
                 )
@@ -134,9 +134,12 @@ class PartitionReceiver:
             return
         self._asked -= min(self._asked, len(payloads))
         try:
-            events = self._events_of(payloads)
+            events = self._fresh(self._events_of(payloads))
         except HoldfastError as error:
             self._consumer.fail(error)
+            return
+        if not events:
+            self.grant()
             return
         if self._end is not None and events[-1].offset >= self._end:
             events = [event for event in events if event.offset <= self._end]
@@ -163,6 +166,10 @@ class PartitionReceiver:
             self._packed.saw(len(block), len(payload))
             found += block.events()
         return found
+
+    def _fresh(self, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
+        """Those that were not handed out before."""
+        return events
 
     def on_closed(self, error: HoldfastError) -> None:
         self._closed_by = error

@@ -105,7 +105,7 @@ class RangeReceiver:
             self,
             deadline_s=asyncio.get_running_loop().time() + self._options.reconnect_timeout_s,
             hint=hint,
-            properties={**self._needed, **({protocol.PACKED_DELIVERIES: True} if self._packed.is_worth_it else {})},
+            properties=self._needed | self._packed.properties,
             where=self._where,
             uncommitted=self._uncommitted,
         )

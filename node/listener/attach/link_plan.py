@@ -134,13 +134,15 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
 
 
 def _may_be_packed(link: SenderLink, partition: str | None, chosen: Selection, wish: GroupTerms | None) -> bool:
-    """Whether the peer takes packed deliveries, and this link can do with them: nothing becomes of a single event (no
-    group goes on behind it, no transaction takes it), none is left out, and no small message is wanted."""
+    """Whether the peer takes packed deliveries, and this link can do with them: all is of one partition, nothing
+    becomes of a single event (its settlement moves no position, no transaction takes it), none is left out, and no
+    small message is wanted."""
     if link.remote_properties.get(protocol.PACKED_DELIVERIES) is not True:
         return False
+    of_one = partition is not None or (wish is not None and wish.group is not None)  # the nodes choose it
     whole = chosen.predicate is None or chosen.predicate.is_range
     wide = not link.remote_max_message_size or link.remote_max_message_size >= LEAST_PACKED_BYTES
-    return partition is not None and wish is None and whole and wide and link.presettled
+    return of_one and (wish is None or not wish.durable) and whole and wide and link.presettled
 
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:

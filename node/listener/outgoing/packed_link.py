@@ -5,7 +5,7 @@ Rule never broken: what the peer is given is what a link of single events would 
 for deliveries, and each is one share of reading, so what a peer makes this node hold is bounded as ever.
 
 Only for links on which nothing becomes of a single event (`link_plan.py` says which those are): they come settled, of
-one partition, whole.
+one partition, whole. Members of groups that commit their position by request are among them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from holdfast import protocol
 from holdfast.batches.packed_delivery import Run, pack
+from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.outgoing_link import POLL_BYTES, OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import StoredBatch
@@ -41,3 +42,7 @@ class PackedLink(OutgoingLink):
         events = parts[0].records if len(parts) == 1 else [record for part in parts for record in part.records]
         self.host.delivered(len(events) - 1, 0)  # the delivery itself is counted, with its bytes, when it is sent
         return [pack(runs, events)]
+
+
+class PackedGroupLink(PackedLink, GroupLink):
+    """Of a member of a group."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ SETTLED = 1
 PACKED = "holdfast:packed-deliveries"
 BOUND: dict[str, Any] = {"event-streams-partition": symbol("0"), PACKED: True}
 
+GROUP = BOUND | {"event-streams-consumer-group": "g"}
+
 
 async def attached(peer: Peer, source: Source, properties: dict[str, Any], **options: Any) -> Any:
     options = {"snd_settle_mode": SETTLED, **options}
@@ -24,6 +27,18 @@ async def attached(peer: Peer, source: Source, properties: dict[str, Any], **opt
     await peer.flush()
     await peer._opened(link)
     return link
+
+
+async def test_a_member_of_a_group_is_told_its_claim_and_sent_many_at_a_time(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        await fill(peer, 5)
+        for properties in (GROUP, {PACKED: True, "event-streams-consumer-group": "h"}):
+            link = await attached(peer, start_at("trades", "@earliest"), properties)
+            assert link.remote_properties[PACKED] is True
+            assert link.remote_properties["holdfast:claim"] > 0
+            await peer.grant(link, 1)
+            [found] = await deliveries(peer, link, 5)
+            assert found.runs[0].offset == 0
 
 
 async def deliveries(peer: Peer, link: Any, events: int) -> list[PackedDelivery]:
@@ -113,10 +128,14 @@ async def test_a_condition_on_places_leaves_no_event_out_in_between(node: Single
         (start_at("trades", "@earliest"), BOUND | {PACKED: 1}, {}),
         (start_at("trades", "@earliest"), BOUND, {"snd_settle_mode": 2}),
         (start_at("trades", "@earliest"), BOUND, {"max_message_size": 100_000}),
-        (start_at("trades", "@earliest"), BOUND | {"event-streams-consumer-group": "g"}, {}),
+        (start_at("trades", "@earliest"), GROUP, {"snd_settle_mode": 2}),
+        (replace(start_at("trades", "@earliest"), durable=2, expiry_policy="never"), BOUND, {}),
         (sql("1 = 1 OR a = 2"), BOUND, {}),
     ],
-    ids=["not asked for", "agnostic", "not a boolean", "unsettled", "small messages", "a group", "a condition"],
+    ids=[
+        *("not asked for", "agnostic", "not a boolean", "unsettled", "small messages"),
+        *("a group with settlements", "a durable source", "a condition"),
+    ],
 )
 async def test_who_cannot_be_served_so_is_sent_single_events(
     node: SingleNode, source: Source, properties: dict[str, Any], options: dict[str, Any]
