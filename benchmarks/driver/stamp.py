@@ -8,6 +8,7 @@ data section is the last section. The reader finds it without decoding anything.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 _STAMP = struct.Struct("<QIIQ")
 _MAGIC = 0x48464253_42454E43  # any constant that filler bytes cannot form: tells a foreign message from one of ours
@@ -16,6 +17,10 @@ _DATA_SECTION = b"\x00\x53\x75"
 _BINARY_32 = 0xB0
 
 MIN_BODY_BYTES = _STAMP.size
+
+GREETING = b"a sender is here"
+"""What a sender whose client connects by itself, when it has something to send, sends before anything counts: an AMQP
+sender's link is attached then, too. Receivers pass it over."""
 
 
 class Template:
@@ -27,6 +32,7 @@ class Template:
         filler = bytes(range(32, 127)) * (body_bytes // 95 + 1)
         self.buffer = bytearray(_DATA_HEADER.pack(_DATA_SECTION, _BINARY_32, body_bytes) + filler[:body_bytes])
         self.size = len(self.buffer)
+        self.body = memoryview(self.buffer)[_DATA_HEADER.size :]  # for drivers that do not speak AMQP
         self._at = self.size - _STAMP.size
         self._sender_id = sender_id
 
@@ -34,7 +40,7 @@ class Template:
         _STAMP.pack_into(self.buffer, self._at, _MAGIC, self._sender_id, sequence & 0xFFFFFFFF, now_ns)
 
 
-def read_stamp(buffer: bytearray | memoryview, size: int) -> tuple[int, int, int] | None:
+def read_stamp(buffer: bytes | bytearray | memoryview, size: int) -> tuple[int, int, int] | None:
     """(sender id, sequence, time sent in ns) of the message in the first `size` bytes, or None when it is not one
     of ours.
     """
@@ -42,3 +48,33 @@ def read_stamp(buffer: bytearray | memoryview, size: int) -> tuple[int, int, int
         return None
     magic, sender_id, sequence, sent_ns = _STAMP.unpack_from(buffer, size - _STAMP.size)
     return (sender_id, sequence, sent_ns) if magic == _MAGIC else None
+
+
+class Sequences:
+    """What a receiver that gets whole bodies, many at a time, notes of them: each sender's must come in order, none
+    missing, none twice. (The AMQP receiver, to which deliveries come one by one, keeps the same account itself.)
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+        self.gaps = 0
+        self.repeats = 0
+        self.foreign = 0
+
+    def take(self, bodies: Iterable[bytes]) -> list[int]:
+        """Returns when each was sent, in ns, of those that are ours."""
+        sent = []
+        for body in bodies:
+            stamp = read_stamp(body, len(body))
+            if stamp is None:
+                self.foreign += 1
+                continue
+            sender_id, sequence, sent_ns = stamp
+            expected = self._next.get(sender_id, sequence)
+            if sequence > expected:
+                self.gaps += sequence - expected
+            elif sequence < expected:
+                self.repeats += 1
+            self._next[sender_id] = max(sequence + 1, expected)
+            sent.append(sent_ns)
+        return sent

@@ -1,0 +1,187 @@
+"""What every load driver shares, whichever protocol it speaks: the bounds of a run, when it counts, what it reports.
+
+A run is bounded by a count or by seconds. When the bound is reached the senders stop and wait for what is in
+flight, at most `drain_s`; what is unsettled then is reported as such. Receivers stop when they have what was asked
+for, or, when they run beside senders, once they have received every acknowledged event (or nothing came for
+`drain_s`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any, Generic, Protocol, TypeVar
+
+from benchmarks.driver.link import LinkOptions
+from benchmarks.driver.measure import NEVER, NS_PER_S, OPEN_END_NS, Outcomes, Tally, Window
+from benchmarks.driver.wire import Url
+
+POLL_S = 0.05  # how late the end of a run may be noticed when nothing comes in
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. `send_urls` and `receive_urls` are used round robin by that many links. Beside senders: one receiver."""
+
+    senders: int = 0
+    receivers: int = 0
+    send_urls: tuple[Url, ...] = ()
+    receive_urls: tuple[Url, ...] = ()
+    size: int = 1024
+    window: int = 1000
+    credit: int = 2000
+    count: int | None = None  # per link
+    seconds: float | None = None
+    warmup_s: float = 1.0
+    drain_s: float = 20.0
+    name: str = "benchmark"
+    send_options: LinkOptions = field(default_factory=LinkOptions)
+    receive_options: LinkOptions = field(default_factory=LinkOptions)
+    receive_latency: bool = True
+
+
+class Endpoint(Protocol):
+    """One end of a run, as the bounds see it."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def stop(self) -> None: ...
+
+    @property
+    def hops(self) -> int:
+        """How often the peer sent it elsewhere."""
+
+
+class Sending(Endpoint, Protocol):
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def unsettled(self) -> int: ...
+
+    @property
+    def lost(self) -> int:
+        """In flight when a connection ended: outcome unknown."""
+
+    def begin(self) -> None:
+        """Nothing is sent before: all senders of a run start together."""
+
+
+class Receiving(Endpoint, Protocol):
+    @property
+    def gaps(self) -> int: ...
+
+    @property
+    def repeats(self) -> int: ...
+
+    @property
+    def foreign(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sending)
+R = TypeVar("R", bound=Receiving)
+
+
+class BoundedLoad(Generic[S, R]):
+    """A run. A driver says how its endpoints come up, what one turn of its loop does, and how they end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sent, self.received, self.outcomes = Tally(), Tally(), Outcomes()
+        self.senders: list[S] = []
+        self.receivers: list[R] = []
+
+    def _attach(self, run: int) -> None:
+        """Brings up all endpoints, the receivers so that they miss nothing of what is sent from then on. `run` tells
+        this run's events from those of any other.
+        """
+        raise NotImplementedError
+
+    def _turn(self, window: Window) -> None:
+        """Moves what can be moved, waiting for it at most POLL_S."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+    def run(self) -> dict[str, Any]:
+        before, began_ns = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
+        try:
+            self._attach(int.from_bytes(os.urandom(3), "big"))
+            window = self._drive()
+            self._catch_up()
+        finally:
+            self._close()
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return self._report(window) | {
+            "elapsed_s": round((perf_counter_ns() - began_ns) / NS_PER_S, 3),
+            "client_cpu_s": round(used_s, 3),
+        }
+
+    def _drive(self) -> Window:
+        """From the first event sent (or received) to the last one settled."""
+        plan, start_ns = self.plan, perf_counter_ns()
+        window = Window.of(start_ns, plan.warmup_s, plan.seconds)
+        stop_ns = window.end_ns
+        window.end_ns = OPEN_END_NS
+        active: Sequence[S | R] = self.senders or self.receivers
+        for sender in self.senders:
+            sender.begin()
+        warm = False
+        while not all(endpoint.done for endpoint in active):
+            self._turn(window)
+            now_ns = perf_counter_ns()
+            if not warm and now_ns >= window.start_ns:
+                warm = True
+                self.sent.forget_latencies()
+                self.received.forget_latencies()
+            if now_ns >= stop_ns and window.end_ns == OPEN_END_NS:
+                window.end_ns = now_ns
+                for endpoint in active:
+                    endpoint.stop()
+            if self._is_quiet(start_ns, now_ns):
+                break
+        window.end_ns = min(window.end_ns, perf_counter_ns())
+        return window
+
+    def _is_quiet(self, since_ns: int, now_ns: int) -> bool:
+        """Nothing came for longer than the drain allows: what is missing will not come."""
+        return now_ns - max(self.sent.last_ns, self.received.last_ns, since_ns) > self.plan.drain_s * NS_PER_S
+
+    def _catch_up(self) -> None:
+        """A receiver beside senders takes in the rest: it must see every event that was acknowledged."""
+        since_ns = perf_counter_ns()
+        while self.senders and self.receivers and self.received.total < self.sent.total:
+            self._turn(NEVER)
+            if self._is_quiet(since_ns, perf_counter_ns()):
+                break
+
+    def _report(self, window: Window) -> dict[str, object]:
+        plan = self.plan
+        report: dict[str, object] = {"size": plan.size}
+        if self.senders:
+            report["send"] = self.sent.report(window, plan.size) | {
+                "senders": len(self.senders),
+                "window": plan.window,
+                "sent": sum(s.sent for s in self.senders),
+                "unsettled": sum(s.unsettled for s in self.senders),
+                "lost_in_redirect": sum(s.lost for s in self.senders),
+                "outcomes": dict(self.outcomes.counts),
+                "reasons": self.outcomes.reasons,
+                "redirects": sum(s.hops for s in self.senders),
+            }
+        if self.receivers:
+            report["receive"] = self.received.report(window, plan.size) | {
+                "receivers": len(self.receivers),
+                "credit": plan.credit,
+                "gaps": sum(r.gaps for r in self.receivers),
+                "repeats": sum(r.repeats for r in self.receivers),
+                "foreign": sum(r.foreign for r in self.receivers),
+                "redirects": sum(r.hops for r in self.receivers),
+            }
+        return report
