@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.driver.load import Load, Plan
+from benchmarks.driver.bounded import Plan
+from benchmarks.driver.load import Load
 from benchmarks.matrix import Contestant, Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
 
@@ -40,16 +41,25 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
     target = peer.create(contestant.kind)
     try:
         if row.mode == "backlog":
-            Load(_fill_plan(row, target)).run()
+            _run(target, _fill_plan(row, target))
         plan = _plan(row, target, seconds)
         mine = peer.processes()
         before, machine_before_s = _cpu_s(mine), _machine_cpu_s()
-        report = Load(plan).run()
+        report = _run(target, plan)
         used = {name: cpu - before[name] for name, cpu in _cpu_s(mine).items()}
         machine_s = _machine_cpu_s() - machine_before_s
     finally:
         undeleted = _delete(peer, target)
     return _cell(row, contestant, target, report, used, machine_s, undeleted)
+
+
+def _run(target: Target, plan: Plan) -> dict[str, Any]:
+    """One plan for all; a client is loaded only where it is needed."""
+    if target.driver == "own":
+        from benchmarks.client.driver import ClientLoad
+
+        return ClientLoad(plan).run()
+    return Load(plan).run()
 
 
 def _delete(peer: Peer, target: Target) -> list[str]:

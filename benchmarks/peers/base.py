@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import psutil
 
@@ -19,6 +19,10 @@ from benchmarks.driver.wire import Url
 LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.1
+
+
+Driver = Literal["amqp", "own"]
+"""Which load generator speaks to a target: ours for AMQP 1.0, or Holdfast's own client."""
 
 
 class PeerUnavailable(Exception):
@@ -40,6 +44,7 @@ class Target:
     tail_options: LinkOptions
     start_options: LinkOptions
     leader: str  # the process that leads it, a key of Peer.processes()
+    driver: Driver = "amqp"
 
 
 class Peer(Protocol):

@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import Url
-from benchmarks.peers.base import PeerFailed, Target, wait_until
+from benchmarks.peers.base import Driver, PeerFailed, Target, wait_until
 
 NODES = 3
 COMMAND_TIMEOUT_S = 120.0
@@ -120,7 +120,7 @@ class Holdfast:
         return list(self._amqp)
 
     def create(self, kind: str) -> Target:
-        """A log of one partition with three replicas."""
+        """A log of one partition with three replicas. kind: log, or own-client for our own client."""
         name, leaders = self.create_log(1)
         host, _, port = self._amqp[0].rpartition(":")
         url = Url(host, int(port), name)
@@ -128,7 +128,8 @@ class Holdfast:
         tail = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="latest")
         start = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="earliest")
         send = LinkOptions(follow_redirects=True, properties=bound)
-        return Target(name, url, send, url, tail, start, leaders[PARTITION])
+        driver: Driver = "own" if kind == "own-client" else "amqp"
+        return Target(name, url, send, url, tail, start, leaders[PARTITION], driver)
 
     def delete(self, target: Target) -> None:
         self.delete_log(target.name)

@@ -1,0 +1,40 @@
+"""The driver on our own client, against real nodes: every event is accounted for, in the report all drivers make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cell import measure
+from benchmarks.client.driver import ClientLoad
+from benchmarks.driver.bounded import Plan
+from benchmarks.driver.wire import PeerError, Url
+from benchmarks.matrix import Contestant, Row
+from benchmarks.peers.base import running
+from benchmarks.peers.holdfast import Holdfast
+
+OWN = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
+    with running(Holdfast("replicated", tmp_path)) as peer:
+        target = peer.create("own-client")
+        plan = Plan(
+            senders=2, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,), count=1000,
+            size=100, window=100, send_options=target.send_options, receive_options=target.tail_options,
+        )  # fmt: skip
+        report = ClientLoad(plan).run()
+        sent, received = report["send"], report["receive"]
+        assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2000, 2000, 0, {})
+        assert (received["events"], received["gaps"], received["repeats"], received["foreign"]) == (2000, 0, 0, 0)
+        assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"]
+        row = Row("r", "a row", (OWN,), mode="backlog", size=100, count=2000)
+        cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
+        assert cell.problems == ()
+        assert cell.driver["receive"]["events"] >= 2000
+        nowhere = Plan(senders=1, send_urls=(Url("127.0.0.1", target.send_url.port, "no-such-log"),), count=1)
+        with pytest.raises(PeerError, match="no-such-log"):
+            ClientLoad(nowhere).run()
