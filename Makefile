@@ -9,6 +9,7 @@ VENV ?= .venv
 PYTHON_BIN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
+KAFKA_INSTALLED := $(VENV)/.kafka-installed
 ANSIBLE_VENV ?= .venv-ansible
 
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
@@ -39,7 +40,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
-	@echo "make bench   Holdfast beside RabbitMQ, one table of ratios (into benchmarks/results/); then Spark's source and sink"
+	@echo "make bench   Holdfast beside RabbitMQ and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
@@ -79,13 +80,20 @@ $(SPARK_INSTALLED): ansible/spark.lock | $(INSTALLED)
 
 # ARGS pick some of the first; without them the cost of TLS and logins is measured, too, and Spark's source and sink where
 # there are Spark and Java.
-bench: $(INSTALLED) $(SPARK_INSTALLED)
+bench: $(INSTALLED) $(SPARK_INSTALLED) $(KAFKA_INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq java
+	@scripts/kafka.sh --optional >/dev/null
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
 	$(if $(ARGS),@:,$(PYTHON_BIN) -m benchmarks.client.security)
 	@$(if $(ARGS),:,if [ -e $(SPARK_INSTALLED) ] && command -v java >/dev/null; then set -x; \
 	    $(PYTHON_BIN) -m benchmarks.client.spark; read=$$?; $(PYTHON_BIN) -m benchmarks.client.spark_sink && exit $$read; \
 	    else echo "there is no Spark or no Java here: its source and sink are not measured"; fi)
+
+# Only the benchmark needs Kafka's client; without it Kafka's rows are left out, and the table says so.
+$(KAFKA_INSTALLED): benchmarks/kafka/requirements.lock | $(INSTALLED)
+	@echo "installing Kafka's client for the benchmark"
+	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r $<; then touch $@; \
+	    else echo "Kafka's client could not be installed: its rows are left out"; fi
 
 bundle: $(INSTALLED)
 	@scripts/make-bundle.sh $(VENV) dist

@@ -41,11 +41,11 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
     target = peer.create(contestant.kind)
     try:
         if row.mode == "backlog":
-            _run(target, _fill_plan(row, target))
+            drive(target, _fill_plan(row, target))
         plan = _plan(row, target, seconds)
         mine = peer.processes()
         before, machine_before_s = _cpu_s(mine), _machine_cpu_s()
-        report = _run(target, plan)
+        report = drive(target, plan)
         used = {name: cpu - before[name] for name, cpu in _cpu_s(mine).items()}
         machine_s = _machine_cpu_s() - machine_before_s
     finally:
@@ -53,8 +53,12 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
     return _cell(row, contestant, target, report, used, machine_s, undeleted)
 
 
-def _run(target: Target, plan: Plan) -> dict[str, Any]:
-    """One plan for all; a client is loaded only where it is needed."""
+def drive(target: Target, plan: Plan) -> dict[str, Any]:
+    """One plan for all. Clients are loaded only where they are needed: Kafka's may not be there."""
+    if target.driver == "kafka":
+        from benchmarks.kafka.load import KafkaLoad
+
+        return KafkaLoad(plan).run()
     if target.driver == "own":
         from benchmarks.client.driver import ClientLoad
 

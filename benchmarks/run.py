@@ -1,12 +1,12 @@
-"""`make bench`: Holdfast beside RabbitMQ, in one run on one machine, one table.
+"""`make bench`: Holdfast beside RabbitMQ and Kafka, in one run on one machine, one table.
 
 Problem: brokers measured on different days, machines or clients cannot be compared, and a single run on a small
 machine is noise. So all clusters are up during the whole run (an idle one costs little, and what it costs is
 reported), each row goes to the contestants in turn, the turns are repeated in a rotating order, and medians and
 their ratios are what counts.
 
-python -m benchmarks --quick                  # every row once, a few seconds each python -m benchmarks --row 1KiB
---row 100B    # only these
+    python -m benchmarks --quick                    # every row once, a few seconds each
+    python -m benchmarks --row 1KiB --row 100B      # only these
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from benchmarks.driver.wire import PeerError
 from benchmarks.matrix import CONTESTANTS, FSYNC, MATRIX, Contestant, Row
 from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
+from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.rabbitmq import RabbitMQ
 from benchmarks.profiles import Profile
 from benchmarks.profiles import leader as leader_profile
@@ -47,6 +48,7 @@ MAKERS: dict[str, Callable[[Path], Peer]] = {
     "holdfast-fsync": lambda directory: Holdfast("fsync", directory),
     "holdfast-replicated": lambda directory: Holdfast("replicated", directory),
     "rabbitmq": RabbitMQ,
+    "kafka": Kafka,
 }
 
 
@@ -147,7 +149,7 @@ def main(
     quick: bool, row_names: tuple[str, ...], only: tuple[str, ...], repeats: int | None, seconds: float | None,
     profile: bool, name: str | None, results: Path,
 ) -> None:  # fmt: skip
-    """Measure Holdfast and RabbitMQ side by side and write the table to benchmarks/results/."""
+    """Measure Holdfast, RabbitMQ and Kafka side by side and write the table to benchmarks/results/."""
     end_on_signals()  # so that the clusters are taken down
     console = Console(width=None if sys.stdout.isatty() else 120)
     rows = _selection(row_names, only)

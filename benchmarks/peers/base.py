@@ -21,8 +21,8 @@ STOP_TIMEOUT_S = 10.0
 POLL_S = 0.1
 
 
-Driver = Literal["amqp", "own"]
-"""Which load generator speaks to a target: ours for AMQP 1.0, or Holdfast's own client."""
+Driver = Literal["amqp", "kafka", "own"]
+"""Which load generator speaks to a target: ours for AMQP 1.0, the one for Kafka's protocol, or Holdfast's client."""
 
 
 class PeerUnavailable(Exception):

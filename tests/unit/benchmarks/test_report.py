@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from array import array
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from benchmarks.cell import Cell
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
-from benchmarks.driver.stamp import MIN_BODY_BYTES, Template, read_stamp
-from benchmarks.matrix import FSYNC, MATRIX, QUORUM, REPLICATED, Goal, Row
+from benchmarks.driver.stamp import MIN_BODY_BYTES, Sequences, Template, read_stamp
+from benchmarks.matrix import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
 from benchmarks.memory import Sample, verdicts
 from benchmarks.report import Report
+from benchmarks.run import Bench
 
 ROW = Row("r", "a row", (FSYNC, QUORUM), goal=Goal(FSYNC, QUORUM, 3.0))
 
@@ -102,3 +105,57 @@ def test_growth_is_what_the_second_half_added() -> None:
     leaking = [Sample(n, {"node1": 100.0 + 30.0 * n}) for n in range(1, 5)]
     assert [good for good, _ in verdicts(idle, rising_then_level)] == [True, True]
     assert [good for good, _ in verdicts(idle, leaking)] == [True, False]
+
+
+def bodies(numbers: list[int], sender_id: int = 1) -> list[bytes]:
+    template = Template(100, sender_id)
+    found = []
+    for number in numbers:
+        template.stamp(number, 1000 + number)
+        found.append(bytes(template.body))
+    return found
+
+
+def test_what_is_missing_comes_twice_or_is_not_ours_is_counted() -> None:
+    sequences = Sequences()
+    assert sequences.take(bodies([0, 1, 2, 5])) == [1000, 1001, 1002, 1005]
+    assert sequences.take([*bodies([6, 6, 7]), *bodies([40, 41], sender_id=2), b"x" * 100, b"short"]) == [
+        1006, 1006, 1007, 1040, 1041,
+    ]  # fmt: skip
+    assert (sequences.gaps, sequences.repeats, sequences.foreign) == (2, 1, 2)
+    sequences.take(bodies([3, 8]))  # an old one again leaves no gap behind it
+    assert (sequences.gaps, sequences.repeats) == (2, 2)
+
+
+def test_a_body_is_the_message_without_what_amqp_puts_around_it() -> None:
+    template = Template(100, sender_id=1)
+    template.stamp(3, 5)
+    body = bytes(template.body)
+    assert len(body) == 100 < len(template.buffer)
+    assert template.buffer.endswith(body)
+    assert read_stamp(body, 100) == (1, 3, 5)
+
+
+def test_kafka_is_held_against_the_client_first_and_else_against_the_driver() -> None:
+    row = Row("r", "a row", (REPLICATED, REPLICATED_CLIENT, CACHED))
+    rates = {REPLICATED.title: 40.0, REPLICATED_CLIENT.title: 60.0, CACHED.title: 20.0}
+    text = Report([row], [cell(title, rate) for title, rate in rates.items()], {}, []).markdown()
+    assert "| Kafka | 20 | 0.0 | 3.00 |" in text
+    del rates[REPLICATED_CLIENT.title]
+    text = Report([row], [cell(title, rate) for title, rate in rates.items()], {}, []).markdown()
+    assert "| Kafka | 20 | 0.0 | 2.00 |" in text
+
+
+def test_a_contestant_that_cannot_be_had_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bench = Bench([Row("r", "a row", (CACHED,))], 1, 1.0, Console(quiet=True))
+    with contextlib.ExitStack() as life:
+        bench.start(tmp_path, life)
+    bench.run()
+    assert not bench.peers
+    assert not bench.cells
+    (note,) = bench.notes
+    assert note in Report(bench.rows, bench.cells, {}, bench.notes).markdown()
+    assert "Kafka's rows are left out" in note

@@ -1,0 +1,316 @@
+"""A three-node Apache Kafka cluster (KRaft) on loopback, in one temporary directory; a node is broker and controller.
+
+Problem: Kafka comes as scripts that expect an installation. What they come down to is a class path and a properties
+file, so the jars that scripts/kafka.sh fetched are started directly, with the flags of Kafka's own script but for a
+smaller heap, on ports that were free.
+
+Two kinds of topic are measured, both with three replicas (an event is acknowledged once all have it that are in step,
+two at least): `log`, as Kafka ships, in page caches, and `flush`, with flush.messages=1: every replica syncs each batch
+that it writes before it answers. What is set besides keeps the cluster small or lets a body of 1 MiB pass.
+
+    python -m benchmarks.peers.kafka        # starts a cluster, prints its addresses, ends it at Ctrl-C
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from benchmarks.driver.bounded import Plan
+from benchmarks.driver.link import LinkOptions
+from benchmarks.driver.wire import PeerError, Url
+from benchmarks.peers.base import (
+    LOOPBACK,
+    PeerFailed,
+    PeerUnavailable,
+    Target,
+    accepts,
+    end,
+    end_on_signals,
+    free_ports,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+POM = Path(__file__).parents[1] / "kafka" / "pom.xml"
+NODES = 3
+PARTITION = 0
+START_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 30.0
+LOG_TAIL_BYTES = 3000
+WARM_UP_S = 4.0
+WARM_UP_WINDOW = 100
+HEAP = ("-Xms512m", "-Xmx512m")
+# Those of Kafka's own start script; then: only IPv4, and no files outside the node's directory.
+FLAGS = (
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true",
+    "-Djava.net.preferIPv4Stack=true", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)  # fmt: skip
+KINDS: dict[str, dict[str, str]] = {
+    "log": {},
+    "flush": {"flush.messages": "1"},
+}
+"""Kind -> what its topics set besides."""
+LINGER_0 = "linger0"
+TOPIC = {"min.insync.replicas": "2", "max.message.bytes": str(2 << 20)}
+
+
+def version() -> str:
+    """Of the brokers, as the artifacts are pinned."""
+    found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text(encoding="utf-8"))
+    assert found is not None, f"{POM} names no version"
+    return found[1]
+
+
+def jars() -> Path:
+    """Where scripts/kafka.sh puts them."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "holdfast" / f"kafka-{version()}"
+
+
+def has_client() -> bool:
+    return importlib.util.find_spec("confluent_kafka") is not None
+
+
+def missing() -> str | None:
+    """Why Kafka cannot run here, and what to do about it."""
+    lacking = []
+    if not jars().is_dir():
+        lacking.append("its brokers (scripts/kafka.sh fetches them; it needs Maven)")
+    if shutil.which("java") is None:
+        lacking.append("a Java of 17 or newer (apt-get install default-jre-headless)")
+    if not has_client():
+        lacking.append("its client (pip install -r benchmarks/kafka/requirements.lock)")
+    return f"Kafka's rows are left out; missing: {', '.join(lacking)}" if lacking else None
+
+
+class Kafka:
+    def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: of the brokers, beyond what they need to find each other."""
+        reason = missing()
+        if reason is not None:
+            raise PeerUnavailable(reason)
+        self.name = "kafka"
+        self._parent = directory
+        self._settings = settings or {}
+        self._directory: Path | None = None
+        self._formatting: list[subprocess.Popen[bytes]] = []
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        ports = free_ports(2 * NODES)
+        self.ports, self._controller_ports = ports[:NODES], ports[NODES:]
+        self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._admin: AdminClient | None = None
+        self._created = 0
+
+    # life of the cluster
+
+    def start(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=self._parent))
+        for number in range(1, NODES + 1):
+            home = self._home(number)
+            (home / "tmp").mkdir(parents=True)
+            (home / "server.properties").write_text(self.properties(number))
+            self._formatting.append(
+                self._java(number, "kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", "server.properties")
+            )
+        formatting = self._formatting
+        wait_until(lambda: all(one.poll() is not None for one in formatting), "formatting of storage", START_TIMEOUT_S)
+        for number, process in enumerate(formatting, start=1):
+            if process.returncode:
+                raise PeerFailed(f"the storage of broker {number} was not formatted: {self._log_tail(number)}")
+        for number in range(1, NODES + 1):
+            self._launch(number)
+        wait_until(self._is_whole, "the start of Kafka", START_TIMEOUT_S)
+        self._warm_up()
+
+    def stop(self) -> None:
+        # Nothing of it is wanted again, so no graceful end.
+        self._admin = None
+        end([*self._formatting, *self._servers.values()], signal.SIGKILL)
+        self._formatting.clear()
+        self._servers.clear()
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def start_again(self, node: str) -> None:
+        """A broker that has died, with the data it had."""
+        self._servers.pop(node).wait()
+        self._launch(int(node.removeprefix("broker")))
+        wait_until(self._is_whole, f"the return of {node}", START_TIMEOUT_S)
+
+    def _launch(self, number: int) -> None:
+        self._servers[f"broker{number}"] = self._java(number, *HEAP, "kafka.Kafka", "server.properties")
+
+    def _java(self, number: int, *words: str) -> subprocess.Popen[bytes]:
+        home = self._home(number)
+        with (home / "output").open("ab") as output:
+            return subprocess.Popen(
+                ["java", *FLAGS, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", f"{jars()}/*", *words],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=home,
+            )  # fmt: skip
+
+    def properties(self, number: int) -> str:
+        """The configuration of a broker."""
+        port, controller = self.ports[number - 1], self._controller_ports[number - 1]
+        voters = ",".join(f"{n}@{LOOPBACK}:{p}" for n, p in enumerate(self._controller_ports, start=1))
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": str(number),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self._home(number) / "data"),
+            "auto.create.topics.enable": "false",
+            "default.replication.factor": str(NODES),
+            "min.insync.replicas": "2",
+            "log.segment.delete.delay.ms": "1000",  # a topic that is deleted is gone before the next is measured
+            **self._settings,
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def _home(self, number: int) -> Path:
+        assert self._directory is not None, "the cluster was not started"
+        return self._directory.resolve() / f"broker{number}"
+
+    def _is_whole(self) -> bool:
+        for node, server in self._servers.items():
+            if server.poll() is not None:
+                tail = self._log_tail(int(node.removeprefix("broker")))
+                raise PeerFailed(f"{node} ended with status {server.returncode}; its log ends: {tail}")
+        if not all(accepts(port) for port in self.ports):
+            return False
+        from confluent_kafka import KafkaException
+
+        try:
+            return len(self._client().list_topics(timeout=REQUEST_TIMEOUT_S).brokers) == NODES
+        except KafkaException:
+            return False
+
+    def _log_tail(self, number: int) -> str:
+        return (self._home(number) / "output").read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def _warm_up(self) -> None:
+        """A broker that has just started runs bytecode that is not compiled yet, and is not what anybody has to do
+        with: both kinds of topic are written and read for a while. In small batches, because the compiler goes by how
+        often a method was called, and most are called once for a batch.
+        """
+        from benchmarks.kafka.load import KafkaLoad
+
+        for kind in KINDS:
+            target = self.create(f"{kind}-{LINGER_0}")
+            plan = Plan(
+                senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
+                size=100, window=WARM_UP_WINDOW, seconds=WARM_UP_S, warmup_s=0.0,
+                send_options=target.send_options, receive_options=target.tail_options, name="warm-up",
+            )  # fmt: skip
+            try:
+                KafkaLoad(plan).run()
+            except PeerError as error:
+                raise PeerFailed(f"Kafka did not take the first events: {error}") from error
+            self.delete(target)
+
+    # topics
+
+    def _client(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:
+            servers = ",".join(f"{LOOPBACK}:{port}" for port in self.ports)
+            self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        return self._admin
+
+    def create(self, kind: str) -> Target:
+        """kind: log or flush, with `-linger0` behind it for a producer that gathers nothing. One partition; the client
+        finds its leader from whichever broker it asks.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        topic_kind, _, client = kind.partition("-")
+        self._created += 1
+        name = f"bench-{kind}-{self._created}"
+        topic = NewTopic(name, num_partitions=1, replication_factor=NODES, config=TOPIC | KINDS[topic_kind])
+        try:
+            self._client().create_topics([topic])[name].result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise PeerFailed(f"Kafka did not create {name}: {error}") from error
+        leader: list[str] = []
+
+        def led() -> bool:
+            found = self.leader(name)
+            leader[:] = [found] if found else []
+            return bool(leader)
+
+        wait_until(led, f"the election of a leader for {name}", START_TIMEOUT_S)
+        url = Url(LOOPBACK, self.ports[0], name)
+        properties = {"linger.ms": "0"} if client == LINGER_0 else {}
+        return Target(
+            name, url, LinkOptions(properties=properties), url,
+            LinkOptions(start="latest"), LinkOptions(start="earliest"), leader[0], driver="kafka",
+        )  # fmt: skip
+
+    def leader(self, topic: str) -> str | None:
+        """Which broker leads its partition, once all three have it."""
+        from confluent_kafka import KafkaException
+
+        try:
+            found = self._client().list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions.get(PARTITION)
+        except KafkaException:
+            return None
+        return f"broker{found.leader}" if found and found.leader > 0 and len(found.isrs) == NODES else None
+
+    def delete(self, target: Target) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._client().delete_topics([target.name])[target.name].result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise PeerFailed(f"Kafka did not delete {target.name}: {error}") from error
+
+    def processes(self) -> dict[str, psutil.Process]:
+        return {name: psutil.Process(server.pid) for name, server in self._servers.items()}
+
+    def version(self) -> str:
+        import confluent_kafka
+
+        return f"Kafka {version()} (client: confluent-kafka {confluent_kafka.__version__})"
+
+
+def main() -> None:
+    peer = Kafka()
+    began_s = time.monotonic()
+    try:
+        peer.start()
+        print(f"{peer.version()} after {time.monotonic() - began_s:.1f} s")
+        for kind in KINDS:
+            target = peer.create(kind)
+            print(f"{kind}: {LOOPBACK}:{target.send_url.port} topic {target.name}  leader {target.leader}", flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        print("ending it")
+    finally:
+        peer.stop()
+
+
+if __name__ == "__main__":
+    end_on_signals()
+    main()
