@@ -5,7 +5,7 @@ backlog.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,17 +53,19 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
     return _cell(row, contestant, target, report, used, machine_s, undeleted)
 
 
-def drive(target: Target, plan: Plan) -> dict[str, Any]:
-    """One plan for all. Clients are loaded only where they are needed: Kafka's may not be there."""
+def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -> dict[str, Any]:
+    """One plan for all. Clients are loaded only where they are needed: Kafka's may not be there. `began`: see
+    `BoundedLoad.run`.
+    """
     if target.driver == "kafka":
         from benchmarks.kafka.load import KafkaLoad
 
-        return KafkaLoad(plan).run()
+        return KafkaLoad(plan).run(began)
     if target.driver == "own":
         from benchmarks.client.driver import ClientLoad
 
-        return ClientLoad(plan).run()
-    return Load(plan).run()
+        return ClientLoad(plan).run(began)
+    return Load(plan).run(began)
 
 
 def _delete(peer: Peer, target: Target) -> list[str]:

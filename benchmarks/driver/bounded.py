@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Generic, Protocol, TypeVar
@@ -108,10 +108,13 @@ class BoundedLoad(Generic[S, R]):
     def _close(self) -> None:
         raise NotImplementedError
 
-    def run(self) -> dict[str, Any]:
+    def run(self, began: Callable[[], None] | None = None) -> dict[str, Any]:
+        """`began` is called when all endpoints are up and the sending begins."""
         before, began_ns = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
         try:
             self._attach(int.from_bytes(os.urandom(3), "big"))
+            if began is not None:
+                began()
             window = self._drive()
             self._catch_up()
         finally:

@@ -80,6 +80,15 @@ def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
     assert report["senders"] == 2
 
 
+def test_who_wants_to_know_hears_when_all_links_are_up_and_nothing_was_sent() -> None:
+    heard = []
+    with Broker() as broker:
+        load = Load(Plan(senders=2, send_urls=(url(broker),), size=100, count=10))
+        load.run(lambda: heard.append((len(broker.links), broker.received)))
+        assert broker.received == 20
+    assert heard == [(2, 0)]
+
+
 def test_a_redirect_is_followed_when_asked_for() -> None:
     with Broker() as first, Broker() as second:
         first.redirect_to = redirect_info("127.0.0.1", second.port, "log")

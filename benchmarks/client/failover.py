@@ -1,0 +1,188 @@
+"""How long a producer waits when the leader that it sends to is killed: Holdfast beside Kafka, each by its own client.
+
+Problem: what a broker says of an election is not what its users wait. So a producer keeps a window of events in flight,
+its leader is killed (SIGKILL), and the longest time without an acknowledgement is what counts: from the last one of the
+old leader to the first one of the new. Each kill has a log of its own, on three nodes that are all there again.
+
+Kafka runs twice: as it ships, and with the time-outs below, which say sooner that a broker is gone and are as short as
+its documentation and a busy machine allow. The client of either enters at a node that is not killed.
+
+    python -m benchmarks.client.failover --kills 5
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import statistics
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.cell import drive
+from benchmarks.driver.bounded import Plan
+from benchmarks.driver.wire import PeerError, Url
+from benchmarks.peers.base import PeerFailed, PeerUnavailable, Target, end_on_signals, running
+from benchmarks.peers.holdfast import Holdfast
+from benchmarks.peers.kafka import Kafka
+from benchmarks.run import RESULTS, scratch
+
+SIZE, WINDOW = 1024, 100
+PEACE_S = 2.0  # of work before the kill
+SECONDS = 4.0  # of a run; what is in flight then is waited for, so that it may end before the new leader is there
+GIVEN_UP_S = 60.0
+TUNED = {
+    "broker.session.timeout.ms": "2000",  # 9000
+    "broker.heartbeat.interval.ms": "500",  # 2000
+    "controller.quorum.fetch.timeout.ms": "1000",  # 2000
+    "controller.quorum.election.timeout.ms": "500",  # 1000
+}
+"""Beside each, what it is as Kafka ships."""
+KILLED = psutil.STATUS_ZOMBIE
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What a producer went through. `problems`: why the figure is doubtful."""
+
+    waited_s: float
+    problems: tuple[str, ...]
+
+
+class OfHoldfast:
+    def __init__(self, directory: Path) -> None:
+        self.peer = Holdfast("fsync", directory)
+
+    def target(self) -> Target:
+        target = self.peer.create("own-client")
+        ports = [int(address.rpartition(":")[2]) for address in self.peer.addresses]
+        port = next(port for port in ports if self.peer.node_at(port) != target.leader)
+        return dataclasses.replace(target, send_url=Url(target.send_url.host, port, target.send_url.address))
+
+    def start_again(self, node: str) -> None:
+        self.peer.start_again()
+
+
+class OfKafka:
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        self.peer = Kafka(directory, settings)
+
+    def target(self) -> Target:
+        return self.peer.create("log")  # by the time of the kill its client knows all brokers
+
+    def start_again(self, node: str) -> None:
+        self.peer.start_again(node)
+
+
+Contestant = OfHoldfast | OfKafka
+
+CONTESTANTS: dict[str, Callable[[Path], Contestant]] = {
+    "Holdfast": OfHoldfast,
+    "Kafka": lambda directory: OfKafka(directory, {}),
+    "Kafka, tuned": lambda directory: OfKafka(directory, TUNED),
+}
+
+
+def one_kill(contestant: Contestant) -> Kill:
+    target = contestant.target()
+    plan = Plan(
+        senders=1, send_urls=(target.send_url,), send_options=target.send_options, size=SIZE, window=WINDOW,
+        seconds=SECONDS, warmup_s=0.0, drain_s=GIVEN_UP_S, name="failover",
+    )  # fmt: skip
+    leader = contestant.peer.processes()[target.leader]
+    killer = threading.Timer(PEACE_S, leader.kill)
+    try:
+        report = drive(target, plan, killer.start)
+    finally:
+        killer.cancel()
+    found = judged(report, was_killed=not leader.is_running() or leader.status() == KILLED)
+    contestant.start_again(target.leader)
+    contestant.peer.delete(target)
+    return found
+
+
+def judged(report: Mapping[str, Any], *, was_killed: bool) -> Kill:
+    sent = report["send"]
+    problems = [] if was_killed else ["the leader was not killed"]
+    problems += [f"{number} {outcome}" for outcome, number in sent["outcomes"].items()]
+    if sent["unsettled"]:
+        problems.append(f"{sent['unsettled']} never settled: none was acknowledged within {GIVEN_UP_S:g} s")
+        return Kill(GIVEN_UP_S, tuple(problems))
+    return Kill(sent["longest_gap_ms"] / 1000, tuple(problems))
+
+
+def rows(found: Mapping[str, Sequence[Kill]]) -> list[tuple[str, ...]]:
+    """Contestant, kills, median, shortest, longest, and as a multiple of the first one's median."""
+    medians = {name: statistics.median(kill.waited_s for kill in kills) for name, kills in found.items() if kills}
+    told = []
+    for name, median in medians.items():
+        waited = [kill.waited_s for kill in found[name]]
+        ratio = median / next(iter(medians.values()))
+        told.append((name, str(len(waited)), *(f"{s:.2f}" for s in (median, min(waited), max(waited))), f"{ratio:.1f}"))
+    return told
+
+
+COLUMNS = ("contestant", "kills", "p50 s", "shortest s", "longest s", "x the first")
+
+
+def markdown(facts: Mapping[str, object], told: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
+    lines = ["# From a kill of the leader to the next acknowledgement", ""]
+    lines += [f"- {name.replace('_', ' ')}: {facts[name]}" for name in ("cores", "load_before", "sync_ms", "python")]
+    lines += [f"- tuned: {', '.join(f'{name}={value}' for name, value in TUNED.items())}", ""]
+    lines += ["| " + " | ".join(values) + " |" for values in (COLUMNS, ("---",) * len(COLUMNS), *told)]
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]).rstrip() + "\n"
+
+
+@click.command()
+@click.option("--kills", default=5, show_default=True, type=click.IntRange(1), help="Of each contestant's leaders.")
+@click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)), help="Only this contestant.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
+def main(kills: int, only: Sequence[str], results: Path) -> None:
+    """Kill the leader that a producer sends to, again and again."""
+    end_on_signals()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    found: dict[str, list[Kill]] = {}
+    notes: list[str] = []
+    with scratch() as directory:
+        facts = machine.facts(directory)
+        for name in only or CONTESTANTS:
+            found[name] = []
+            try:
+                contestant = CONTESTANTS[name](directory)
+                with running(contestant.peer):
+                    for number in range(1, kills + 1):
+                        kill = one_kill(contestant)
+                        found[name].append(kill)
+                        notes += [f"{name}, kill {number}: {problem}" for problem in kill.problems]
+                        console.print(f"{name}, {number} of {kills}: {kill.waited_s:.2f} s", highlight=False)
+            except PeerUnavailable as error:
+                notes.append(str(error))
+            except (PeerError, PeerFailed, OSError) as error:
+                notes.append(f"{name}: no more figures: {error}")
+    told = rows(found)
+    table = Table(*COLUMNS)
+    for values in told:
+        table.add_row(*values)
+    console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
+    console.print(f"load of the machine: {os.getloadavg()[0]:.1f}", highlight=False)
+    if not told:
+        raise click.ClickException("nothing could be measured")
+    results.mkdir(parents=True, exist_ok=True)
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    (results / f"{day}-failover.md").write_text(markdown(facts, told, notes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
