@@ -4,8 +4,9 @@ backlog.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +32,10 @@ class Cell:
     receive_events_per_s: float | None
     latency_ms: Mapping[str, float]
     cpu_us: Mapping[str, float]  # client, leader, follower (mean of them), all
-    other_cores: float  # cores that everything else on the machine used meanwhile, idle peers included
+    other_cores: float  # cores that everything else on the machine used meanwhile, but for the idle clusters
     problems: tuple[str, ...]
     driver: Mapping[str, Any]  # all that the driver reported
+    idle_cores: float = 0.0  # cores that the clusters of the other contestants used meanwhile
 
 
 def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
@@ -43,14 +45,15 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
         if row.mode == "backlog":
             drive(target, _fill_plan(row, target))
         plan = _plan(row, target, seconds)
-        mine = peer.processes()
-        before, machine_before_s = _cpu_s(mine), _machine_cpu_s()
+        mine, idle = peer.processes(), [other for other in peers.values() if other is not peer]
+        before, idle_before_s, machine_before_s = _cpu_s(mine), _idle_cpu_s(idle), _machine_cpu_s()
         report = drive(target, plan)
         used = {name: cpu - before[name] for name, cpu in _cpu_s(mine).items()}
+        idle_s = max(_idle_cpu_s(idle) - idle_before_s, 0.0)
         machine_s = _machine_cpu_s() - machine_before_s
     finally:
         undeleted = _delete(peer, target)
-    return _cell(row, contestant, target, report, used, machine_s, undeleted)
+    return _cell(row, contestant, target, report, used, idle_s, machine_s, undeleted)
 
 
 def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -> dict[str, Any]:
@@ -109,6 +112,17 @@ def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
     return found
 
 
+def _idle_cpu_s(peers: Iterable[Peer]) -> float:
+    """Of all their nodes; one that has ended is nobody's business here."""
+    total_s = 0.0
+    for peer in peers:
+        for process in peer.processes().values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total_s += times.user + times.system
+    return total_s
+
+
 def _machine_cpu_s() -> float:
     """CPU seconds of all processes and the kernel since the machine started."""
     times = psutil.cpu_times()
@@ -121,6 +135,7 @@ def _cell(
     target: Target,
     report: dict[str, Any],
     used: dict[str, float],
+    idle_s: float,
     machine_s: float,
     undeleted: list[str],
 ) -> Cell:
@@ -134,7 +149,7 @@ def _cell(
         "follower": sum(followers) / max(len(followers), 1) * MICROSECONDS / events,
         "all": (report["client_cpu_s"] + sum(used.values())) * MICROSECONDS / events,
     }
-    other_cores = max(machine_s - sum(used.values()) - report["client_cpu_s"], 0.0) / report["elapsed_s"]
+    other_cores = max(machine_s - sum(used.values()) - idle_s - report["client_cpu_s"], 0.0) / report["elapsed_s"]
     return Cell(
         row=row.name,
         contestant=contestant.title,
@@ -145,6 +160,7 @@ def _cell(
         other_cores=round(other_cores, 2),
         problems=(*_problems(sent, received), *undeleted),
         driver=report,
+        idle_cores=round(idle_s / report["elapsed_s"], 2),
     )
 
 

@@ -133,6 +133,9 @@ class Report:
                 f"the machine was not quiet: in {len(crowded)} of {len(self.cells)} runs other processes used "
                 f"{min(crowded):.1f} to {max(crowded):.1f} cores; the rates are too low, and not evenly so"
             )
+        idle = [cell.idle_cores for cell in self.cells]
+        if any(idle):
+            found.append(f"the idle clusters of the other contestants used {min(idle):.2f} to {max(idle):.2f} cores")
         return list(dict.fromkeys(found))
 
     def print(self, console: Console) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import subprocess
 from array import array
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks.cell import Cell
+from benchmarks.cell import Cell, _idle_cpu_s
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
 from benchmarks.driver.stamp import MIN_BODY_BYTES, Sequences, Template, read_stamp
 from benchmarks.matrix import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
@@ -82,6 +85,22 @@ def test_a_machine_that_was_not_quiet_is_told() -> None:
     report = Report([ROW], [quiet, dataclasses.replace(quiet, other_cores=1.25)], {}, [])
     (problem,) = report.problems
     assert "in 1 of 2 runs other processes used 1.2 to 1.2 cores" in problem
+
+
+def test_what_idle_clusters_use_is_told_and_makes_no_machine_noisy() -> None:
+    quiet = cell(FSYNC.title, 60.0)
+    cells = [dataclasses.replace(quiet, idle_cores=0.5), dataclasses.replace(quiet, idle_cores=0.25)]
+    (told,) = Report([ROW], cells, {}, []).problems
+    assert told == "the idle clusters of the other contestants used 0.25 to 0.50 cores"
+
+
+def test_what_idle_clusters_use_is_counted_without_nodes_that_have_ended() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as started:
+        ended = psutil.Process(started.pid)
+    own = psutil.Process()
+    before_s = sum(own.cpu_times()[:2])
+    counted_s = _idle_cpu_s([SimpleNamespace(processes=lambda: {"node1": own, "node2": ended})])
+    assert 0 < before_s <= counted_s <= sum(own.cpu_times()[:2])
 
 
 def test_a_goal_that_is_missed_is_said_to_be_missed() -> None:
