@@ -13,7 +13,7 @@ every replica, and the table is what bounds the decompression.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -55,7 +55,7 @@ def name_of(number: int) -> str:
     return NAMES[number] if number < len(NAMES) else "unknown"
 
 
-def compress(codec: Codec, records: list[bytes]) -> bytes | None:
+def compress(codec: Codec, records: Sequence[bytes | memoryview]) -> bytes | None:
     """None: leave them as they are."""
     data = b"".join(records)
     if not WORTHWHILE_BYTES <= len(data) <= MAX_UNCOMPRESSED_BYTES:

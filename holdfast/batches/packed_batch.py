@@ -44,14 +44,23 @@ ENTRY_BYTES = 4
 
 def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     """The message that holds these, which are encoded messages. `codec`: used if they get smaller by it."""
-    count = len(messages)
+    return pack_joined(table_of(messages), messages, codec)
+
+
+def table_of(messages: Sequence[bytes]) -> bytes:
+    """The table of their lengths."""
+    return struct.pack(f">{len(messages)}I", *map(len, messages))
+
+
+def pack_joined(lengths: bytes, contents: Sequence[bytes | memoryview], codec: Codec = Codec.NONE) -> bytes:
+    """The same, of messages that are joined already. `lengths`: the table of theirs; `contents`: pieces of any size,
+    which hold them one behind the other."""
+    count = len(lengths) // ENTRY_BYTES
     if not 0 < count <= MAX_MESSAGES:
         raise ValueError(f"a batch holds 1 to {MAX_MESSAGES} messages, not {count}")
-    lengths = struct.pack(f">{count}I", *map(len, messages))
-    packed = compress(codec, list(messages)) if codec else None
-    content = messages if packed is None else (packed,)
-    body = b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *content])
-    return seal(VERSION, body)
+    packed = compress(codec, contents) if codec else None
+    pieces = contents if packed is None else (packed,)
+    return seal(VERSION, b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *pieces]))
 
 
 def unpack(message: bytes, most_bytes: int) -> list[bytes]:

@@ -48,7 +48,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.options import ConsumerOptions, ProducerOptions
-from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingOptions,
@@ -73,6 +73,7 @@ __all__ = [
     "AuthenticationError",
     "BatchFullError",
     "BufferFullError",
+    "ChunkDelivery",
     "ClosedError",
     "ConfigurationError",
     "ConnectionLostError",

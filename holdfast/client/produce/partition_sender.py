@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 from holdfast.amqp.errors import RESOURCE_DELETED, Error
 from holdfast.amqp.links.delivery_states import (
-    ACCEPTED,
     DeliveryState,
     Modified,
     Rejected,
@@ -40,16 +39,20 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
-from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.receipts import receipt_of, tell
+from holdfast.client.produce.delivery import Delivery, Outcome
+from holdfast.client.produce.parcels import (
+    Item,
+    Parcel,
+    UnderWay,
+    items_of,
+    next_parcels,
+    parcel_of,
+    room_of,
+    worth_waiting,
+)
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
-# Events handed to the engine in one go: enough to amortise the call, few enough that other partition senders get their
-# turn.
-PUMP_EVENTS = 512
-# The same in bytes: the connection is asked for room again after so much.
-PUMP_BYTES = 256 * 1024
 # After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
 # Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.
 QUIESCE_BOUND_S = 15.0
@@ -83,7 +86,7 @@ class PartitionSender:
         delivery_timeout_s: float,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
-        unclaimed: Callable[[Delivery], None],
+        unclaimed: Callable[[Outcome], None],
     ) -> None:
         """`settled(partition, events, payload bytes, confirmed)` is called when events leave the partition sender;
         `unclaimed(delivery)` for each that failed with nobody to tell."""
@@ -91,9 +94,9 @@ class PartitionSender:
         self._network, self._address = network, address
         self._window, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
         self._stats, self._settled, self._unclaimed = stats, settled, unclaimed
-        self._waiting: deque[Delivery] = deque()
-        self._in_flight: dict[int, Delivery] = {}  # by the engine's number, in the order sent
-        self._again: dict[int, Delivery] = {}  # answered with "send it again"
+        self._waiting: deque[Item] = deque()
+        self._under_way = UnderWay()
+        self._again: list[tuple[int, Parcel]] = []  # answered with "send it again", with their numbers
         self._sender: Sender | None = None
         self._work = asyncio.Event()
         self._trouble = asyncio.Event()  # the link failed, or an answer asks for a repeat
@@ -105,12 +108,12 @@ class PartitionSender:
     # ---------------------------------------------------------------- from the producer
 
     @property
-    def outstanding(self) -> int:
-        return len(self._waiting) + len(self._in_flight) + len(self._again)
+    def _outstanding(self) -> bool:
+        return bool(self._waiting or self._under_way or self._again)
 
-    def put(self, items: Iterable[Delivery]) -> None:
+    def put(self, items: Iterable[Item]) -> None:
         """Append events; `pump` must follow, soon."""
-        if not self._waiting and not self._in_flight and not self._again:
+        if not self._outstanding:
             # Nothing was awaited until now: the bound on progress starts here.
             self._progress_at_s = self._loop.time()
         self._waiting.extend(items)
@@ -125,26 +128,24 @@ class PartitionSender:
         if sender is None or self._trouble.is_set():
             self._work.set()
             return
-        waiting, in_flight = self._waiting, self._in_flight
+        waiting, under_way = self._waiting, self._under_way
         limit = sender.max_message_size or sys.maxsize
-        while (count := min(len(waiting), sender.credit, self._window - len(in_flight), PUMP_EVENTS)) > 0:
-            items: list[Delivery] = []
-            size = 0
-            while len(items) < count and size < PUMP_BYTES:
-                item = waiting.popleft()
-                if len(item.content) > limit:  # the node would end the link, at each attempt
-                    self._too_large(item, limit)
-                    break
-                items.append(item)
-                size += len(item.content)
-            if items:
-                numbers = sender.send_many([item.content for item in items])
-                in_flight.update(zip(numbers, items, strict=True))
+        while waiting and (room := min(sender.credit, self._window - under_way.events)) > 0:
+            if under_way and worth_waiting(waiting, room):
+                break
+            parcels = next_parcels(waiting, room_of(sender, room))
+            if any(parcel.size > limit for parcel in parcels):
+                parcels = self._without_too_large(parcels, limit)
+            under_way.send(sender, parcels)
 
-    def _too_large(self, item: Delivery, limit: int) -> None:
-        self._stats.rejected += 1
-        self._progress_at_s = self._loop.time()
-        self._finish(item, EventTooLargeError.of(len(item.content), limit))
+    def _without_too_large(self, parcels: list[Parcel], limit: int) -> list[Parcel]:
+        """Each such message has a parcel of its own. The node would end the link, at each attempt."""
+        for parcel in parcels:
+            if parcel.size > limit:
+                self._stats.rejected += parcel.events
+                self._progress_at_s = self._loop.time()
+                self._finish(parcel, EventTooLargeError.of(parcel.size, limit))
+        return [parcel for parcel in parcels if parcel.size <= limit]
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""
@@ -161,46 +162,44 @@ class PartitionSender:
     # ---------------------------------------------------------------- from the link
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        in_flight = self._in_flight
+        under_way = self._under_way
         accepted = size = 0
         for number, state in outcomes:
-            if state is not ACCEPTED:
-                row = receipt_of(state)
-                if row is None:
-                    if (item := in_flight.pop(number, None)) is not None:
-                        self._not_accepted(number, item, state)
-                    continue
-                tell(row, number, in_flight)
-            item = in_flight.pop(number, None)
-            if item is None:
+            stored = under_way.says_stored(number, state)
+            parcel = under_way.pop(number)
+            if parcel is None:
                 continue
-            accepted += 1
-            size += len(item.content)
-            item.settle(None)
+            if not stored:
+                self._not_accepted(number, parcel, state)
+                continue
+            accepted += parcel.events
+            size += parcel.size
+            for item in parcel.items:
+                item.settle(None)
         if accepted:
             self._stats.accepted += accepted
             self._progress_at_s = self._loop.time()
             self._settled(self.partition, accepted, size, True)
-        if not in_flight:
+        if not under_way:
             self._quiet.set()
         if self._waiting:
             self.pump()
 
-    def _not_accepted(self, number: int, item: Delivery, state: DeliveryState) -> None:
+    def _not_accepted(self, number: int, parcel: Parcel, state: DeliveryState) -> None:
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
-            self._stats.rejected += 1
+            self._stats.rejected += parcel.events
             self._progress_at_s = self._loop.time()
-            self._finish(item, refusal_of(error))
+            self._finish(parcel, refusal_of(error))
             return
         certainly_not_stored = isinstance(state, Released) or (
             isinstance(state, Modified) and not state.delivery_failed
         )
         if certainly_not_stored:
-            self._stats.released += 1
+            self._stats.released += parcel.events
         else:  # modified with delivery-failed, or anything unheard of
-            self._stats.resent += 1
-        self._again[number] = item
+            self._stats.resent += parcel.events
+        self._again.append((number, parcel))
         self._trouble.set()
 
     def on_credit(self) -> None:
@@ -261,10 +260,10 @@ class PartitionSender:
         since_s = self._loop.time()  # a fresh link gets its time, however long its predecessor was stuck
         while not self._trouble.is_set():
             idle_s = self._loop.time() - max(since_s, self._progress_at_s)
-            if self.outstanding and idle_s >= patience_s:
+            if self._outstanding and idle_s >= patience_s:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience_s - idle_s if self.outstanding else patience_s):
+                async with asyncio.timeout(patience_s - idle_s if self._outstanding else patience_s):
                     await self._trouble.wait()
 
     async def _take_back(self) -> HoldfastError | None:
@@ -273,7 +272,7 @@ class PartitionSender:
         Returns why the link ended, if the node said so: it may hold a redirect.
         """
         stalled = not self._trouble.is_set()
-        if self._in_flight and self._closed_by is None and not stalled:
+        if self._under_way and self._closed_by is None and not stalled:
             self._quiet.clear()
             try:
                 async with asyncio.timeout(QUIESCE_BOUND_S):
@@ -286,38 +285,37 @@ class PartitionSender:
             if sender is not None and stalled:
                 sender.abandon()
                 closed_by = closed_by or TimeoutExpiredError("the link made no progress")
-        self._stats.resent += len(self._in_flight)
+        self._stats.resent += self._under_way.events
         self._requeue()
         if self._sender is not None:
             self._trouble.clear()
         return closed_by
 
     def _requeue(self) -> None:
-        unconfirmed = sorted([*self._in_flight.items(), *self._again.items()])
-        self._waiting.extendleft(item for _, item in reversed(unconfirmed))
-        self._in_flight.clear()
+        unconfirmed = items_of([*self._under_way.take_back(), *self._again])
+        self._waiting.extendleft(reversed(unconfirmed))
         self._again.clear()
 
     def _fail_all(self, error: HoldfastError) -> None:
         """Tell the owner of every event that is here; they are not tried any more."""
         where = f"partition {self.partition}" if self.partition is not None else "the log"
-        failed = list(self._waiting)
+        failed = parcel_of(self._waiting)
         self._waiting.clear()
-        self._stats.failed += len(failed)
+        self._stats.failed += failed.events
         told: HoldfastError = UndeliveredError(
-            f"{len(failed)} events for {where} were not confirmed: {error}", count=len(failed)
+            f"{failed.events} events for {where} were not confirmed: {error}", count=failed.events
         )
         if isinstance(error, LogDeletedError):  # there is no doubt left: whatever was stored is gone
             told = error
-        for item in failed:
-            self._finish(item, told)
+        self._finish(failed, told)
         self._progress_at_s = self._loop.time()
 
-    def _finish(self, item: Delivery, error: HoldfastError) -> None:
-        item.settle(error)
-        if not item.claimed:
-            self._unclaimed(item)
-        self._settled(self.partition, 1, len(item.content), False)
+    def _finish(self, parcel: Parcel, error: HoldfastError) -> None:
+        for item in parcel.items:
+            item.settle(error)
+            if isinstance(item, Delivery) and not item.claimed:
+                self._unclaimed(item)
+        self._settled(self.partition, parcel.events, parcel.size, False)
 
 
 def refusal_of(error: Error) -> HoldfastError:

@@ -8,12 +8,10 @@ Rejected: an answer with its offset for each event; a frame for each, where a ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast import protocol
 from holdfast.amqp.links.delivery_states import DeliveryState, OtherState
-from holdfast.client.produce.delivery import Delivery
 
 
 class Receipt(NamedTuple):
@@ -32,14 +30,3 @@ def receipt_of(state: DeliveryState) -> Receipt | None:
         case (int(base_offset), int(count), str(partition)) if base_offset >= 0 and count >= 1:
             return Receipt(base_offset, count, str(partition))
     return None
-
-
-def tell(row: Receipt, number: int, in_flight: Mapping[int, Delivery]) -> None:
-    """The send `number` on a link, and those behind it, stand in this row."""
-    shift = row.base_offset - number
-    for one in range(number, number + min(row.events, len(in_flight))):
-        delivery = in_flight.get(one)
-        if delivery is not None:
-            delivery.offset = one + shift
-            if delivery.partition is None:
-                delivery.partition = row.partition

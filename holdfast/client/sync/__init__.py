@@ -9,8 +9,8 @@
 Each client here is one of `holdfast.client` that lives on a thread of its own; every method hands its call over and
 waits. What is said there holds here, errors included. Differences: iteration is plain `for`; a `Delivery` is not
 awaited but asked for its `result()`; callbacks (`done`, `on_confirmed`) run on the client's thread, and must not call
-the client. Clients may be shared between threads. For many events prefer `send_batch`, or `send` with a `flush` at the
-end; to confirm them one by one costs a round trip each.
+the client. Clients may be shared between threads. For many events prefer `send_many`, or `send_batch`; to
+confirm single events one by one costs a round trip each.
 """
 
 from holdfast.client.events import Event
@@ -19,12 +19,12 @@ from holdfast.client.start_position import Start
 from holdfast.client.sync.admin import AdminClient
 from holdfast.client.sync.consumer import ConsumerClient
 from holdfast.client.sync.group_member import GroupMember
-from holdfast.client.sync.producer import Delivery, ProducerClient
+from holdfast.client.sync.producer import ChunkDelivery, Delivery, ProducerClient
 from holdfast.client.sync.range_client import RangeClient
 from holdfast.client.sync.transaction import Transaction
 from holdfast.client.sync.transaction_group import TransactionGroup
 
 __all__ = [
-    "AdminClient", "ConsumerClient", "Delivery", "Event", "EventBatch", "GroupMember", "ProducerClient",
-    "RangeClient", "Start", "Transaction", "TransactionGroup",
+    "AdminClient", "ChunkDelivery", "ConsumerClient", "Delivery", "Event", "EventBatch", "GroupMember",
+    "ProducerClient", "RangeClient", "Start", "Transaction", "TransactionGroup",
 ]  # fmt: skip

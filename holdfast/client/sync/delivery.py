@@ -1,17 +1,19 @@
-"""An event on its way, asked for by a thread that waits."""
+"""Events on their way, asked for by a thread that waits."""
 
 from __future__ import annotations
+
+from typing import Generic, TypeVar
 
 from holdfast.client.errors import TimeoutExpiredError
 from holdfast.client.loop_thread import LoopThread
 from holdfast.client.produce import delivery
-from holdfast.client.produce.delivery import DeliveryResult
+from holdfast.client.produce.delivery import DeliveryResult, Outcome
+
+D = TypeVar("D", bound=Outcome)
 
 
-class Delivery:
-    """One event on its way."""
-
-    def __init__(self, background: LoopThread, inner: delivery.Delivery) -> None:
+class _Waiting(Generic[D]):
+    def __init__(self, background: LoopThread, inner: D) -> None:
         self._background, self._inner = background, inner
 
     @property
@@ -27,7 +29,7 @@ class Delivery:
         return self._inner.sequence_number
 
     def result(self, timeout_s: float | None = None) -> DeliveryResult:
-        """Wait for it; raises if the event was not stored, or may not be."""
+        """Wait for it; raises if some of it was not stored, or may not be."""
 
         async def wait() -> DeliveryResult:
             return await self._inner
@@ -37,4 +39,20 @@ class Delivery:
         try:
             return self._background.run(wait, timeout_s)
         except TimeoutError:
-            raise TimeoutExpiredError(f"the event was not confirmed within {timeout_s:g} s") from None
+            raise TimeoutExpiredError(f"{self._what} not confirmed within {timeout_s:g} s") from None
+
+    @property
+    def _what(self) -> str:
+        return "the event was" if self._inner.count == 1 else f"the {self._inner.count} events were"
+
+
+class Delivery(_Waiting[delivery.Delivery]):
+    """One event on its way."""
+
+
+class ChunkDelivery(_Waiting[delivery.ChunkDelivery]):
+    """The events of one call on their way."""
+
+    @property
+    def count(self) -> int:
+        return self._inner.count

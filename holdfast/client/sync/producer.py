@@ -16,7 +16,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingProperties,
 )
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.sync.delivery import Delivery
+from holdfast.client.sync.delivery import ChunkDelivery, Delivery
 from holdfast.client.sync.group_member import GroupMember
 from holdfast.client.sync.transaction import Transaction
 from holdfast.client.sync.twin import Twin
@@ -120,6 +120,12 @@ class ProducerClient(Twin[producer.ProducerClient]):
     ) -> Delivery:
         where: dict[str, Any] = {"key": key, "partition": partition, "properties": properties, "done": done}
         return Delivery(self._background, self._call(lambda client: client.send_nowait(event, **where)))
+
+    def send_many(
+        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
+    ) -> ChunkDelivery:
+        inner = self._run(lambda client: client.send_many(events, key=key, partition=partition))
+        return ChunkDelivery(self._background, inner)
 
     def send_and_confirm(
         self,

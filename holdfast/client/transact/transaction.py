@@ -42,8 +42,10 @@ from holdfast.client.errors import (
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
-from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.chunk import Chunk
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
+from holdfast.client.produce.parcels import Item
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
 from holdfast.client.transact.transactional_sender import TransactionalSender
@@ -182,7 +184,8 @@ class Transaction:
         content = encode_event(whole.body, whole.key, whole.properties)
         sender = await self._way_to(place)
         sender.check_size(len(content))
-        delivery = self._put(sender, content, place)
+        delivery = Delivery(content, place)
+        self._put(sender, delivery, place)
         self._this_turn += 1
         if self._this_turn >= YIELD_EVENTS:
             self._this_turn = 0
@@ -212,14 +215,14 @@ class Transaction:
         if not contents:
             return DeliveryResult(place, None, None, 0)
         largest = max(map(len, contents))
-        deliveries: list[Delivery] = []
+        delivery = ChunkDelivery(len(contents), _told_already)
+        delivery.partition = place
         for start in range(0, len(contents), YIELD_EVENTS):
             sender = await self._way_to(place)
             sender.check_size(largest)
-            deliveries += [self._put(sender, content, place) for content in contents[start : start + YIELD_EVENTS]]
-        for delivery in deliveries:
-            await delivery
-        return DeliveryResult(place, deliveries[0].offset_text, None, len(contents))
+            part = Chunk.of_messages(contents[start : start + YIELD_EVENTS], delivery, leads=not start)
+            self._put(sender, part.whole(), place)
+        return await delivery
 
     async def _way_to(self, place: str | None) -> TransactionalSender:
         """When there is room for more."""
@@ -232,14 +235,12 @@ class Transaction:
         self._check_usable("sent under")
         return sender
 
-    def _put(self, sender: TransactionalSender, content: bytes, place: str | None) -> Delivery:
-        delivery = Delivery(content, place)
+    def _put(self, sender: TransactionalSender, item: Item, place: str | None) -> None:
         self._touched = True
         self._places.add(place)
-        self._unanswered += 1
-        self._unanswered_bytes += len(content) + EVENT_OVERHEAD_BYTES
-        sender.put(delivery, self)
-        return delivery
+        self._unanswered += item.events
+        self._unanswered_bytes += item.size + item.events * EVENT_OVERHEAD_BYTES
+        sender.put(item, self)
 
     def _check_usable(self, what: str) -> None:
         if self._state is State.DOOMED:
@@ -307,28 +308,28 @@ class Transaction:
 
     # ---------------------------------------------------------------- from the links
 
-    def answered(self, delivery: Delivery, state: DeliveryState) -> None:
+    def answered(self, item: Item, state: DeliveryState) -> None:
         outcome = state.outcome if isinstance(state, Transactional) else state
         if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
-            self._settle(delivery, None)
+            self._settle(item, None)
             return
         error = outcome.error if isinstance(outcome, Rejected) else None
         condition = "" if error is None else error.condition
         text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
-        self._settle(delivery, RejectedError(text, condition=condition))
+        self._settle(item, RejectedError(text, condition=condition))
         again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
         advice = None if again else "correct the event; the same one would be refused again"
         self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
 
-    def lost(self, deliveries: list[Delivery], why: HoldfastError) -> None:
-        for delivery in deliveries:
-            self._settle(delivery, why)
+    def lost(self, items: list[Item], why: HoldfastError) -> None:
+        for item in items:
+            self._settle(item, why)
         self.fail(why)
 
-    def _settle(self, delivery: Delivery, error: HoldfastError | None) -> None:
-        self._unanswered -= 1
-        self._unanswered_bytes -= len(delivery.content) + EVENT_OVERHEAD_BYTES
-        delivery.settle(error)
+    def _settle(self, item: Item, error: HoldfastError | None) -> None:
+        self._unanswered -= item.events
+        self._unanswered_bytes -= item.size + item.events * EVENT_OVERHEAD_BYTES
+        item.settle(error)
         self._changed.set()
 
     def fail(self, why: HoldfastError) -> None:
@@ -413,6 +414,10 @@ class Transaction:
             await self._transactor.abort(self._session, self.txn_id)
         finally:
             self._go(State.ROLLED_BACK)
+
+
+def _told_already(_: ChunkDelivery) -> None:
+    """Of events that were lost with their transaction, the end of that tells."""
 
 
 def _heard(task: asyncio.Task[None]) -> None:

@@ -13,12 +13,8 @@ from typing import Protocol
 
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import EventTooLargeError, HoldfastError, TransactionRolledBackError
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.parcels import Item, UnderWay, next_parcels, room_of
 from holdfast.client.transport.links import Sender
-
-# As of a partition sender: enough to amortise a call, few enough that others get their turn.
-PUMP_EVENTS = 512
-PUMP_BYTES = 256 * 1024
 
 
 class Book(Protocol):
@@ -26,8 +22,8 @@ class Book(Protocol):
 
     txn_id: bytes
 
-    def answered(self, delivery: Delivery, state: DeliveryState) -> None: ...
-    def lost(self, deliveries: list[Delivery], why: HoldfastError) -> None:
+    def answered(self, item: Item, state: DeliveryState) -> None: ...
+    def lost(self, items: list[Item], why: HoldfastError) -> None:
         """It is not known what became of these."""
         ...
 
@@ -39,9 +35,10 @@ class TransactionalSender:
         self.link: Sender | None = None
         self.ended: HoldfastError | None = None
         self._window = window
-        self._waiting: deque[Delivery] = deque()  # of the present transaction
+        self._waiting: deque[Item] = deque()  # of the present transaction
         self._book: Book | None = None
-        self._in_flight: dict[int, tuple[Delivery, Book]] = {}
+        self._under_way = UnderWay()
+        self._books: dict[int, Book] = {}  # whose what is under way is, by the link's number
         self._pumping = False
 
     def check_size(self, size: int) -> None:
@@ -50,11 +47,11 @@ class TransactionalSender:
         if size > limit:
             raise EventTooLargeError.of(size, limit)
 
-    def put(self, delivery: Delivery, book: Book) -> None:
+    def put(self, item: Item, book: Book) -> None:
         """It goes out in this turn of the loop, with what else comes in it."""
         assert book is self._book or not self._waiting, "an earlier transaction has left something behind"
         self._book = book
-        self._waiting.append(delivery)
+        self._waiting.append(item)
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump_now)
@@ -74,15 +71,10 @@ class TransactionalSender:
         link, waiting = self.link, self._waiting
         if link is None or self.ended is not None or self._book is None:
             return
-        while (count := min(len(waiting), link.credit, self._window - len(self._in_flight), PUMP_EVENTS)) > 0:
-            items: list[Delivery] = []
-            size = 0
-            while len(items) < count and size < PUMP_BYTES:
-                items.append(waiting.popleft())
-                size += len(items[-1].content)
-            numbers = link.send_many([item.content for item in items], txn_id=self._book.txn_id)
-            for number, item in zip(numbers, items, strict=True):
-                self._in_flight[number] = item, self._book
+        while waiting and (room := min(link.credit, self._window - self._under_way.events)) > 0:
+            parcels = next_parcels(waiting, room_of(link, room))
+            for number in self._under_way.send(link, parcels, self._book.txn_id):
+                self._books[number] = self._book
 
     # ---------------------------------------------------------------- from the link
 
@@ -91,20 +83,19 @@ class TransactionalSender:
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         for number, state in outcomes:
-            found = self._in_flight.pop(number, None)
-            if found is not None:
-                delivery, book = found
-                book.answered(delivery, state)
+            parcel, book = self._under_way.pop(number), self._books.pop(number, None)
+            if parcel is not None and book is not None:
+                for item in parcel.items:
+                    book.answered(item, state)
         self.pump()
 
     def on_closed(self, error: HoldfastError) -> None:
         self.ended = error
-        in_flight, self._in_flight = self._in_flight, {}
-        lost: dict[Book, list[Delivery]] = {}
-        for delivery, book in in_flight.values():
-            lost.setdefault(book, []).append(delivery)
+        lost: dict[Book, list[Item]] = {}
+        for number, parcel in self._under_way.take_back():
+            lost.setdefault(self._books.pop(number), []).extend(parcel.items)
         if self._waiting and self._book is not None:
             lost.setdefault(self._book, []).extend(self._waiting)
             self._waiting.clear()
-        for book, deliveries in lost.items():
-            book.lost(deliveries, error)
+        for book, items in lost.items():
+            book.lost(items, error)

@@ -38,7 +38,7 @@ class SenderOwner(Protocol):
         """There is credit, or room in the socket again."""
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        """What became of sends, by the numbers that `send_many` gave."""
+        """What became of sends, by the numbers that `send_many` and `send_packed` gave."""
 
     def on_closed(self, error: HoldfastError) -> None:
         """The link is gone, with all its unanswered sends."""
@@ -88,7 +88,7 @@ class ClientLink:
 
 
 class Sender(ClientLink):
-    """A link that sends: single messages, or packed batches of them, which its owner need not know."""
+    """A link that sends: single messages, or packed batches of them."""
 
     link: SenderLink
     _packed: PackedTransfers | None = None
@@ -105,13 +105,29 @@ class Sender(ClientLink):
             self._packed = PackedTransfers(self.link, codec, int(most_unsettled))
 
     @property
+    def packs(self) -> bool:
+        """Nothing but packed batches goes over it."""
+        return self._packed is not None
+
+    @property
+    def batch_events(self) -> int:
+        """Messages in one packed batch at most; 1: it takes single ones."""
+        return 1 if self._packed is None else self._packed.batch_events
+
+    @property
+    def batch_bytes(self) -> int:
+        """See `PackedTransfers`."""
+        assert self._packed is not None, "it takes single messages"
+        return self._packed.batch_bytes
+
+    @property
     def properties(self) -> Mapping[str, Any]:
         """What the node said in its answer to the attach."""
         return self.link.remote_properties
 
     @property
     def credit(self) -> int:
-        """How many messages may be sent now."""
+        """How many messages may be sent now: in one packed batch, where it `packs`."""
         if not self.link.is_open or self._connection.congested:
             return 0
         return self.link.credit if self._packed is None else self._packed.credit
@@ -122,23 +138,32 @@ class Sender(ClientLink):
         return self.link.remote_max_message_size if self._packed is None else self._packed.max_message_size
 
     def send_many(self, payloads: Sequence[bytes], *, txn_id: bytes | None = None) -> range:
-        """Queue messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a transaction."""
-        if self._packed is None:
-            numbers = self.link.send_many(payloads, txn_id=txn_id)
-        else:
-            numbers = self._packed.put(payloads, txn_id)
+        """Queue single messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a
+        transaction."""
+        assert self._packed is None, "it takes packed batches"
+        numbers = self.link.send_many(payloads, txn_id=txn_id)
         self._connection.flush_soon()
         return numbers
+
+    def send_packed(
+        self, lengths: bytes, contents: Sequence[bytes | memoryview], *, txn_id: bytes | None = None
+    ) -> int:
+        """Queue one packed batch, of at most `credit` messages, as `pack_joined` takes them; its outcome comes by this
+        number."""
+        assert self._packed is not None, "it takes single messages"
+        number = self._packed.send(lengths, contents, txn_id)
+        self._connection.flush_soon()
+        return number
 
     # ---------------------------------------------------------------- from the connection
 
     def on_credit(self) -> None:
-        if self._packed is not None:
-            self._packed.send()
         self.owner.on_credit()
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        self.owner.on_outcomes(outcomes if self._packed is None else self._packed.outcomes(outcomes))
+        if self._packed is not None:
+            self._packed.answered([number for number, _ in outcomes])
+        self.owner.on_outcomes(outcomes)
 
 
 class Receiver(ClientLink):

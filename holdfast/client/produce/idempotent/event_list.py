@@ -5,10 +5,9 @@ Rule never broken: an event that has its number, or is about to get one, is not 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
-from holdfast.client.errors import ConfigurationError, HoldfastError, InvalidOperationError
+from holdfast.client.errors import ConfigurationError, InvalidOperationError
 from holdfast.client.events import Event, encode_content
 from holdfast.client.produce.idempotent.producer_identity import following
 
@@ -56,32 +55,3 @@ class EventList:
     def unlock(self) -> None:
         for event in self._events:
             event.being_published = False
-
-
-class Together:
-    """Waits for several deliveries of a producer that is not idempotent."""
-
-    def __init__(self) -> None:
-        self._settled = self._failed = 0
-        self._wanted = 0
-        self._first: HoldfastError | None = None
-        self._all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(self, error: HoldfastError | None) -> None:
-        """The callback of each of them."""
-        self._settled += 1
-        if error is not None:
-            self._failed += 1
-            self._first = self._first or error
-        if self._settled == self._wanted and not self._all.done():
-            self._all.set_result(None)
-
-    async def wait(self, count: int) -> None:
-        """Until `count` are settled; raises the first failure."""
-        self._wanted = count
-        if self._settled < count:
-            await self._all
-        if self._first is not None:
-            if self._failed > 1:
-                self._first.add_note(f"{self._failed} of the {count} events failed; this is the first failure")
-            raise self._first

@@ -23,7 +23,6 @@ from collections import deque
 from holdfast import protocol
 from holdfast.amqp.errors import NOT_ALLOWED, Error
 from holdfast.amqp.links.delivery_states import (
-    ACCEPTED,
     DeliveryState,
     Modified,
     Rejected,
@@ -42,17 +41,15 @@ from holdfast.client.errors import (
     RejectedError,
     TimeoutExpiredError,
 )
-from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions, ProducerIdentity, following
-from holdfast.client.produce.idempotent.publish_source import PublishSource
-from holdfast.client.produce.partition_sender import (
-    PUMP_BYTES,
-    PUMP_EVENTS,
-    QUIESCE_BOUND_S,
-    STALL_SHARE,
-    ProducerStats,
+from holdfast.client.produce.idempotent.producer_identity import (
+    NUMBERING_BYTES,
+    PartitionPublishingOptions,
+    ProducerIdentity,
+    following,
 )
-from holdfast.client.produce.receipts import receipt_of, tell
+from holdfast.client.produce.idempotent.publish_source import PublishSource
+from holdfast.client.produce.parcels import Item, Parcel, UnderWay, items_of, next_parcels, room_of
+from holdfast.client.produce.partition_sender import QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
@@ -87,9 +84,9 @@ class PartitionPublisher:
         # Of the publish under way:
         self._source: PublishSource | None = None
         self._next = 0
-        self._in_flight: dict[int, Delivery] = {}  # by the link's number, in the order sent
-        self._returned: dict[int, tuple[Delivery, Error | None]] = {}  # not accepted; without an error: to send again
-        self._again: deque[Delivery] = deque()  # numbered, and not sent on this link yet
+        self._under_way = UnderWay()
+        self._returned: dict[int, tuple[Parcel, Error | None]] = {}  # not accepted; without an error: to send again
+        self._again: deque[Item] = deque()  # numbered, and not sent on this link yet
         self._exhausted = False  # the source has nothing more
         self._counted = False  # the node of this link counts events that do not say their number
         self._decided = asyncio.Event()  # all is accepted, or something must be done first
@@ -120,7 +117,7 @@ class PartitionPublisher:
     @property
     def in_doubt(self) -> bool:
         """Something was sent and is not accepted: to stop now would leave its outcome open."""
-        return bool(self._in_flight or self._returned or self._again)
+        return bool(self._under_way or self._returned or self._again)
 
     # ---------------------------------------------------------------- publishing; for who has the turn
 
@@ -162,7 +159,7 @@ class PartitionPublisher:
         backoff = Backoff()
         while True:
             accepted_before = self._stats.accepted
-            if not (self._in_flight or self._returned):  # else it is resumed
+            if not (self._under_way or self._returned):  # else it is resumed
                 await self._send(source)
             await self._until_decided()
             if self._finished:
@@ -235,43 +232,43 @@ class PartitionPublisher:
 
     def _pump(self) -> None:
         """Send what may be sent now."""
-        sender, in_flight, source = self._sender, self._in_flight, self._source
+        sender, under_way, source = self._sender, self._under_way, self._source
         if sender is None or source is None or self._returned or self._fatal is not None:
             return
-        while (count := min(sender.credit, self._window - len(in_flight), PUMP_EVENTS)) > 0:
-            deliveries = self._next_ones(source, count)
-            if not deliveries:
+        while (room := min(sender.credit, self._window - under_way.events)) > 0:
+            parcels = self._next_ones(source, sender, room)
+            if not parcels:
                 break
-            in_flight.update(zip(sender.send_many(self._payloads(deliveries)), deliveries, strict=True))
-        if not in_flight and not self._again and not source.has_more:
+            under_way.send(sender, parcels)
+        if not under_way and not self._again and not source.has_more:
             self._exhausted = True
             self._decided.set()
 
-    def _payloads(self, deliveries: list[Delivery]) -> list[bytes]:
-        """As they travel. On a link where the node counts them, only an event that does not follow the one before says
-        its number: a hundred bytes on each of them would be a tenth of what is sent."""
-        first, last, payload = _number_of(deliveries[0]), _number_of(deliveries[-1]), self.identity.payload
-        expected, self._implied = self._implied, following(last)
-        if not self._counted or following(first, len(deliveries) - 1) != last:
-            return [payload(_number_of(one), one.content) for one in deliveries]
-        payloads = [one.content for one in deliveries]
-        if first != expected:
-            payloads[0] = payload(first, payloads[0])
-        return payloads
-
-    def _next_ones(self, source: PublishSource, count: int) -> list[Delivery]:
+    def _next_ones(self, source: PublishSource, sender: Sender, room: int) -> list[Parcel]:
         """Those to be sent again, then new ones; all with their numbers."""
-        if self._again:
-            deliveries = [self._again.popleft() for _ in range(min(count, len(self._again)))]
-        else:
-            deliveries = source.take(count, PUMP_BYTES)
+        most = room_of(sender, room).numbered(NUMBERING_BYTES, each=not self._counted)
+        parcels = next_parcels(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
+        for parcel in parcels:
+            self._number(parcel)
+        return parcels
+
+    def _number(self, parcel: Parcel) -> None:
+        """Give the events their numbers, and the messages what says them. On a link where the node counts them, only
+        one that does not follow the one before says its number: a hundred bytes on each would be a tenth of all."""
         number = self._next
-        for delivery in deliveries:
-            if delivery.sequence_number is None:
-                delivery.sequence_number = number
-                number = following(number)
+        for item in parcel.items:
+            if item.sequence_number is None:
+                item.sequence_number = number
+                number = following(number, item.events)
         self._next = number
-        return deliveries
+        first, last = _number_of(parcel.items[0]), parcel.items[-1]
+        end = following(_number_of(last), last.events)
+        expected, self._implied = self._implied, end
+        if not self._counted or following(first, parcel.events) != end:
+            numbers = (following(_number_of(item), place) for item in parcel.items for place in range(item.events))
+            parcel.fronts = [self.identity.front(number) for number in numbers]
+        else:
+            parcel.fronts = () if first == expected else (self.identity.front(first),)
 
     def has_more(self, source: PublishSource) -> None:
         """If it is being published, and there is room, what came to it goes out at once."""
@@ -284,52 +281,46 @@ class PartitionPublisher:
         self._pump()
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        in_flight, source = self._in_flight, self._source
-        accepted: list[Delivery] = []
+        under_way, source = self._under_way, self._source
+        accepted: list[Parcel] = []
         for number, state in outcomes:
-            row = None if state is ACCEPTED else receipt_of(state)
-            if row is not None:
-                tell(row, number, in_flight)
-            delivery = in_flight.pop(number, None)
-            if delivery is None:
+            stored = under_way.says_stored(number, state)
+            parcel = under_way.pop(number)
+            if parcel is None:
                 continue  # of a publish that was given up
-            if state is ACCEPTED or row is not None:
-                accepted.append(delivery)
+            if stored:
+                accepted.append(parcel)
             else:
-                self._not_accepted(number, delivery, state)
+                self._not_accepted(number, parcel, state)
         if accepted and source is not None:
-            self._stats.accepted += len(accepted)
+            self._stats.accepted += sum(parcel.events for parcel in accepted)
             self._progress_s = self._loop.time()
             if source.one_by_one:
                 self.identity.last = following(self._first_open, -1)
             source.accepted(accepted)
-        if not in_flight:
+        if not under_way:
             self._quiet.set()
         self._pump()
 
     @property
     def _first_open(self) -> int:
         """The number of the first event that is not accepted. Answers need not come in order."""
-        first = self._next
-        if self._in_flight or self._returned:
-            in_flight, returned = next(iter(self._in_flight), None), min(self._returned, default=None)
-            if in_flight is not None and (returned is None or in_flight < returned):
-                first = _number_of(self._in_flight[in_flight])
-            elif returned is not None:
-                first = _number_of(self._returned[returned][0])
-        elif self._again:
-            first = _number_of(self._again[0])
-        return first
+        sent = [(number, parcel) for number, (parcel, _) in self._returned.items()]
+        if (first := self._under_way.first) is not None:
+            sent.append(first)
+        if sent:
+            return _number_of(min(sent, key=lambda entry: entry[0])[1].items[0])
+        return _number_of(self._again[0]) if self._again else self._next
 
-    def _not_accepted(self, number: int, delivery: Delivery, state: DeliveryState) -> None:
+    def _not_accepted(self, number: int, parcel: Parcel, state: DeliveryState) -> None:
         error: Error | None = None
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
         elif isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
-            self._stats.released += 1
+            self._stats.released += parcel.events
         else:
-            self._stats.resent += 1
-        self._returned[number] = (delivery, error)
+            self._stats.resent += parcel.events
+        self._returned[number] = (parcel, error)
         self._decided.set()
 
     def on_closed(self, error: HoldfastError) -> None:
@@ -355,7 +346,7 @@ class PartitionPublisher:
     async def _take_back(self, source: PublishSource) -> None:
         """Find out what is to be sent again, once no more answers come; raise if that would be in vain."""
         stalled = not self._decided.is_set()
-        if self._in_flight and self._sender is not None and not stalled and self._fatal is None:
+        if self._under_way and self._sender is not None and not stalled and self._fatal is None:
             self._quiet.clear()
             try:
                 async with asyncio.timeout(QUIESCE_BOUND_S):
@@ -366,51 +357,53 @@ class PartitionPublisher:
             self._sender.abandon()
             self._sender, self._closed_by = None, TimeoutExpiredError(f"{self.what}: the link made no progress")
         self.check_usable()
-        self._stats.resent += len(self._in_flight)
-        unconfirmed = self._unconfirmed()
-        self._again.extend(delivery for delivery, _ in unconfirmed)
-        if unconfirmed and (error := unconfirmed[0][1]) is not None:
-            self._refuse(source, unconfirmed[0][0], error)
+        self._stats.resent += self._under_way.events
+        unconfirmed, error = self._unconfirmed()
+        self._again.extend(unconfirmed)
+        if error is not None:
+            self._refuse(source, unconfirmed[0], error)
 
-    def _unconfirmed(self) -> list[tuple[Delivery, Error | None]]:
-        """All that was taken and not accepted, in the order of sending, with the node's refusal if there is one."""
-        sent: dict[int, tuple[Delivery, Error | None]] = {n: (one, None) for n, one in self._in_flight.items()}
-        sent |= self._returned
-        found = [entry for _, entry in sorted(sent.items(), key=lambda item: item[0])]
-        found += [(delivery, None) for delivery in self._again]
-        self._in_flight.clear()
+    def _unconfirmed(self) -> tuple[list[Item], Error | None]:
+        """All that was taken and not accepted, in the order of sending, and the node's refusal of the first, if it is
+        refused."""
+        returned = {number: parcel for number, (parcel, _) in self._returned.items()}
+        sent = [*self._under_way.take_back(), *returned.items()]
+        error = None
+        if sent:
+            _, error = self._returned.get(min(number for number, _ in sent), (None, None))
+        found = items_of(sent) + list(self._again)
         self._returned.clear()
         self._again.clear()
-        return found
+        return found, error
 
-    def _refuse(self, source: PublishSource, first: Delivery, error: Error) -> None:
+    def _refuse(self, source: PublishSource, first: Item, error: Error) -> None:
         """The first event that is not accepted was refused; what came behind it was refused for its sake."""
         message = f"{self.what}: event {first.sequence_number} refused: {error}"
         kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
         if kind is not None:
             raise kind(message, condition=error.condition)
-        self._stats.rejected += 1
+        self._stats.rejected += first.events
         rejected = RejectedError(message, condition=error.condition)
         if not source.one_by_one:
             raise rejected
         self._progress_s = self._loop.time()
         self._next = _number_of(first)
         self._again.popleft()
-        for delivery in (first, *self._again):
-            delivery.sequence_number = None
+        for item in (first, *self._again):
+            item.sequence_number = None
         source.refused(first, rejected)
 
     def _give_up(self, source: PublishSource) -> None:
         """What is unconfirmed loses its numbers. Answers that are still under way must not reach a later publish."""
-        if (self._in_flight or self._fatal is not None) and self._sender is not None:
+        if (self._under_way or self._fatal is not None) and self._sender is not None:
             self._sender.abandon()
             self._sender = None
-        unconfirmed = [delivery for delivery, _ in self._unconfirmed()]
-        for delivery in unconfirmed:
-            delivery.sequence_number = None
+        unconfirmed, _ = self._unconfirmed()
+        for item in unconfirmed:
+            item.sequence_number = None
         source.given_up(unconfirmed)
 
 
-def _number_of(delivery: Delivery) -> int:
-    assert delivery.sequence_number is not None, "it was sent"
-    return delivery.sequence_number
+def _number_of(item: Item) -> int:
+    assert item.sequence_number is not None, "it was sent"
+    return item.sequence_number

@@ -24,9 +24,11 @@ from holdfast.client.errors import (
     RejectedError,
     UndeliveredError,
 )
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.chunk import Chunk
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Outcome
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
+from holdfast.client.produce.parcels import Item, Parcel, Room, next_parcels, parcel_of, worth_waiting
 from holdfast.client.produce.partition_sender import ProducerStats
 
 # Who cancels a publish waits so long for its outcome: longer than a change of leaders takes.
@@ -54,9 +56,9 @@ class PartitionQueue:
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
         confirmed: Callable[[str | None, int], None],
-        unclaimed: Callable[[Delivery], None],
+        unclaimed: Callable[[Outcome], None],
     ) -> None:
-        """`settled`, `unclaimed`: as of a `Lane`, for what is buffered; `confirmed` for events of batches."""
+        """`settled`, `unclaimed`: as of a `PartitionSender`, for what is buffered. `confirmed`: for batches."""
         self._publisher = publisher
         self.check_usable = publisher.check_usable  # raises what ended publishing to this partition, if something did
         self._confirmed, self._stats = confirmed, stats
@@ -128,14 +130,10 @@ class PartitionQueue:
             self._stats.failed += source.missing
         self._publisher.turn.release()
 
-    # ---------------------------------------------------------------- the buffer: as a Lane has it
+    # ---------------------------------------------------------------- the buffer: as a PartitionSender has it
 
-    @property
-    def outstanding(self) -> int:
-        return len(self._buffer)
-
-    def put(self, deliveries: Iterable[Delivery]) -> None:
-        self._buffer.waiting.extend(deliveries)
+    def put(self, items: Iterable[Item]) -> None:
+        self._buffer.waiting.extend(items)
 
     def pump(self) -> None:
         """See to it that what is buffered gets published."""
@@ -185,23 +183,24 @@ class _Batch:
     one_by_one = False
 
     def __init__(self, contents: list[bytes], confirmed: Callable[[int], None]) -> None:
-        self._deliveries = deque(Delivery(content) for content in contents)
-        self._first = self._deliveries[0]
-        self._count = self.missing = len(contents)
-        self._largest = max(map(len, contents))
+        self._delivery = ChunkDelivery(len(contents), _nobody)
+        run = Chunk.of_messages(contents, self._delivery, leads=True).whole()
+        self._waiting: deque[Item] = deque([run])
+        self._largest = run.largest
+        self.missing = len(contents)
         self._confirmed = confirmed
 
     def __len__(self) -> int:
-        return self._count
+        return self._delivery.count
 
     @property
     def first_number(self) -> int | None:
-        return self._first.sequence_number
+        return self._delivery.sequence_number
 
     @property
     def offset(self) -> str | None:
         """Of the first event."""
-        return self._first.offset_text
+        return self._delivery.offset_text
 
     def check(self, most_bytes: int) -> None:
         size = self._largest + NUMBERING_BYTES
@@ -210,24 +209,34 @@ class _Batch:
 
     @property
     def has_more(self) -> bool:
-        return bool(self._deliveries)
+        return bool(self._waiting)
 
-    def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        return _taken(self._deliveries, most, most_bytes)[0]
+    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
+        waiting = self._waiting
+        if not waiting or (wait and worth_waiting(waiting, room.events)):
+            return []
+        return next_parcels(waiting, room)
 
-    def accepted(self, deliveries: list[Delivery]) -> None:
-        self.missing -= len(deliveries)
-        self._confirmed(len(deliveries))
+    def accepted(self, parcels: list[Parcel]) -> None:
+        for parcel in parcels:
+            self.missing -= parcel.events
+            for item in parcel.items:
+                item.settle(None)
+        self._confirmed(sum(parcel.events for parcel in parcels))
 
-    def refused(self, delivery: Delivery, error: RejectedError) -> None:
+    def refused(self, item: Item, error: RejectedError) -> None:
         raise AssertionError("a batch is accepted as a whole")
 
-    def given_up(self, deliveries: list[Delivery]) -> None:
+    def given_up(self, items: list[Item]) -> None:
         pass
 
 
+def _nobody(_: ChunkDelivery) -> None:
+    """Who publishes a batch hears of its failure."""
+
+
 class _Buffer:
-    """What `send` has taken: events that stand each for itself."""
+    """What `send` and `send_many` have taken: events that stand each for itself."""
 
     one_by_one = True
 
@@ -236,18 +245,14 @@ class _Buffer:
         partition: str,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
-        unclaimed: Callable[[Delivery], None],
+        unclaimed: Callable[[Outcome], None],
     ) -> None:
-        self.waiting: deque[Delivery] = deque()
+        self.waiting: deque[Item] = deque()
         self.in_line = 0  # batches that wait for their turn
-        self.taken = 0  # since the buffer has its turn
+        self.taken = 0  # events, since the buffer has its turn
         self._partition, self._stats = partition, stats
         self._settled, self._unclaimed = settled, unclaimed
         self._most_bytes = 0
-        self._out = 0
-
-    def __len__(self) -> int:
-        return len(self.waiting) + self._out
 
     def check(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -256,76 +261,56 @@ class _Buffer:
     def has_more(self) -> bool:
         return bool(self.waiting) and not (self.in_line and self.taken >= FAIR_EVENTS)
 
-    def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
+        parcels: list[Parcel] = []
         limit = self._most_bytes - NUMBERING_BYTES
-        while self.has_more and not deliveries:
-            deliveries, largest = _taken(self.waiting, most, most_bytes)
-            if self._most_bytes and largest > limit:
-                deliveries = self._without_too_large(deliveries, limit)
-        self.taken += len(deliveries)
-        self._out += len(deliveries)
-        return deliveries
+        while self.has_more and not parcels:
+            if wait and worth_waiting(self.waiting, room.events):
+                break
+            parcels = next_parcels(self.waiting, room)
+            if self._most_bytes and any(parcel.size > limit for parcel in parcels):
+                parcels = self._without_too_large(parcels, limit)
+        self.taken += sum(parcel.events for parcel in parcels)
+        return parcels
 
-    def _without_too_large(self, deliveries: list[Delivery], limit: int) -> list[Delivery]:
-        for one in deliveries:
-            if len(one.content) > limit:
-                self._stats.rejected += 1
-                self._finish(one, EventTooLargeError.of(len(one.content), limit))
-        return [one for one in deliveries if len(one.content) <= limit]
+    def _without_too_large(self, parcels: list[Parcel], limit: int) -> list[Parcel]:
+        """Each such message has a parcel of its own."""
+        for parcel in parcels:
+            if parcel.size > limit:
+                self._stats.rejected += parcel.events
+                self._finish(parcel, EventTooLargeError.of(parcel.size, limit))
+        return [parcel for parcel in parcels if parcel.size <= limit]
 
-    def accepted(self, deliveries: list[Delivery]) -> None:
-        size = 0
-        for one in deliveries:
-            size += len(one.content)
-            if one.event is not None:
-                one.event.published_sequence_number = one.sequence_number
-                one.event.being_published = False
-            one.settle(None)
-        self._out -= len(deliveries)
-        self._settled(self._partition, len(deliveries), size, True)
+    def accepted(self, parcels: list[Parcel]) -> None:
+        events = size = 0
+        for parcel in parcels:
+            events += parcel.events
+            size += parcel.size
+            for item in parcel.items:
+                item.settle(None)
+        self._settled(self._partition, events, size, True)
 
-    def refused(self, delivery: Delivery, error: RejectedError) -> None:
-        self._out -= 1
-        self._finish(delivery, error)
+    def refused(self, item: Item, error: RejectedError) -> None:
+        self._finish(parcel_of([item]), error)
 
-    def given_up(self, deliveries: list[Delivery]) -> None:
-        self._out -= len(deliveries)
-        self.waiting.extendleft(reversed(deliveries))
+    def given_up(self, items: list[Item]) -> None:
+        self.waiting.extendleft(reversed(items))
 
     def fail(self, error: HoldfastError) -> None:
         """Everything that is here."""
-        failed = list(self.waiting)
+        failed = parcel_of(self.waiting)
         self.waiting.clear()
-        if not failed:
+        if not failed.events:
             return
-        self._stats.failed += len(failed)
+        self._stats.failed += failed.events
         if not isinstance(error, FATAL):
-            text = f"{len(failed)} events for partition {self._partition} were not confirmed: {error}"
-            error = UndeliveredError(text, count=len(failed))
-        for one in failed:
-            self._finish(one, error)
+            text = f"{failed.events} events for partition {self._partition} were not confirmed: {error}"
+            error = UndeliveredError(text, count=failed.events)
+        self._finish(failed, error)
 
-    def _finish(self, delivery: Delivery, error: HoldfastError) -> None:
-        if delivery.event is not None:
-            delivery.event.being_published = False
-        delivery.settle(error)
-        if not delivery.claimed:
-            self._unclaimed(delivery)
-        self._settled(self._partition, 1, len(delivery.content), False)
-
-
-def _taken(waiting: deque[Delivery], most: int, most_bytes: int) -> tuple[list[Delivery], int]:
-    """The next ones, and the size of the largest of them."""
-    taken: list[Delivery] = []
-    total, largest, next_one, take = 0, 0, waiting.popleft, taken.append
-    for _ in range(min(most, len(waiting))):
-        delivery = next_one()
-        take(delivery)
-        size = len(delivery.content)
-        total += size
-        if size > largest:
-            largest = size
-        if total >= most_bytes:
-            break
-    return taken, largest
+    def _finish(self, parcel: Parcel, error: HoldfastError) -> None:
+        for item in parcel.items:
+            item.settle(error)
+            if isinstance(item, Delivery) and not item.claimed:
+                self._unclaimed(item)
+        self._settled(self._partition, parcel.events, parcel.size, False)

@@ -122,9 +122,9 @@ class ProducerIdentity:
         if number != self.next:
             self.last = following(number, -1)
 
-    def payload(self, number: int, content: bytes) -> bytes:
-        """An event as it travels, with its number."""
-        return self._prefix + _i32.pack(number) + content
+    def front(self, number: int) -> bytes:
+        """What stands in front of an event that says its number."""
+        return self._prefix + _i32.pack(number)
 
     def properties(self) -> PartitionPublishingProperties:
         return PartitionPublishingProperties(True, self.group_id, self.owner_level, self.last)

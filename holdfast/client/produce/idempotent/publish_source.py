@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.client.errors import RejectedError
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.parcels import Item, Parcel, Room
 
 
 class PublishSource(Protocol):
@@ -24,16 +24,17 @@ class PublishSource(Protocol):
     @property
     def has_more(self) -> bool: ...
 
-    def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        """The next events, in order; none only if there is no more."""
+    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
+        """The next events, in order, as many as there is room for; none only if there is no more. `wait`: or if it is
+        better to wait for an answer to others, which will come."""
         ...
 
-    def accepted(self, deliveries: list[Delivery]) -> None: ...
+    def accepted(self, parcels: list[Parcel]) -> None: ...
 
-    def refused(self, delivery: Delivery, error: RejectedError) -> None:
+    def refused(self, item: Item, error: RejectedError) -> None:
         """Only of sources that go `one_by_one`."""
         ...
 
-    def given_up(self, deliveries: list[Delivery]) -> None:
+    def given_up(self, items: list[Item]) -> None:
         """Those taken that were not accepted, in order; they have no numbers any more."""
         ...

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import OtherState, Rejected
-from holdfast.amqp.links.delivery_states import ACCEPTED
 from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import HEAD_BYTES, unpack
+from holdfast.batches.packed_batch import ENTRY_BYTES, HEAD_BYTES, MAX_MESSAGES, table_of, unpack
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.transport.packed_transfers import BATCH_BYTES, PackedTransfers
-from holdfast.protocol import STORED_CODE
 from node.listener.incoming import incoming_link
 from node.listener.incoming.batch_envelopes import Envelope, open_packed
 from tests.unit.client.support.real_cluster import Nodes
@@ -46,61 +43,40 @@ def packing(link: Any, most_unsettled: int = 1000) -> PackedTransfers:
     return PackedTransfers(link, Codec.NONE, most_unsettled)
 
 
-def test_each_message_hears_the_outcome_of_its_batch() -> None:
+def put(one: PackedTransfers, *messages: bytes) -> int:
+    return one.send(table_of(messages), messages, None)
+
+
+def test_a_batch_is_one_transfer_with_a_number_of_its_own() -> None:
     link = Link(2)
     one = packing(link)
-    assert one.put([b"a", b"b", b"c"], None) == range(3)
-    assert one.put([b"d"], None) == range(3, 4)
+    assert [put(one, b"a", b"b", b"c"), put(one, b"d")] == [100, 101]
     assert list(link.sent) == [[b"a", b"b", b"c"], [b"d"]]
-    refused = Rejected(None)
-    assert one.outcomes([(101, refused), (100, ACCEPTED)]) == [
-        (3, refused),
-        (0, ACCEPTED),
-        (1, ACCEPTED),
-        (2, ACCEPTED),
-    ]
-    assert one.outcomes([(100, ACCEPTED)]) == []
-
-
-def test_the_place_of_a_batch_is_that_of_its_first_message_and_counts_them_all() -> None:
-    one = packing(Link(5))
-    one.put([b"a", b"b", b"c"], None)
-    told = one.outcomes([(100, OtherState(STORED_CODE, (40, 1, "7")))])
-    assert told == [(0, OtherState(STORED_CODE, (40, 3, "7"))), (1, ACCEPTED), (2, ACCEPTED)]
-
-
-def test_what_the_link_has_no_credit_for_waits_and_so_does_everybody_behind() -> None:
-    link = Link(1, limit=HEAD_BYTES + 2 * (4 + 10))
-    one = packing(link)
-    ten = [bytes([65 + place]) * 10 for place in range(5)]
-    one.put(ten, None)
-    assert list(link.sent) == [ten[:2]]
-    assert one.credit == 0
-    link.credit = 5
-    assert one.credit == 0, "what waits goes first"
-    one.send()
-    assert list(link.sent) == [ten[:2], ten[2:4], ten[4:]]
-    assert one.credit == 995
+    assert one.credit == 0, "the link has no credit for another transfer"
 
 
 def test_no_more_is_unsettled_than_was_agreed() -> None:
     link = Link(50)
     one = packing(link, 10)
     assert one.credit == 10
-    one.put([b"x"] * 7, None)
+    put(one, *[b"x"] * 7)
     assert one.credit == 3
-    one.outcomes([(100, ACCEPTED)])
+    one.answered([100])
     assert one.credit == 10
+    one.answered([100])
+    assert one.credit == 10, "it was answered before"
 
 
-@pytest.mark.parametrize("size", [1, 1000, BATCH_BYTES, 2 * BATCH_BYTES])
-def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good(size: int) -> None:
-    link = Link(5000, limit=4 * BATCH_BYTES)
-    one = packing(link, 10_000)
-    one.put([bytes(size)] * 500, None)
-    assert sum(map(len, link.sent)) == 500
-    assert max(map(len, link.sent)) <= max(1, BATCH_BYTES // size)
-    assert one.max_message_size < link.remote_max_message_size
+def test_two_batches_may_be_under_way_whatever_was_agreed() -> None:
+    assert [packing(Link(1), most).batch_events for most in (1, 2, 1000, 1 << 20)] == [1, 1, 500, MAX_MESSAGES]
+
+
+def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
+    assert packing(Link(1)).batch_bytes == BATCH_BYTES - HEAD_BYTES
+    small = packing(Link(1, limit=1000))
+    assert small.batch_bytes == 1000 - HEAD_BYTES
+    assert small.max_message_size == 1000 - HEAD_BYTES - ENTRY_BYTES
+    assert packing(Link(1)).max_message_size == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.amqp import decode_message
 from holdfast.batches.codec import Codec
+from holdfast.batches.packed_batch import pack_joined, unpack
 from holdfast.client.events import encode_content
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.chunk import Chunk, Run
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
+from holdfast.client.produce.parcels import Item, parcel_of
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.transport.network import Network
 from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
@@ -26,13 +30,28 @@ def publisher(*, counted: bool) -> PartitionPublisher:
 
 
 def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
-    """What each event of a piece says its number is."""
-    deliveries = [Delivery(encode_content(b"%d" % number)) for number in numbers]
-    for delivery, number in zip(deliveries, numbers, strict=True):
-        delivery.sequence_number = number
-    payloads = one._payloads(deliveries)
-    assert [decode_message(payload).body for payload in payloads] == [b"%d" % number for number in numbers]
-    return [decode_message(payload).message_annotations.get(SEQUENCE) for payload in payloads]
+    """What each event of a parcel says its number is."""
+    items: list[Item] = [Delivery(encode_content(b"%d" % number)) for number in numbers]
+    for item, number in zip(items, numbers, strict=True):
+        item.sequence_number = number
+    return stated(one, items, numbers)
+
+
+def stated(one: PartitionPublisher, items: list[Item], numbers: Sequence[int]) -> list[Any]:
+    parcel = parcel_of(items)
+    one._number(parcel)
+    lengths, pieces = parcel.joined()
+    messages = unpack(pack_joined(lengths, pieces), 1 << 20)
+    assert messages == parcel.messages()
+    assert [decode_message(payload).body for payload in messages] == [b"%d" % number for number in numbers]
+    return [decode_message(payload).message_annotations.get(SEQUENCE) for payload in messages]
+
+
+def run_of(*numbers: int) -> Run:
+    delivery = ChunkDelivery(len(numbers), lambda _: None)
+    run = Chunk.of_bodies([b"%d" % number for number in numbers], None, delivery, leads=True).whole()
+    run.sequence_number = numbers[0]
+    return run
 
 
 async def test_only_the_first_of_a_link_says_its_number() -> None:
@@ -60,3 +79,22 @@ async def test_after_the_largest_comes_zero() -> None:
 
 async def test_without_agreement_each_says_it() -> None:
     assert said(publisher(counted=False), 1, 2, 3) == [1, 2, 3]
+
+
+async def test_a_run_is_numbered_as_its_events_would_be_each_for_itself() -> None:
+    one = publisher(counted=True)
+    between = Delivery(encode_content(b"3"))
+    between.sequence_number = 3
+    numbers = stated(one, [run_of(1, 2), between, run_of(4, 5)], [1, 2, 3, 4, 5])
+    assert numbers == [1, None, None, None, None]
+    assert stated(one, [run_of(6, 7)], [6, 7]) == [None, None]
+    assert stated(publisher(counted=False), [run_of(1, 2, 3)], [1, 2, 3]) == [1, 2, 3]
+
+
+async def test_the_parts_of_a_run_keep_its_numbers() -> None:
+    one = publisher(counted=True)
+    run = run_of(1, 2, 3, 4, 5)
+    stated(one, [run], [1, 2, 3, 4, 5])
+    first, rest = run.cut(2)
+    assert stated(one, [rest], [3, 4, 5]) == [3, None, None]
+    assert stated(one, [first], [1, 2]) == [1, None]

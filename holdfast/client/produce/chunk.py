@@ -1,0 +1,136 @@
+"""Many events that were given together, and stay together on their way: encoded as one piece of bytes, counted as one.
+
+Problem: an object for each event, and a step of the book-keeping for each, cost more than everything else that is done
+with a small event.
+Rules never broken:
+ - a run is cut between events, never within one, and its parts stand in the order of the whole;
+ - each event of a chunk is settled once, by the run that it belongs to then.
+Rejected: a list of encoded messages, joined when they go out. They are joined once anyway, and sent again as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+from holdfast.client.errors import HoldfastError
+from holdfast.client.events import Event, encode_bodies
+from holdfast.client.produce.delivery import ChunkDelivery
+from holdfast.client.produce.idempotent.producer_identity import following
+
+
+class Chunk:
+    """Events for one place."""
+
+    __slots__ = ("data", "delivery", "given", "largest", "leads", "sizes")
+
+    def __init__(self, data: bytes, sizes: array[int], delivery: ChunkDelivery, *, leads: bool) -> None:
+        """`sizes`: of the encoded messages, which stand in `data`. `leads`: the first of them is that of the call."""
+        self.data, self.sizes = data, sizes
+        self.delivery, self.leads = delivery, leads
+        self.largest = max(sizes)
+        self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
+
+    @classmethod
+    def of_bodies(cls, bodies: Sequence[bytes], key: str | None, delivery: ChunkDelivery, *, leads: bool) -> Chunk:
+        return cls(*encode_bodies(bodies, key), delivery, leads=leads)
+
+    @classmethod
+    def of_messages(cls, messages: Sequence[bytes], delivery: ChunkDelivery, *, leads: bool) -> Chunk:
+        return cls(b"".join(messages), array("I", map(len, messages)), delivery, leads=leads)
+
+    def whole(self) -> Run:
+        return Run(self, 0, len(self.sizes), 0, len(self.data))
+
+
+class Run:
+    """Consecutive events of a chunk. What waits, and what is under way, is made of runs and single deliveries."""
+
+    __slots__ = ("_at", "_chunk", "_start", "events", "sequence_number", "size")
+
+    def __init__(self, chunk: Chunk, start: int, events: int, at: int, size: int) -> None:
+        """From the event `start` on, which begins at the byte `at`."""
+        self._chunk, self._start, self._at = chunk, start, at
+        self.events, self.size = events, size
+        self.sequence_number: int | None = None  # of the first one
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message, here or elsewhere in the chunk."""
+        return self._chunk.largest
+
+    @property
+    def data(self) -> bytes | memoryview:
+        """The messages, one behind the other."""
+        whole = self._chunk.data
+        return whole if len(whole) == self.size else memoryview(whole)[self._at : self._at + self.size]
+
+    @property
+    def lengths(self) -> bytes:
+        """Those of the messages, as a packed batch has them."""
+        sizes = self._chunk.sizes[self._start : self._start + self.events]
+        if sys.byteorder == "little":
+            sizes.byteswap()
+        return sizes.tobytes()
+
+    def messages(self) -> list[bytes]:
+        """Each for itself, for who cannot take them together."""
+        found, at, data = [], self._at, self._chunk.data
+        for size in self._chunk.sizes[self._start : self._start + self.events]:
+            found.append(data[at : at + size])
+            at += size
+        return found
+
+    # ---------------------------------------------------------------- cut
+
+    def fitting(self, most_events: int, most_bytes: int, overhead: int) -> int:
+        """How many of its events are no more than that, from the first one on; each has this overhead."""
+        count = min(self.events, most_events)
+        if self.size + self.events * overhead <= most_bytes:
+            return count
+        found = 0
+        for size in self._chunk.sizes[self._start : self._start + count]:
+            most_bytes -= size + overhead
+            if most_bytes < 0:
+                break
+            found += 1
+        return found
+
+    def cut(self, events: int) -> tuple[Run, Run]:
+        """The first ones, and those behind them."""
+        chunk, start, at = self._chunk, self._start, self._at
+        size = sum(chunk.sizes[start : start + events])
+        first = Run(chunk, start, events, at, size)
+        rest = Run(chunk, start + events, self.events - events, at + size, self.size - size)
+        if self.sequence_number is not None:
+            first.sequence_number = self.sequence_number
+            rest.sequence_number = following(self.sequence_number, events)
+        return first, rest
+
+    # ---------------------------------------------------------------- what becomes of them
+
+    @property
+    def _leads(self) -> bool:
+        """It holds the first event of the call."""
+        return self._chunk.leads and not self._start
+
+    def stands_at(self, offset: int, partition: str) -> None:
+        """Where they are stored, side by side."""
+        if self._leads:
+            delivery = self._chunk.delivery
+            delivery.offset = offset
+            if delivery.partition is None:
+                delivery.partition = partition
+
+    def settle(self, error: HoldfastError | None) -> None:
+        """From the producer, once."""
+        delivery = self._chunk.delivery
+        if error is None and self._leads:
+            delivery.sequence_number = self.sequence_number
+        for place, event in enumerate(self._chunk.given[self._start : self._start + self.events]):
+            if event is not None:
+                event.being_published = False
+                if error is None and self.sequence_number is not None:
+                    event.published_sequence_number = following(self.sequence_number, place)
+        delivery.settle_some(self.events, error)

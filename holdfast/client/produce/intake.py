@@ -1,0 +1,179 @@
+"""From what a program gives to what waits for its transfer: checked, encoded, with a place.
+
+Rule never broken: what is wrong with an event, or with its place, raises before anything of it is taken in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from holdfast.client.errors import ConfigurationError
+from holdfast.client.events import Event, as_event, encode_content, encode_event
+from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.accumulator import Accumulator
+from holdfast.client.produce.chunk import Chunk
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Done
+from holdfast.client.produce.idempotent.event_list import claim
+from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
+from holdfast.client.produce.ways import Way
+
+# A call is taken in by pieces of so many events and bytes; between them others get their turn, and room is awaited.
+PIECE_EVENTS = 4096
+PIECE_BYTES = 512 * 1024
+
+
+class Intake:
+    def __init__(self, accumulator: Accumulator, options: ProducerOptions) -> None:
+        self._accumulator, self._idempotent = accumulator, options.idempotent
+
+    def check_place(self, key: str | None, partition: str | None) -> None:
+        """What an idempotent producer cannot do."""
+        if not self._idempotent:
+            return
+        if key is not None:
+            raise ConfigurationError(
+                "an idempotent producer publishes to partitions, not by key",
+                advice="choose the partition yourself, and name it",
+            )
+        if partition is None:
+            raise ConfigurationError(
+                "an idempotent producer must be told the partition", advice="give partition=..., see `partitions`"
+            )
+
+    def way(self, key: str | None, partition: str | None) -> Way:
+        """Where events of this key, or for this partition, go."""
+        if not self._idempotent:
+            return self._accumulator.ways.way_for(key, partition)
+        self.check_place(key, partition)
+        assert partition is not None, "checked before"
+        line = self._accumulator.ways.line_for(partition)
+        line.check_usable()
+        return line
+
+    def one(
+        self,
+        event: Event | bytes | str,
+        key: str | None,
+        partition: str | None,
+        properties: Mapping[str, Any] | None,
+        done: Done | None,
+    ) -> Delivery:
+        """Take in one event."""
+        given = event if isinstance(event, Event) else None
+        if given is not None or not isinstance(event, bytes):
+            whole = as_event(event, key, properties)
+            body, key, properties = whole.body, whole.key, whole.properties
+        else:
+            body = event
+        way = self.way(key, partition)
+        if not self._idempotent:
+            delivery = Delivery(encode_event(body, key, properties), way.partition, done)
+        else:
+            delivery = Delivery(encode_content(body, properties), partition, done, given)
+            if given is not None:
+                claim([given])
+        self._accumulator.take(way, delivery)
+        return delivery
+
+    def many(self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None) -> Pieces:
+        """To take in all of these, piece by piece."""
+        return Pieces(self, self._accumulator, events, key, partition, numbered=self._idempotent)
+
+
+class Pieces:
+    """The events of one call, on their way in."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        accumulator: Accumulator,
+        events: Sequence[Event | bytes | str],
+        key: str | None,
+        partition: str | None,
+        *,
+        numbered: bool,
+    ) -> None:
+        if isinstance(events, str | bytes | bytearray | memoryview) or not isinstance(events, Sequence):
+            raise ConfigurationError(
+                f"send_many takes a list of events, not a {type(events).__name__}",
+                advice="send() takes a single event; of an iterator, make lists of some hundred events",
+            )
+        intake.check_place(key, partition)
+        self._intake, self._accumulator = intake, accumulator
+        self._events, self._key, self._partition = events, key, partition
+        self._numbered = numbered
+        self._at = 0
+        kinds = set(map(type, events))
+        self._bare = kinds <= {bytes, str}
+        self._texts = str in kinds
+        # Events that say their own key, where the call names no place: each goes where its key says.
+        self._by_key = not self._bare and key is None and partition is None and any(map(_key_of, events))
+        self._way = None if self._by_key else intake.way(key, partition)
+        if key is None and partition is None and not self._by_key:
+            accumulator.ways.turn_passes()
+        self.delivery = ChunkDelivery(len(events), accumulator.failed)
+        self.delivery.partition = partition if self._way is None else self._way.partition
+
+    @property
+    def left(self) -> int:
+        return len(self._events) - self._at
+
+    def take_next(self) -> None:
+        """The next piece."""
+        events = self._events
+        if self.left > PIECE_EVENTS or self._at:
+            events = events[self._at : self._at + PIECE_EVENTS]
+        self._at += self._take_bare(events) if self._bare else self._take_any(events)
+
+    def _take_bare(self, events: Sequence[Any]) -> int:
+        """Bodies: no step is made for each of them, if they are bytes."""
+        bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
+        bodies = bodies[: _fitting(list(map(len, bodies)))]
+        self._put(self._usable_way(), Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at))
+        return len(bodies)
+
+    def _take_any(self, events: Sequence[Event | bytes | str]) -> int:
+        whole = [as_event(one, self._key, None) for one in events]
+        whole = whole[: _fitting([len(one.body) for one in whole])]
+        if self._numbered:
+            contents = [encode_content(one.body, one.properties) for one in whole]
+            given = [one if isinstance(one, Event) else None for one in events[: len(whole)]]
+            way = self._usable_way()
+            chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at)
+            claim([one for one in given if one is not None])
+            chunk.given = given
+            self._put(way, chunk)
+            return len(whole)
+        by_way: dict[Way, list[bytes]] = {}
+        for one in whole:
+            way = self._way or self._intake.way(one.key, None)
+            by_way.setdefault(way, []).append(encode_event(one.body, one.key, one.properties))
+        for place, (way, messages) in enumerate(by_way.items()):
+            leads = not (self._at or place)
+            if leads:
+                self.delivery.partition = way.partition
+            self._put(way, Chunk.of_messages(messages, self.delivery, leads=leads))
+        return len(whole)
+
+    def _usable_way(self) -> Way:
+        assert self._way is not None, "they go to one place"
+        if isinstance(self._way, PartitionQueue):
+            self._way.check_usable()
+        return self._way
+
+    def _put(self, way: Way, chunk: Chunk) -> None:
+        self._accumulator.take(way, chunk.whole())
+
+
+def _key_of(event: Event | bytes | str) -> object:
+    return event.key is not None if isinstance(event, Event) else None
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of these go into a piece."""
+    if sum(sizes) <= PIECE_BYTES:
+        return len(sizes)
+    return max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))

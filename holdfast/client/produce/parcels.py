@@ -1,0 +1,210 @@
+"""What goes out together, and what of it is under way.
+
+Problem: the peer answers transfers, and a program asks for its events. Where a link carries packed batches, one
+transfer is hundreds of events: to keep book on each of them would cost more than to send them.
+Rules never broken:
+ - a parcel travels in one transfer and hears one outcome; on a link for single messages it is one event;
+ - a parcel holds what stood side by side in the queue, in that order;
+ - what is taken back comes in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
+from holdfast.batches.packed_batch import ENTRY_BYTES, table_of
+from holdfast.client.produce.chunk import Run
+from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.receipts import receipt_of
+from holdfast.client.transport.links import Sender
+
+Item = Delivery | Run
+
+# Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
+PUMP_MESSAGES = 512
+# The same in bytes: the connection is asked for room again after so much.
+PUMP_BYTES = 256 * 1024
+# While something is under way, a run is not cut for less: an answer will make room for more.
+LEAST_CUT = 512
+
+_U32 = struct.Struct(">I")
+
+
+class Parcel:
+    """Events that travel in one transfer."""
+
+    __slots__ = ("events", "fronts", "items", "size")
+
+    def __init__(self, items: list[Item], events: int, size: int) -> None:
+        self.items, self.events, self.size = items, events, size
+        self.fronts: Sequence[bytes] = ()  # what is put in front of its messages: of none, of the first, or of each
+
+    def stands_at(self, offset: int, partition: str) -> None:
+        for item in self.items:
+            item.stands_at(offset, partition)
+            offset += item.events
+
+    def messages(self) -> list[bytes]:
+        """Each for itself, as it travels."""
+        found: list[bytes] = []
+        for item in self.items:
+            if isinstance(item, Delivery):
+                found.append(item.content)
+            else:
+                found += item.messages()
+        for place, front in enumerate(self.fronts):
+            found[place] = front + found[place]
+        return found
+
+    def joined(self) -> tuple[bytes, Sequence[bytes | memoryview]]:
+        """The table of their lengths, and pieces that hold them one behind the other."""
+        items, fronts = self.items, self.fronts
+        if len(fronts) > 1 or self.events == len(items):  # for the most part they are single ones
+            messages = self.messages()
+            return table_of(messages), messages
+        pieces = [item.content if isinstance(item, Delivery) else item.data for item in items]
+        tables = [table_of((item.content,)) if isinstance(item, Delivery) else item.lengths for item in items]
+        lengths = b"".join(tables)
+        if fronts:
+            first = _U32.unpack_from(lengths)[0] + len(fronts[0])
+            lengths, pieces = _U32.pack(first) + lengths[ENTRY_BYTES:], [fronts[0], *pieces]
+        return lengths, pieces
+
+
+class Room(NamedTuple):
+    """What may go out over a link in one go."""
+
+    packs: bool
+    events: int
+    batch_bytes: int  # where it packs: of the messages in one batch, each with the overhead
+    overhead: int
+
+    def numbered(self, front: int, *, each: bool) -> Room:
+        """So many bytes are put in front of each message, or of the first one."""
+        return self._replace(batch_bytes=self.batch_bytes - front, overhead=self.overhead + front * each)
+
+
+def room_of(sender: Sender, most_events: int) -> Room:
+    if sender.packs:
+        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, ENTRY_BYTES)
+    return Room(False, min(most_events, PUMP_MESSAGES), 0, 0)
+
+
+def next_parcels(waiting: deque[Item], room: Room) -> list[Parcel]:
+    """The next ones, taken out of the queue. A message that is larger than the link takes has a parcel of its own."""
+    if room.packs:
+        return [_next_parcel(waiting, room.events, room.batch_bytes, room.overhead)]
+    parcels: list[Parcel] = []
+    size = 0
+    while waiting and size < PUMP_BYTES and len(parcels) < room.events:
+        parcels.append(_next_parcel(waiting, 1, sys.maxsize, 0))
+        size += parcels[-1].size
+    return parcels
+
+
+def _next_parcel(waiting: deque[Item], most_events: int, most_bytes: int, overhead: int) -> Parcel:
+    """At least one event, whatever its size."""
+    items: list[Item] = []
+    events = size = 0
+    while waiting and events < most_events:
+        item = waiting[0]
+        if isinstance(item, Delivery):
+            length = len(item.content)
+            most_bytes -= length + overhead
+            if most_bytes < 0 and items:
+                break
+            waiting.popleft()
+            events += 1
+        else:
+            assert isinstance(item, Run)
+            count = item.fitting(most_events - events, most_bytes, overhead)
+            if not count and items:
+                break
+            waiting.popleft()
+            if count < item.events:
+                item, rest = item.cut(count or 1)
+                waiting.appendleft(rest)
+            length = item.size
+            most_bytes -= length + item.events * overhead
+            events += item.events
+        items.append(item)
+        size += length
+    return Parcel(items, events, size)
+
+
+def parcel_of(items: Iterable[Item]) -> Parcel:
+    """All of these, whether they would go into one transfer or not."""
+    found = list(items)
+    return Parcel(found, sum(item.events for item in found), sum(item.size for item in found))
+
+
+def worth_waiting(waiting: deque[Item], room: int) -> bool:
+    """Whether a run would be cut for a small piece now. Only while something is under way, or nobody would go on."""
+    return room < LEAST_CUT and waiting[0].events > room
+
+
+class UnderWay:
+    """Parcels that a link has not answered, by its numbers, in the order sent."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._parcels: dict[int, Parcel] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._parcels)
+
+    def send(self, sender: Sender, parcels: Sequence[Parcel], txn_id: bytes | None = None) -> Sequence[int]:
+        """Returns their numbers."""
+        numbers: Sequence[int]
+        if sender.packs:
+            numbers = [sender.send_packed(*parcel.joined(), txn_id=txn_id) for parcel in parcels]
+        else:
+            messages = [message for parcel in parcels for message in parcel.messages()]
+            numbers = sender.send_many(messages, txn_id=txn_id)
+        self._parcels.update(zip(numbers, parcels, strict=True))
+        self.events += sum(parcel.events for parcel in parcels)
+        return numbers
+
+    def says_stored(self, number: int, state: DeliveryState) -> bool:
+        """Whether this outcome says that the parcel is stored. Where it tells the place, it is told to the parcel, and
+        to those behind it that stand in the same row."""
+        if state is ACCEPTED:
+            return True
+        row = receipt_of(state)
+        if row is None:
+            return False
+        parcel = self._parcels.get(number)
+        single = parcel is None or parcel.events == 1  # a batch stands side by side, and is answered for itself
+        for one in range(number, number + (min(row.events, len(self._parcels)) if single else 1)):
+            if (parcel := self._parcels.get(one)) is not None:
+                parcel.stands_at(row.base_offset + one - number, row.partition)
+        return True
+
+    def pop(self, number: int) -> Parcel | None:
+        """It was answered. None: it is not here any more."""
+        parcel = self._parcels.pop(number, None)
+        if parcel is not None:
+            self.events -= parcel.events
+        return parcel
+
+    @property
+    def first(self) -> tuple[int, Parcel] | None:
+        """Of those that are not answered."""
+        return next(iter(self._parcels.items()), None)
+
+    def take_back(self) -> list[tuple[int, Parcel]]:
+        """All, with their numbers. Nothing is under way then."""
+        found = list(self._parcels.items())
+        self._parcels.clear()
+        self.events = 0
+        return found
+
+
+def items_of(parcels: Iterable[tuple[int, Parcel]]) -> list[Item]:
+    """Of parcels that were taken back or not accepted, in the order in which they were sent."""
+    return [item for _, parcel in sorted(parcels, key=lambda entry: entry[0]) for item in parcel.items]

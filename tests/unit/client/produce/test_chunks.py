@@ -1,0 +1,306 @@
+"""Many events in one piece: encoded, cut, counted and sent as each for itself would be."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from holdfast.amqp import OtherState
+from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
+from holdfast.batches.packed_batch import pack_joined, unpack
+from holdfast.client import HoldfastError, RejectedError
+from holdfast.client.events import encode_bodies, encode_event
+from holdfast.client.produce.chunk import Chunk, Run
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery
+from holdfast.client.produce.parcels import (
+    LEAST_CUT,
+    Item,
+    Parcel,
+    Room,
+    UnderWay,
+    items_of,
+    next_parcels,
+    parcel_of,
+    worth_waiting,
+)
+from holdfast.protocol import STORED_CODE
+
+SIZES = {
+    "one size": [7] * 20,
+    "none": [0, 0, 0],
+    "around the long form": [0, 1, 255, 256, 257, 70_000, 3],
+    "one": [300],
+}
+
+
+class Unheard:
+    """Who is told of failures that nobody asked for."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def __call__(self, delivery: Any) -> None:
+        self.told.append(delivery)
+
+
+def chunk_of(bodies: list[bytes], *, key: str | None = None, leads: bool = True) -> tuple[Run, ChunkDelivery]:
+    delivery = ChunkDelivery(len(bodies), Unheard())
+    return Chunk.of_bodies(bodies, key, delivery, leads=leads).whole(), delivery
+
+
+def bodies_of(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def encoded(bodies: list[bytes], key: str | None = None) -> list[bytes]:
+    return [encode_event(body, key) for body in bodies]
+
+
+@pytest.mark.parametrize("key", [None, "IBM", "k" * 300])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: str | None) -> None:
+    bodies = [random.randbytes(size) for size in sizes]
+    data, lengths = encode_bodies(bodies, key)
+    assert data == b"".join(encoded(bodies, key))
+    assert list(lengths) == [len(message) for message in encoded(bodies, key)]
+    run, _ = chunk_of(bodies, key=key)
+    assert run.messages() == encoded(bodies, key)
+    assert unpack(pack_joined(run.lengths, [run.data]), 1 << 20) == encoded(bodies, key)
+
+
+def test_a_run_is_cut_between_events_and_its_parts_are_the_whole() -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    bodies = [chance.randbytes(chance.randrange(400)) for _ in range(200)]
+    waiting, found, events = deque([chunk_of(bodies)[0]]), [], 0
+    while waiting:
+        run = waiting.popleft()
+        if run.events > 1 and chance.random() < 0.8:
+            waiting.extendleft(reversed(run.cut(chance.randrange(1, run.events))))
+            continue
+        messages = run.messages()
+        assert unpack(pack_joined(run.lengths, [run.data]), 1 << 20) == messages, f"seed {seed}"
+        assert (run.events, run.size) == (len(messages), sum(map(len, messages))), f"seed {seed}"
+        found += messages
+        events += run.events
+    assert found == encoded(bodies), f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    ("most_events", "most_bytes", "overhead", "expected"),
+    [(100, 10**6, 4, 20), (7, 10**6, 4, 7), (100, 4 * 12 + 3, 0, 4), (100, 5 * (12 + 4), 4, 5), (100, 5, 0, 0)],
+)
+def test_what_of_a_run_fits(most_events: int, most_bytes: int, overhead: int, expected: int) -> None:
+    run, _ = chunk_of([b"1234567"] * 20)  # 12 bytes each
+    assert run.fitting(most_events, most_bytes, overhead) == expected
+
+
+# ---------------------------------------------------------------- one outcome for all of them
+
+
+async def test_a_chunk_is_done_when_the_last_of_it_is_settled() -> None:
+    run, delivery = chunk_of(bodies_of(10))
+    first, rest = run.cut(4)
+    first.stands_at(0x20, "3")
+    rest.stands_at(0x70, "3")
+    rest.settle(None)
+    assert not delivery.is_done
+    first.settle(None)
+    told = await delivery
+    assert (told.partition, told.offset, told.sequence_number, told.count) == ("3", f"{0x20:016x}", None, 10)
+
+
+async def test_only_the_first_of_a_call_tells_its_place_and_number() -> None:
+    delivery = ChunkDelivery(4, Unheard())
+    first, second = (Chunk.of_bodies(bodies_of(2), None, delivery, leads=leads).whole() for leads in (True, False))
+    for run, number in ((first, 7), (second, 9)):
+        run.sequence_number = number
+        run.stands_at(number * 10, "0")
+        run.settle(None)
+    told = await delivery
+    assert (told.sequence_number, told.offset) == (7, f"{70:016x}")
+
+
+async def test_a_failure_is_told_once_to_who_asks_or_else_to_who_collects() -> None:
+    error = RejectedError("not wanted")
+    run, delivery = chunk_of(bodies_of(10))
+    first, rest = run.cut(4)
+    first.settle(error)
+    rest.settle(None)
+    unheard = delivery._unclaimed
+    assert isinstance(unheard, Unheard)
+    assert unheard.told == [delivery]
+    assert (delivery.failed, delivery.error) == (4, error)
+    with pytest.raises(RejectedError, match="not wanted") as caught:
+        await delivery
+    assert caught.value.__notes__ == ["4 of the 10 events failed; this is the first failure"]
+    asked_run, asked = chunk_of(bodies_of(2))
+    waiting = asked.__await__()
+    next(waiting)
+    asked_run.settle(error)
+    asked_unheard = asked._unclaimed
+    assert isinstance(asked_unheard, Unheard)
+    assert not asked_unheard.told
+
+
+async def test_what_was_never_taken_in_is_not_waited_for() -> None:
+    delivery = ChunkDelivery(10, Unheard())
+    run = Chunk.of_bodies(bodies_of(4), None, delivery, leads=True).whole()
+    delivery.without(6)
+    run.settle(None)
+    assert (await delivery).count == 4
+    assert (await ChunkDelivery(0, Unheard())).count == 0
+
+
+# ---------------------------------------------------------------- what goes out together
+
+
+def single(body: bytes) -> Delivery:
+    return Delivery(encode_event(body))
+
+
+def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
+    return Room(True, events, size, overhead)
+
+
+def bodies_in(parcels: list[Parcel]) -> list[list[bytes]]:
+    found = []
+    for parcel in parcels:
+        lengths, pieces = parcel.joined()
+        messages = unpack(pack_joined(lengths, pieces), 1 << 30)
+        assert messages == parcel.messages()
+        assert (len(messages), sum(map(len, messages))) == (parcel.events, parcel.size)
+        found.append([message[5:] for message in messages])
+    return found
+
+
+def all_of(waiting: deque[Item], room: Room) -> list[list[bytes]]:
+    found = []
+    while waiting:
+        found += bodies_in(next_parcels(waiting, room))
+    return found
+
+
+def queue() -> deque[Item]:
+    """0 to 12: two single events, a run of five, one, a run of five."""
+    return deque(
+        [single(b"0"), single(b"1"), chunk_of(bodies_of(5, 2))[0], single(b"7"), chunk_of(bodies_of(5, 8))[0]]
+    )
+
+
+@pytest.mark.parametrize("events", range(1, 15))
+def test_parcels_hold_what_stood_side_by_side_and_no_more_events_than_there_is_room_for(events: int) -> None:
+    found = all_of(queue(), packing(events))
+    assert [body for parcel in found for body in parcel] == bodies_of(13)
+    assert {len(parcel) for parcel in found[:-1]} <= {events}
+
+
+@pytest.mark.parametrize("events", [1, 2, 3, 7])
+def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
+    room = packing(size=events * (6 + 4))
+    longer = packing(size=events * (6 + 4) + 50).numbered(50, each=False)
+    each = packing(size=events * (6 + 4 + 50) + 50).numbered(50, each=True)
+    queues = [deque[Item]([single(b"x") for _ in range(10)]), deque[Item]([chunk_of([b"x"] * 10)[0]])]
+    for items in queues:
+        for one in (room, longer, each):
+            sizes = [len(parcel) for parcel in all_of(deque(items), one)]
+            assert sizes == [events] * (10 // events) + ([10 % events] if 10 % events else [])
+
+
+def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
+    for large in (single(b"x" * 100), chunk_of([b"x" * 100])[0]):
+        found = all_of(deque[Item]([single(b"a"), large, chunk_of([b"b", b"x" * 100, b"c"])[0]]), packing(size=50))
+        assert found == [[b"a"], [b"x" * 100], [b"b"], [b"x" * 100], [b"c"]]
+
+
+def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
+    found = next_parcels(queue(), Room(False, 11, 0, 0))
+    assert [parcel.messages() for parcel in found] == [[message] for message in encoded(bodies_of(11))]
+    assert {parcel.events for parcel in found} == {1}
+
+
+def test_a_run_is_not_cut_for_a_small_piece_while_something_is_under_way() -> None:
+    large = deque[Item]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
+    assert worth_waiting(large, LEAST_CUT - 1)
+    assert not worth_waiting(large, LEAST_CUT)
+    assert not worth_waiting(deque[Item]([chunk_of([b""] * 10)[0]]), 10)
+    assert not worth_waiting(deque[Item]([single(b"")]), 1)
+
+
+# ---------------------------------------------------------------- what is under way
+
+
+class Packing:
+    """A link that carries packed batches."""
+
+    packs = True
+
+    def __init__(self) -> None:
+        self.sent: list[list[bytes]] = []
+
+    def send_packed(self, lengths: bytes, contents: list[bytes], *, txn_id: bytes | None = None) -> int:
+        self.sent.append(unpack(pack_joined(lengths, contents), 1 << 20))
+        return 10 + len(self.sent)
+
+
+class Plain(Packing):
+    packs = False
+
+    def send_many(self, messages: list[bytes], *, txn_id: bytes | None = None) -> range:
+        first = 11 + len(self.sent)
+        self.sent += [[message] for message in messages]
+        return range(first, first + len(messages))
+
+
+def stored(offset: int, count: int) -> OtherState:
+    return OtherState(STORED_CODE, (offset, count, "5"))
+
+
+def test_a_batch_hears_one_outcome_and_its_place() -> None:
+    link: Any = Packing()
+    one, (a, b) = UnderWay(), [single(b"a"), single(b"b")]
+    run, delivery = chunk_of(bodies_of(3))
+    assert one.send(link, [parcel_of([a, run]), parcel_of([b])]) == [11, 12]
+    assert (bool(one), one.events) == (True, 5)
+    assert one.says_stored(11, stored(40, 1))
+    assert (a.offset, delivery.offset, delivery.partition, b.offset) == (40, 41, "5", None)
+    assert (taken := one.pop(11)) is not None
+    assert taken.items == [a, run]
+    assert not one.says_stored(12, RELEASED)
+    assert one.says_stored(12, ACCEPTED)
+    assert (one.events, one.pop(11)) == (1, None)
+
+
+def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
+    link: Any = Plain()
+    one, run = UnderWay(), chunk_of(bodies_of(3))[0]
+    deliveries = [single(b"a"), single(b"b"), single(b"c")]
+    parcels = [parcel_of([item]) for item in deliveries] + next_parcels(deque([run]), Room(False, 9, 0, 0))
+    assert list(one.send(link, parcels)) == [11, 12, 13, 14, 15, 16]
+    assert one.says_stored(11, stored(7, 2))
+    assert one.says_stored(13, stored(30, 4))
+    assert [item.offset for item in deliveries] == [7, 8, 30]
+    assert run._chunk.delivery.offset == 31
+
+
+def test_what_is_taken_back_comes_in_the_order_sent() -> None:
+    link: Any = Packing()
+    one = UnderWay()
+    items = [single(b"a"), chunk_of(bodies_of(3))[0], single(b"b"), single(b"c")]
+    one.send(link, [parcel_of(items[:2]), parcel_of(items[2:3]), parcel_of(items[3:])])
+    answered = one.pop(11)
+    assert answered is not None
+    assert items_of([*one.take_back(), (11, answered)]) == items
+    assert (bool(one), one.events) == (False, 0)
+
+
+def test_a_failure_without_anybody_to_tell_is_no_secret() -> None:
+    error = HoldfastError("gone")
+    run, delivery = chunk_of(bodies_of(2))
+    run.settle(error)
+    assert delivery.is_done
+    with pytest.raises(HoldfastError, match="gone"):
+        delivery.result()
