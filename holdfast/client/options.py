@@ -31,6 +31,10 @@ class ProducerOptions:
     window: int = 4000  # unconfirmed events per partition; the node's credit bounds them too
     max_buffered_events: int = 50_000
     max_buffered_bytes: int = 64 * 1024 * 1024
+    # How soon what is sent should be confirmed: `send` waits when more is outstanding than is confirmed in that time at
+    # the measured rate, and not only when the buffer is full. None or 0: only then. Kafka leaves the same to its users,
+    # who size `buffer.memory` (librdkafka: `queue.buffering.max.messages`) for one rate.
+    latency_target_s: float | None = 0.02
     linger_s: float = 0.0  # how long `send` lets events wait for company; 0: until the end of the loop's turn
     linger_bytes: int = 256 * 1024  # they wait no longer once they are so many
     max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
@@ -60,8 +64,9 @@ class ProducerOptions:
         if self.compression not in get_args(Compression):
             names = ", ".join(get_args(Compression))
             raise ConfigurationError(f"compression is one of {names}, not {self.compression!r}")
-        if self.linger_s < 0:
-            raise ConfigurationError(f"linger_s cannot be negative: {self.linger_s}")
+        for name in ("linger_s", "latency_target_s"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigurationError(f"{name} cannot be negative: {getattr(self, name)}")
         self._check_idempotence()
         self._check_transactions()
 

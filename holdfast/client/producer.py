@@ -51,10 +51,10 @@ from holdfast.client.transact.transaction import ProducerSide, Transaction
 from holdfast.client.transact.transactor import Transactor
 from holdfast.client.transport.network import Network
 
-# `send` gives way to the event loop after so many events, or so many bytes: else nothing would move until the buffer is
-# full. They are a few milliseconds of work, and enough for four partitions to get some hundred each: what a node has to
-# do for each piece that comes is then little for each event.
-YIELD_EVENTS = 1024
+# `send` gives way to the event loop after so many events, or so many bytes, if there is room for more: else nothing
+# would move until there is none. They are some milliseconds of work, and enough for four partitions to get a thousand
+# each: what a node has to do for each piece that comes is then little for each event.
+YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
 
 

@@ -3,7 +3,9 @@ failed.
 
 Rules never broken:
  - every event that is taken in is counted until its outcome is known, and then exactly once not any more;
- - memory is bounded: above a bound there is no room, until half of it is free again;
+ - memory is bounded: above a bound there is no room, until half of it is free again; who can wait for room is bounded
+   by the latency that is aimed at, too (`latency_bound`);
+ - what a partition without progress holds is not counted against the others' latency;
  - what is taken in during one turn of the loop, or while it lingers, goes out together, in order.
 """
 
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from holdfast.client.errors import BufferFullError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import Outcome
+from holdfast.client.produce.latency_bound import LatencyBound
 from holdfast.client.produce.parcels import Item
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.ways import Way, Ways
@@ -22,6 +25,9 @@ from holdfast.client.transport.network import Network
 
 # Failures kept for the next `flush`; more are only counted.
 MAX_FAILURES_KEPT = 100
+# How often who waits for room looks whether a partition is stuck, and without progress for how long it is.
+LOOK_AGAIN_S = 0.02
+STUCK_AFTER_S = 0.1
 # Bookkeeping per event besides its bytes, so that a million empty events are not free.
 EVENT_OVERHEAD_BYTES = 200
 
@@ -41,6 +47,10 @@ class Accumulator:
         self._staged: dict[Way, list[Item]] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
+        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes)
+        self._stuck_bytes = 0  # of partitions without progress, as last seen
+        self._full = False  # a hard limit is reached, and not half of it is free again
+        self._looking: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -56,12 +66,28 @@ class Accumulator:
         return self._room.is_set()
 
     def check_room(self) -> None:
-        if not self._room.is_set():
+        """Of who cannot wait: raise at the hard limits."""
+        if self._full:
             raise BufferFullError(f"{self.events} events ({self._bytes} bytes) are unconfirmed")
 
     async def wait_for_room(self) -> None:
         while not self._room.is_set():
+            self._latency.waits(self._loop.time())
+            if self._looking is None:
+                self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
             await self._room.wait()
+
+    def _look_again(self) -> None:
+        """While somebody waits for room: what the partitions without progress hold is not what it waits for."""
+        self._looking = None
+        if self._room.is_set():
+            return
+        self._stuck_bytes = sum(
+            size + events * EVENT_OVERHEAD_BYTES for events, size in self.ways.stuck(self._loop.time() - STUCK_AFTER_S)
+        )
+        self._room_again()
+        if not self._room.is_set():
+            self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
     def take(self, way: Way, item: Item) -> None:
         """An event, or a run of them."""
@@ -76,7 +102,10 @@ class Accumulator:
         options = self._options
         self.events += events
         self._bytes += size + events * EVENT_OVERHEAD_BYTES
+        if self._bytes >= self._latency.limit + self._stuck_bytes:
+            self._room.clear()
         if self.events >= options.max_buffered_events or self._bytes >= options.max_buffered_bytes:
+            self._full = True
             self._room.clear()
         self._idle.clear()
         self.this_turn += events
@@ -128,6 +157,8 @@ class Accumulator:
         """Nothing goes out any more; those who wait are told. The network is closed in the middle of it, so that
         nobody waits for an answer."""
         self._room.set()
+        if self._looking is not None:
+            self._looking.cancel()
         self.pump()
         await self.ways.close()
         await self._network.close()
@@ -135,16 +166,24 @@ class Accumulator:
 
     def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
         self.events -= events
-        self._bytes -= size + events * EVENT_OVERHEAD_BYTES
+        size += events * EVENT_OVERHEAD_BYTES
+        self._bytes -= size
         assert self.events >= 0, "an event was settled twice"
+        if confirmed:
+            self._latency.confirmed(events, size, self._loop.time(), self.ways.shortest_round_trip_s)
         if not self._room.is_set():
-            # Half empty, not one place: a sender that wakes up should find work for a whole batch.
-            options = self._options
-            if self.events <= options.max_buffered_events // 2 and self._bytes <= options.max_buffered_bytes // 2:
-                self._room.set()
+            self._room_again()
         self._idle_again()
         if confirmed:
             self._on_confirmed(partition, events)
+
+    def _room_again(self) -> None:
+        """Half empty, not one place: a sender that wakes up should find work for a whole batch."""
+        options = self._options
+        if self.events <= options.max_buffered_events // 2 and self._bytes <= options.max_buffered_bytes // 2:
+            self._full = False
+            if self._bytes <= self._latency.limit // 2 + self._stuck_bytes:
+                self._room.set()
 
     def _on_confirmed(self, partition: str | None, events: int) -> None:
         if self.on_confirmed is not None:

@@ -21,8 +21,8 @@ from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
 from holdfast.client.produce.ways import Way
 
 # A call is taken in by pieces of so many events and bytes; between them others get their turn, and room is awaited.
-PIECE_EVENTS = 4096
-PIECE_BYTES = 512 * 1024
+PIECE_EVENTS = 1024
+PIECE_BYTES = 256 * 1024
 
 
 class Intake:

@@ -38,10 +38,11 @@ _U32 = struct.Struct(">I")
 class Parcel:
     """Events that travel in one transfer."""
 
-    __slots__ = ("events", "fronts", "items", "size")
+    __slots__ = ("events", "fronts", "items", "sent_s", "size")
 
     def __init__(self, items: list[Item], events: int, size: int) -> None:
         self.items, self.events, self.size = items, events, size
+        self.sent_s = 0.0
         self.fronts: Sequence[bytes] = ()  # what is put in front of its messages: of none, of the first, or of each
 
     def stands_at(self, offset: int, partition: str) -> None:
@@ -140,7 +141,13 @@ def _next_parcel(waiting: deque[Item], most_events: int, most_bytes: int, overhe
 def parcel_of(items: Iterable[Item]) -> Parcel:
     """All of these, whether they would go into one transfer or not."""
     found = list(items)
-    return Parcel(found, sum(item.events for item in found), sum(item.size for item in found))
+    return Parcel(found, *weight_of(found))
+
+
+def weight_of(items: Iterable[Item | Parcel], *more: Iterable[Parcel]) -> tuple[int, int]:
+    """Events and bytes of all of these."""
+    found = [(one.events, one.size) for part in (items, *more) for one in part]
+    return sum(events for events, _ in found), sum(size for _, size in found)
 
 
 def worth_waiting(waiting: deque[Item], room: int) -> bool:
@@ -153,12 +160,19 @@ class UnderWay:
 
     def __init__(self) -> None:
         self.events = 0
+        self.round_trip_s = 0.0  # the shortest from sending to the answer; 0: there was none
         self._parcels: dict[int, Parcel] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parcels)
 
-    def send(self, sender: Sender, parcels: Sequence[Parcel], txn_id: bytes | None = None) -> Sequence[int]:
+    @property
+    def parcels(self) -> Iterable[Parcel]:
+        return self._parcels.values()
+
+    def send(
+        self, sender: Sender, parcels: Sequence[Parcel], *, now_s: float, txn_id: bytes | None = None
+    ) -> Sequence[int]:
         """Returns their numbers."""
         numbers: Sequence[int]
         if sender.packs:
@@ -167,7 +181,9 @@ class UnderWay:
             messages = [message for parcel in parcels for message in parcel.messages()]
             numbers = sender.send_many(messages, txn_id=txn_id)
         self._parcels.update(zip(numbers, parcels, strict=True))
-        self.events += sum(parcel.events for parcel in parcels)
+        for parcel in parcels:
+            parcel.sent_s = now_s
+            self.events += parcel.events
         return numbers
 
     def says_stored(self, number: int, state: DeliveryState) -> bool:
@@ -185,11 +201,14 @@ class UnderWay:
                 parcel.stands_at(row.base_offset + one - number, row.partition)
         return True
 
-    def pop(self, number: int) -> Parcel | None:
+    def pop(self, number: int, now_s: float) -> Parcel | None:
         """It was answered. None: it is not here any more."""
         parcel = self._parcels.pop(number, None)
         if parcel is not None:
             self.events -= parcel.events
+            took_s = now_s - parcel.sent_s
+            if took_s < self.round_trip_s or not self.round_trip_s:
+                self.round_trip_s = took_s
         return parcel
 
     @property

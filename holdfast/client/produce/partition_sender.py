@@ -48,6 +48,7 @@ from holdfast.client.produce.parcels import (
     next_parcels,
     parcel_of,
     room_of,
+    weight_of,
     worth_waiting,
 )
 from holdfast.client.transport.links import Sender
@@ -111,6 +112,19 @@ class PartitionSender:
     def _outstanding(self) -> bool:
         return bool(self._waiting or self._under_way or self._again)
 
+    def waits_since(self, since_s: float) -> bool:
+        """Something is outstanding, and there was no progress since then."""
+        return self._outstanding and self._progress_at_s <= since_s
+
+    def outstanding(self) -> tuple[int, int]:
+        """Events and bytes."""
+        return weight_of(self._waiting, self._under_way.parcels, (parcel for _, parcel in self._again))
+
+    @property
+    def round_trip_s(self) -> float:
+        """The shortest from sending to its answer; 0 while there was none."""
+        return self._under_way.round_trip_s
+
     def put(self, items: Iterable[Item]) -> None:
         """Append events; `pump` must follow, soon."""
         if not self._outstanding:
@@ -136,7 +150,7 @@ class PartitionSender:
             parcels = next_parcels(waiting, room_of(sender, room))
             if any(parcel.size > limit for parcel in parcels):
                 parcels = self._without_too_large(parcels, limit)
-            under_way.send(sender, parcels)
+            under_way.send(sender, parcels, now_s=self._loop.time())
 
     def _without_too_large(self, parcels: list[Parcel], limit: int) -> list[Parcel]:
         """Each such message has a parcel of its own. The node would end the link, at each attempt."""
@@ -164,9 +178,10 @@ class PartitionSender:
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         under_way = self._under_way
         accepted = size = 0
+        now_s = self._loop.time()
         for number, state in outcomes:
             stored = under_way.says_stored(number, state)
-            parcel = under_way.pop(number)
+            parcel = under_way.pop(number, now_s)
             if parcel is None:
                 continue
             if not stored:
@@ -178,7 +193,7 @@ class PartitionSender:
                 item.settle(None)
         if accepted:
             self._stats.accepted += accepted
-            self._progress_at_s = self._loop.time()
+            self._progress_at_s = now_s
             self._settled(self.partition, accepted, size, True)
         if not under_way:
             self._quiet.set()

@@ -6,7 +6,7 @@ Rule never broken: events of one key, and events for one partition, go one way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from holdfast.amqp.partition_key import partition_index
 from holdfast.batches.codec import Codec
@@ -55,6 +55,16 @@ class Ways:
     async def ended(self) -> None:
         """When nobody is at work here any more."""
         await asyncio.gather(*(way.ended() for way in self._ways.values() if isinstance(way, PartitionQueue)))
+
+    def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
+        """Events and bytes that are held by each way without progress since then."""
+        return (way.outstanding() for way in self._ways.values() if way.waits_since(since_s))
+
+    def shortest_round_trip_s(self) -> float:
+        """That was seen on any of them; 0 while there was none."""
+        return min((way.round_trip_s for way in self._ways.values() if way.round_trip_s), default=0.0)
+
+    # ---------------------------------------------------------------- partitions
 
     async def learn_partitions(self) -> None:
         info = await read_info(self._network, self._log, timeout_s=self._options.delivery_timeout_s)

@@ -71,9 +71,10 @@ class TransactionalSender:
         link, waiting = self.link, self._waiting
         if link is None or self.ended is not None or self._book is None:
             return
+        now_s = asyncio.get_running_loop().time()
         while waiting and (room := min(link.credit, self._window - self._under_way.events)) > 0:
             parcels = next_parcels(waiting, room_of(link, room))
-            for number in self._under_way.send(link, parcels, self._book.txn_id):
+            for number in self._under_way.send(link, parcels, now_s=now_s, txn_id=self._book.txn_id):
                 self._books[number] = self._book
 
     # ---------------------------------------------------------------- from the link
@@ -82,8 +83,9 @@ class TransactionalSender:
         self.pump()
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        now_s = asyncio.get_running_loop().time()
         for number, state in outcomes:
-            parcel, book = self._under_way.pop(number), self._books.pop(number, None)
+            parcel, book = self._under_way.pop(number, now_s), self._books.pop(number, None)
             if parcel is not None and book is not None:
                 for item in parcel.items:
                     book.answered(item, state)

@@ -48,7 +48,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
     following,
 )
 from holdfast.client.produce.idempotent.publish_source import PublishSource
-from holdfast.client.produce.parcels import Item, Parcel, UnderWay, items_of, next_parcels, room_of
+from holdfast.client.produce.parcels import Item, Parcel, UnderWay, items_of, next_parcels, room_of, weight_of
 from holdfast.client.produce.partition_sender import QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
@@ -119,6 +119,19 @@ class PartitionPublisher:
         """Something was sent and is not accepted: to stop now would leave its outcome open."""
         return bool(self._under_way or self._returned or self._again)
 
+    @property
+    def progress_s(self) -> float:
+        """When it was told of anything last, or began."""
+        return self._progress_s
+
+    def sent(self) -> tuple[int, int]:
+        """Events and bytes that were sent and are not accepted."""
+        return weight_of(self._again, self._under_way.parcels, (parcel for parcel, _ in self._returned.values()))
+
+    @property
+    def round_trip_s(self) -> float:
+        return self._under_way.round_trip_s
+
     # ---------------------------------------------------------------- publishing; for who has the turn
 
     async def ready(self) -> None:
@@ -138,7 +151,7 @@ class PartitionPublisher:
                 self._failed(source, error)
             raise
 
-    def left_in_doubt(self, source: PublishSource) -> bool:
+    def publishes(self, source: PublishSource) -> bool:
         return self._source is source
 
     async def resume(self, source: PublishSource) -> None:
@@ -239,7 +252,7 @@ class PartitionPublisher:
             parcels = self._next_ones(source, sender, room)
             if not parcels:
                 break
-            under_way.send(sender, parcels)
+            under_way.send(sender, parcels, now_s=self._loop.time())
         if not under_way and not self._again and not source.has_more:
             self._exhausted = True
             self._decided.set()
@@ -283,9 +296,10 @@ class PartitionPublisher:
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         under_way, source = self._under_way, self._source
         accepted: list[Parcel] = []
+        now_s = self._loop.time()
         for number, state in outcomes:
             stored = under_way.says_stored(number, state)
-            parcel = under_way.pop(number)
+            parcel = under_way.pop(number, now_s)
             if parcel is None:
                 continue  # of a publish that was given up
             if stored:
@@ -294,7 +308,7 @@ class PartitionPublisher:
                 self._not_accepted(number, parcel, state)
         if accepted and source is not None:
             self._stats.accepted += sum(parcel.events for parcel in accepted)
-            self._progress_s = self._loop.time()
+            self._progress_s = now_s
             if source.one_by_one:
                 self.identity.last = following(self._first_open, -1)
             source.accepted(accepted)

@@ -28,7 +28,7 @@ from holdfast.client.produce.chunk import Chunk
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Outcome
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
-from holdfast.client.produce.parcels import Item, Parcel, Room, next_parcels, parcel_of, worth_waiting
+from holdfast.client.produce.parcels import Item, Parcel, Room, next_parcels, parcel_of, weight_of, worth_waiting
 from holdfast.client.produce.partition_sender import ProducerStats
 
 # Who cancels a publish waits so long for its outcome: longer than a change of leaders takes.
@@ -97,7 +97,7 @@ class PartitionQueue:
         try:
             await publisher.publish(source, leave_in_doubt=True)
         except BaseException as error:
-            if publisher.left_in_doubt(source):
+            if publisher.publishes(source):
                 await self._to_its_end(publication, source)
             else:
                 self._ended(publication, source, False)
@@ -131,6 +131,20 @@ class PartitionQueue:
         self._publisher.turn.release()
 
     # ---------------------------------------------------------------- the buffer: as a PartitionSender has it
+
+    def waits_since(self, since_s: float) -> bool:
+        return self._publisher.progress_s <= since_s and self.outstanding()[0] > 0
+
+    def outstanding(self) -> tuple[int, int]:
+        events, size = weight_of(self._buffer.waiting)
+        if not self._publisher.publishes(self._buffer):
+            return events, size
+        sent_events, sent_size = self._publisher.sent()
+        return events + sent_events, size + sent_size
+
+    @property
+    def round_trip_s(self) -> float:
+        return self._publisher.round_trip_s
 
     def put(self, items: Iterable[Item]) -> None:
         self._buffer.waiting.extend(items)

@@ -263,15 +263,16 @@ def test_a_batch_hears_one_outcome_and_its_place() -> None:
     link: Any = Packing()
     one, (a, b) = UnderWay(), [single(b"a"), single(b"b")]
     run, delivery = chunk_of(bodies_of(3))
-    assert one.send(link, [parcel_of([a, run]), parcel_of([b])]) == [11, 12]
+    assert one.send(link, [parcel_of([a, run]), parcel_of([b])], now_s=5.0) == [11, 12]
     assert (bool(one), one.events) == (True, 5)
     assert one.says_stored(11, stored(40, 1))
     assert (a.offset, delivery.offset, delivery.partition, b.offset) == (40, 41, "5", None)
-    assert (taken := one.pop(11)) is not None
+    assert (taken := one.pop(11, 5.75)) is not None
     assert taken.items == [a, run]
+    assert one.round_trip_s == 0.75
     assert not one.says_stored(12, RELEASED)
     assert one.says_stored(12, ACCEPTED)
-    assert (one.events, one.pop(11)) == (1, None)
+    assert (one.events, one.pop(11, 6.0), one.round_trip_s) == (1, None, 0.75)
 
 
 def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
@@ -279,7 +280,7 @@ def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
     one, run = UnderWay(), chunk_of(bodies_of(3))[0]
     deliveries = [single(b"a"), single(b"b"), single(b"c")]
     parcels = [parcel_of([item]) for item in deliveries] + next_parcels(deque([run]), Room(False, 9, 0, 0))
-    assert list(one.send(link, parcels)) == [11, 12, 13, 14, 15, 16]
+    assert list(one.send(link, parcels, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
     assert one.says_stored(11, stored(7, 2))
     assert one.says_stored(13, stored(30, 4))
     assert [item.offset for item in deliveries] == [7, 8, 30]
@@ -290,8 +291,8 @@ def test_what_is_taken_back_comes_in_the_order_sent() -> None:
     link: Any = Packing()
     one = UnderWay()
     items = [single(b"a"), chunk_of(bodies_of(3))[0], single(b"b"), single(b"c")]
-    one.send(link, [parcel_of(items[:2]), parcel_of(items[2:3]), parcel_of(items[3:])])
-    answered = one.pop(11)
+    one.send(link, [parcel_of(items[:2]), parcel_of(items[2:3]), parcel_of(items[3:])], now_s=0.0)
+    answered = one.pop(11, 0.0)
     assert answered is not None
     assert items_of([*one.take_back(), (11, answered)]) == items
     assert (bool(one), one.events) == (False, 0)

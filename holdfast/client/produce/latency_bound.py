@@ -1,0 +1,59 @@
+"""How much a producer may have buffered and under way, so that what it sends is confirmed within a time.
+
+Problem: what waits in a buffer costs latency and wins nothing, once there is enough of it to keep everybody busy; how
+much that is depends on the rate, which differs by a hundred times between machines and between sizes of events.
+So the bound is the measured rate of confirmations times the target: by Little's law, that much is confirmed in that
+time. While it binds, what is measured is what it allows; if the nodes could do more within the target, it grows.
+Rules never broken:
+ - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
+ - it never falls under what keeps the way busy: a floor in bytes, some events however large they are, and twice what
+   is under way in the shortest round trip. Where that is longer than the target, the target is not reached.
+Rejected: to measure the latency of single events. It is what the bound makes of it, late and with noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Under it pieces become so small that nodes work more for each event than they win by an earlier answer: for events of
+# 100 bytes it is 1,700 of them.
+FLOOR_BYTES = 512 * 1024
+# Of events that are larger than that: so many may be outstanding, or their way would be idle between two.
+FLOOR_EVENTS = 4
+# What is measured in one go: some round trips of the usual length, so that the bound has settled within a second.
+PERIOD_S = 0.05
+# The bound is no less than what is confirmed in so many of the shortest round trips.
+ROUND_TRIPS = 2
+# Half of what a measurement says is followed: one that was disturbed does not undo what those before have found.
+SHARE = 0.5
+
+
+class LatencyBound:
+    """In bytes as the accumulator reckons them, with what each event costs besides."""
+
+    def __init__(self, target_s: float | None, most: int) -> None:
+        """No target: `most` is the bound."""
+        self._target_s, self._most = target_s, most
+        self.limit = min(FLOOR_BYTES, most) if target_s else most
+        self._since_s: float | None = None  # the measurement that is under way began then
+        self._bytes = self._events = 0
+
+    def waits(self, now_s: float) -> None:
+        """Somebody waits for room."""
+        if self._since_s is None and self._target_s:
+            self._since_s = now_s
+            self._bytes = self._events = 0
+
+    def confirmed(self, events: int, size: int, now_s: float, shortest_s: Callable[[], float]) -> None:
+        """So much was. `shortest_s`: tells the shortest round trip that was seen."""
+        if self._since_s is None or not self._target_s:
+            return
+        self._bytes += size
+        self._events += events
+        elapsed_s = now_s - self._since_s
+        if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * shortest_s()):
+            return
+        wanted = self._bytes / elapsed_s * max(self._target_s, round_trips_s)
+        floor = max(FLOOR_BYTES, FLOOR_EVENTS * self._bytes / self._events)
+        self.limit = int(min(self._most, max(floor, self.limit + SHARE * (wanted - self.limit))))
+        self._since_s = None
