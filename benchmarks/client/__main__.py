@@ -27,8 +27,12 @@ from benchmarks.run import scratch
 ROWS = (
     Row("batches, 4 partitions", 4, 500, goal_per_s=40_000),
     Row("batches, 1 partition", 1, 500),
-    Row("single sends, 4 partitions", 4, None, goal_per_s=15_000),
-    Row("single sends, 1 partition", 1, None, goal_per_s=15_000),
+    Row("single sends, 4 partitions", 4, goal_per_s=15_000),
+    Row("single sends, 1 partition", 1, goal_per_s=15_000),
+    Row("single sends of 100 B, 4 partitions", 4, size=100),
+    Row("single sends of 100 B, 1 partition", 1, size=100),
+    Row("send_many of 500 x 100 B, 4 partitions", 4, chunk_events=500, size=100),
+    Row("send_many of 500 x 100 B, 1 partition", 1, chunk_events=500, size=100),
 )
 WORTH_RATIO = 0.9  # an idempotent producer reaches at least so much of a plain one's rate
 
@@ -71,7 +75,10 @@ def _median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
-    columns = ("", "plain/s", "idempotent/s", "ratio", "ratios", "client us", "leader us", "all nodes us", "CPU ratio")
+    columns = (
+        "", "plain/s", "idempotent/s", "ratio", "ratios", "client us", "leader us", "all nodes us", "CPU ratio",
+        "p50 ms", "p99 ms",
+    )  # fmt: skip
     table = Table(*columns, title="plain / idempotent; medians; CPU for each event", title_justify="left")
     for one in outcomes:
 
@@ -84,10 +91,12 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
             f"{_median(one.idempotent, lambda r: r.events_per_s):,.0f}",
             f"{statistics.median(one.ratios):.3f}",
             " ".join(f"{ratio:.2f}" for ratio in one.ratios),
-            both(lambda r: r.client_us),
-            both(lambda r: r.leader_us or 0.0) if one.plain[0].leader_us is not None else "-",
-            both(lambda r: r.nodes_us),
+            both(lambda r: r.client_us, ".2f"),
+            both(lambda r: r.leader_us or 0.0, ".2f") if one.plain[0].leader_us is not None else "-",
+            both(lambda r: r.nodes_us, ".2f"),
             f"{one.cpu_ratio:.2f}",
+            both(lambda r: r.p50_ms or 0.0) if one.plain[0].p50_ms is not None else "-",
+            both(lambda r: r.p99_ms or 0.0) if one.plain[0].p99_ms is not None else "-",
         )
     return table
 
@@ -99,7 +108,8 @@ def _measure(row: Row, peer: Holdfast, rounds: int, size: int, warmup_s: float, 
             log, leaders = peer.create_log(row.partitions)
             leader = leaders["0"] if row.partitions == 1 else None
             place = Place(peer.addresses, log, peer.processes(), leader)
-            found = run(row, place, idempotent=idempotent, size=size, warmup_s=warmup_s, seconds=seconds)
+            own_size = size if row.size is None else row.size
+            found = run(row, place, idempotent=idempotent, size=own_size, warmup_s=warmup_s, seconds=seconds)
             (outcome.idempotent if idempotent else outcome.plain).append(found)
             peer.delete_log(log)
     return outcome
@@ -109,7 +119,7 @@ def _measure(row: Row, peer: Holdfast, rounds: int, size: int, warmup_s: float, 
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Pairs, for each row.")
 @click.option("--seconds", default=3.0, show_default=True, help="Of each round, measured.")
 @click.option("--warmup", "warmup_s", default=1.0, show_default=True, help="Before it, not measured.")
-@click.option("--size", default=1024, show_default=True, type=click.IntRange(0), help="Bytes in the body of an event.")
+@click.option("--size", default=1024, show_default=True, type=click.IntRange(0), help="Bytes of a body.")
 @click.option("--row", "words", multiple=True, help="Only rows with this in their name.")
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")

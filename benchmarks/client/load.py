@@ -16,9 +16,10 @@ from typing import Any
 import psutil
 import uvloop
 
-from holdfast.client import NetworkOptions, ProducerClient, ProducerOptions
+from holdfast.client import ChunkDelivery, NetworkOptions, ProducerClient, ProducerOptions
 
-US = 1_000_000
+US, MS = 1_000_000, 1000
+TIMED_EVERY = 101  # of single events; no multiple of a number of partitions
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class Row:
 
     name: str
     partitions: int
-    batch_events: int | None  # None: single `send`s
+    batch_events: int | None = None  # in a `send_batch`
     publishers: int = 1  # for each partition, of batches
     goal_per_s: int | None = None  # of either kind
+    chunk_events: int | None = None  # in a `send_many`; without this and batches: single `send`s
+    size: int | None = None  # of its events, whatever was asked for
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Round:
     leader_us: float | None  # of the node that leads the only partition
     nodes_us: float  # of all nodes together
     resent: int
+    p50_ms: float | None  # from the call to the confirmation, of what is buffered; batches are awaited
+    p99_ms: float | None
 
 
 @dataclass(frozen=True)
@@ -58,23 +63,27 @@ def run(row: Row, place: Place, *, idempotent: bool, size: int, warmup_s: float,
 
 async def _round(row: Row, place: Place, idempotent: bool, body: bytes, warmup_s: float, seconds: float) -> Round:
     over = asyncio.Event()
+    times_s: list[float] = []
     options = ProducerOptions(idempotent=idempotent, network=place.network)
     async with ProducerClient(list(place.servers), place.log, options) as producer:
-        publishing = [asyncio.create_task(work) for work in _publishers(row, producer, body, over.is_set)]
+        publishing = [asyncio.create_task(work) for work in _publishers(row, producer, body, over.is_set, times_s)]
         await asyncio.sleep(warmup_s)
         before = _Reading(producer, place)
+        times_s.clear()
         await asyncio.sleep(seconds)
-        found = _Reading(producer, place).since(before, place)
+        found = _Reading(producer, place).since(before, place, sorted(times_s))
         over.set()
         await asyncio.gather(*publishing)
     return found
 
 
 def _publishers(
-    row: Row, producer: ProducerClient, body: bytes, over: Callable[[], bool]
+    row: Row, producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]
 ) -> list[Coroutine[Any, Any, None]]:
+    if row.chunk_events is not None:
+        return [_chunks(producer, [body] * row.chunk_events, over, times_s)]
     if row.batch_events is None:
-        return [_singles(producer, body, over)]
+        return [_singles(producer, body, over, times_s)]
     return [
         _batches(producer, partition, row.batch_events, body, over)
         for partition in producer.partitions
@@ -82,12 +91,39 @@ def _publishers(
     ]
 
 
-async def _singles(producer: ProducerClient, body: bytes, over: Callable[[], bool]) -> None:
+async def _singles(
+    producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]
+) -> None:
     send = producer.send
-    for partition in itertools.cycle(producer.partitions):
-        await send(body, partition=partition)
+    for number, partition in enumerate(itertools.cycle(producer.partitions)):
+        await send(body, partition=partition, done=None if number % TIMED_EVERY else _timer(times_s))
         if over():
             return
+
+
+def _timer(times_s: list[float]) -> Callable[[object], None]:
+    """Called with the outcome."""
+    began_s = time.perf_counter()
+    return lambda _: times_s.append(time.perf_counter() - began_s)
+
+
+async def _chunks(
+    producer: ProducerClient, chunk: list[bytes], over: Callable[[], bool], times_s: list[float]
+) -> None:
+    confirming: set[asyncio.Future[Any]] = set()
+    for partition in itertools.cycle(producer.partitions):
+        timer = _timer(times_s)
+        confirmed = asyncio.ensure_future(_result_of(await producer.send_many(chunk, partition=partition)))
+        confirming.add(confirmed)
+        confirmed.add_done_callback(timer)
+        confirmed.add_done_callback(confirming.discard)
+        if over():
+            await asyncio.gather(*confirming)
+            return
+
+
+async def _result_of(delivery: ChunkDelivery) -> None:
+    await delivery
 
 
 async def _batches(
@@ -108,7 +144,7 @@ class _Reading:
         self.at_s, self.client_s = time.perf_counter(), time.process_time()
         self.nodes_s = {name: _cpu_s(process) for name, process in place.processes.items()}
 
-    def since(self, before: _Reading, place: Place) -> Round:
+    def since(self, before: _Reading, place: Place, times_s: Sequence[float]) -> Round:
         events = self.accepted - before.accepted
         assert events > 0, "nothing was confirmed"
         used_s = {name: self.nodes_s[name] - before.nodes_s[name] for name in self.nodes_s}
@@ -118,6 +154,8 @@ class _Reading:
             leader_us=None if place.leader is None else used_s[place.leader] * US / events,
             nodes_us=sum(used_s.values()) * US / events,
             resent=self.resent - before.resent,
+            p50_ms=times_s[len(times_s) // 2] * MS if times_s else None,
+            p99_ms=times_s[len(times_s) * 99 // 100] * MS if times_s else None,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.delivery import ChunkDelivery, Done
 from holdfast.client.producer import ProducerClient
 from tests.integration.workloads.producing import PER_SECOND, Producing
 
@@ -77,7 +78,7 @@ class HoldfastProducer(Producing):
             body = self.sent.body(number).encode()
             await producer.send(body, partition=self._partition, done=self._done(number))
 
-    def _done(self, number: int) -> object:
+    def _done(self, number: int) -> Done:
         sent_s = time.monotonic()
 
         def done(error: HoldfastError | None) -> None:
@@ -117,6 +118,37 @@ class BatchingProducer(HoldfastProducer):
                 if not self.idempotent:
                     raise
                 self.given_up += 1
+        self.acks.append((time.monotonic(), sent_s))
+        self.sent.acknowledged.update(numbers)
+
+
+class ChunkProducer(HoldfastProducer):
+    """The same, a single event and a chunk of all others in turn; nobody waits for the one before."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._confirming: set[asyncio.Task[None]] = set()
+
+    async def _produce(self) -> None:
+        await super()._produce()
+        await asyncio.gather(*self._confirming)  # what they wait for is known by now
+
+    async def _produce_some(self, producer: ProducerClient, numbers: range) -> None:
+        await super()._produce_some(producer, numbers[:1])
+        chunk = await producer.send_many(
+            [self.sent.body(number).encode() for number in numbers[1:]], partition=self._partition
+        )
+        task = asyncio.ensure_future(self._confirmed(chunk, numbers[1:], time.monotonic()))
+        self._confirming.add(task)
+        task.add_done_callback(self._confirming.discard)
+
+    async def _confirmed(self, chunk: ChunkDelivery, numbers: range, sent_s: float) -> None:
+        try:
+            result = await chunk
+        except HoldfastError as error:
+            self._done(numbers[0])(error)
+            return
+        assert result.count == len(numbers)
         self.acks.append((time.monotonic(), sent_s))
         self.sent.acknowledged.update(numbers)
 
