@@ -40,6 +40,7 @@ class Accumulator:
         # Called with a partition (None: the node chose it) and the number of its events just confirmed.
         self.on_confirmed: Callable[[str | None, int], None] | None = None
         self.events = 0  # waiting or unconfirmed
+        self.has_room = True  # for who can wait for it
         self.this_turn = 0  # taken in since something went out last
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
@@ -51,19 +52,14 @@ class Accumulator:
         self._stuck_bytes = 0  # of partitions without progress, as last seen
         self._full = False  # a hard limit is reached, and not half of it is free again
         self._looking: asyncio.TimerHandle | None = None
-        self._room = asyncio.Event()
+        self._room = asyncio.Event()  # set when there is room again
         self._idle = asyncio.Event()
         self._idle.set()
-        self._room.set()
         self._failures: list[Outcome] = []
         self._failed = 0
         self._loop = asyncio.get_running_loop()
 
     # ---------------------------------------------------------------- in
-
-    @property
-    def has_room(self) -> bool:
-        return self._room.is_set()
 
     def check_room(self) -> None:
         """Of who cannot wait: raise at the hard limits."""
@@ -71,7 +67,9 @@ class Accumulator:
             raise BufferFullError(f"{self.events} events ({self._bytes} bytes) are unconfirmed")
 
     async def wait_for_room(self) -> None:
-        while not self._room.is_set():
+        while not self.has_room:
+            if self._options.linger_s:
+                self.pump()  # nobody can join what lingers: it would only be waited for
             self._latency.waits(self._loop.time())
             if self._looking is None:
                 self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
@@ -80,13 +78,12 @@ class Accumulator:
     def _look_again(self) -> None:
         """While somebody waits for room: what the partitions without progress hold is not what it waits for."""
         self._looking = None
-        if self._room.is_set():
-            return
         self._stuck_bytes = sum(
             size + events * EVENT_OVERHEAD_BYTES for events, size in self.ways.stuck(self._loop.time() - STUCK_AFTER_S)
         )
-        self._room_again()
-        if not self._room.is_set():
+        if not self.has_room:
+            self._room_again()
+        if not self.has_room:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
     def take(self, way: Way, item: Item) -> None:
@@ -103,10 +100,10 @@ class Accumulator:
         self.events += events
         self._bytes += size + events * EVENT_OVERHEAD_BYTES
         if self._bytes >= self._latency.limit + self._stuck_bytes:
-            self._room.clear()
+            self._no_room()
         if self.events >= options.max_buffered_events or self._bytes >= options.max_buffered_bytes:
             self._full = True
-            self._room.clear()
+            self._no_room()
         self._idle.clear()
         self.this_turn += events
         self.staged_bytes += size
@@ -156,6 +153,8 @@ class Accumulator:
     async def close(self) -> None:
         """Nothing goes out any more; those who wait are told. The network is closed in the middle of it, so that
         nobody waits for an answer."""
+        self._full = False
+        self.has_room = True
         self._room.set()
         if self._looking is not None:
             self._looking.cancel()
@@ -171,7 +170,7 @@ class Accumulator:
         assert self.events >= 0, "an event was settled twice"
         if confirmed:
             self._latency.confirmed(events, size, self._loop.time(), self.ways.shortest_round_trip_s)
-        if not self._room.is_set():
+        if not self.has_room:
             self._room_again()
         self._idle_again()
         if confirmed:
@@ -183,7 +182,12 @@ class Accumulator:
         if self.events <= options.max_buffered_events // 2 and self._bytes <= options.max_buffered_bytes // 2:
             self._full = False
             if self._bytes <= self._latency.limit // 2 + self._stuck_bytes:
+                self.has_room = True
                 self._room.set()
+
+    def _no_room(self) -> None:
+        self.has_room = False
+        self._room.clear()
 
     def _on_confirmed(self, partition: str | None, events: int) -> None:
         if self.on_confirmed is not None:

@@ -68,10 +68,12 @@ class Intake:
             body, key, properties = whole.body, whole.key, whole.properties
         else:
             body = event
-        way = self.way(key, partition)
+        way: Way
         if not self._idempotent:
+            way = self._accumulator.ways.way_for(key, partition)
             delivery = Delivery(encode_event(body, key, properties), way.partition, done)
         else:
+            way = self.way(key, partition)
             delivery = Delivery(encode_content(body, properties), partition, done, given)
             if given is not None:
                 claim([given])

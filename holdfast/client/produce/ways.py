@@ -102,7 +102,7 @@ class Ways:
 
     def way_for(self, key: str | None, partition: str | None) -> Way:
         """The one to where `place_for` says."""
-        name = self.place_for(key, partition)
+        name = partition if partition is not None else self.place_for(key, None)
         way = self._ways.get(name)
         return way if way is not None else self._new_way(name)
 
