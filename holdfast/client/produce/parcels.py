@@ -29,7 +29,7 @@ Item = Delivery | Run
 PUMP_MESSAGES = 512
 # The same in bytes: the connection is asked for room again after so much.
 PUMP_BYTES = 256 * 1024
-# While something is under way, a run is not cut for less: an answer will make room for more.
+# While something is under way, a run is not cut for less, nor for less than a whole batch.
 LEAST_CUT = 512
 
 _U32 = struct.Struct(">I")
@@ -84,6 +84,7 @@ class Room(NamedTuple):
     events: int
     batch_bytes: int  # where it packs: of the messages in one batch, each with the overhead
     overhead: int
+    scarce: bool  # where it packs: an answer to what is under way will make room for a better piece
 
     def numbered(self, front: int, *, each: bool) -> Room:
         """So many bytes are put in front of each message, or of the first one."""
@@ -92,8 +93,9 @@ class Room(NamedTuple):
 
 def room_of(sender: Sender, most_events: int) -> Room:
     if sender.packs:
-        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, ENTRY_BYTES)
-    return Room(False, min(most_events, PUMP_MESSAGES), 0, 0)
+        scarce = most_events < min(LEAST_CUT, sender.batch_events)
+        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, ENTRY_BYTES, scarce)
+    return Room(False, min(most_events, PUMP_MESSAGES), 0, 0, False)
 
 
 def next_parcels(waiting: deque[Item], room: Room) -> list[Parcel]:
@@ -150,9 +152,9 @@ def weight_of(items: Iterable[Item | Parcel], *more: Iterable[Parcel]) -> tuple[
     return sum(events for events, _ in found), sum(size for _, size in found)
 
 
-def worth_waiting(waiting: deque[Item], room: int) -> bool:
+def worth_waiting(waiting: deque[Item], room: Room) -> bool:
     """Whether a run would be cut for a small piece now. Only while something is under way, or nobody would go on."""
-    return room < LEAST_CUT and waiting[0].events > room
+    return room.scarce and waiting[0].events > room.events
 
 
 class UnderWay:

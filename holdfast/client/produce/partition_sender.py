@@ -144,10 +144,11 @@ class PartitionSender:
             return
         waiting, under_way = self._waiting, self._under_way
         limit = sender.max_message_size or sys.maxsize
-        while waiting and (room := min(sender.credit, self._window - under_way.events)) > 0:
+        while waiting and (most := min(sender.credit, self._window - under_way.events)) > 0:
+            room = room_of(sender, most)
             if under_way and worth_waiting(waiting, room):
                 break
-            parcels = next_parcels(waiting, room_of(sender, room))
+            parcels = next_parcels(waiting, room)
             if any(parcel.size > limit for parcel in parcels):
                 parcels = self._without_too_large(parcels, limit)
             under_way.send(sender, parcels, now_s=self._loop.time())

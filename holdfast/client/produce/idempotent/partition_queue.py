@@ -227,7 +227,7 @@ class _Batch:
 
     def take(self, room: Room, *, wait: bool) -> list[Parcel]:
         waiting = self._waiting
-        if not waiting or (wait and worth_waiting(waiting, room.events)):
+        if not waiting or (wait and worth_waiting(waiting, room)):
             return []
         return next_parcels(waiting, room)
 
@@ -279,7 +279,7 @@ class _Buffer:
         parcels: list[Parcel] = []
         limit = self._most_bytes - NUMBERING_BYTES
         while self.has_more and not parcels:
-            if wait and worth_waiting(self.waiting, room.events):
+            if wait and worth_waiting(self.waiting, room):
                 break
             parcels = next_parcels(self.waiting, room)
             if self._most_bytes and any(parcel.size > limit for parcel in parcels):

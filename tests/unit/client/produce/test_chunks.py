@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from holdfast.client.produce.parcels import (
     items_of,
     next_parcels,
     parcel_of,
+    room_of,
     worth_waiting,
 )
 from holdfast.protocol import STORED_CODE
@@ -163,7 +165,7 @@ def single(body: bytes) -> Delivery:
 
 
 def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
-    return Room(True, events, size, overhead)
+    return Room(True, events, size, overhead, False)
 
 
 def bodies_in(parcels: list[Parcel]) -> list[list[bytes]]:
@@ -217,17 +219,27 @@ def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
 
 
 def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
-    found = next_parcels(queue(), Room(False, 11, 0, 0))
+    found = next_parcels(queue(), Room(False, 11, 0, 0, False))
     assert [parcel.messages() for parcel in found] == [[message] for message in encoded(bodies_of(11))]
     assert {parcel.events for parcel in found} == {1}
 
 
 def test_a_run_is_not_cut_for_a_small_piece_while_something_is_under_way() -> None:
     large = deque[Item]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
-    assert worth_waiting(large, LEAST_CUT - 1)
-    assert not worth_waiting(large, LEAST_CUT)
-    assert not worth_waiting(deque[Item]([chunk_of([b""] * 10)[0]]), 10)
-    assert not worth_waiting(deque[Item]([single(b"")]), 1)
+    packs: Any = SimpleNamespace(packs=True, batch_events=2000, batch_bytes=10**6)
+    assert worth_waiting(large, room_of(packs, LEAST_CUT - 1))
+    assert not worth_waiting(large, room_of(packs, LEAST_CUT))
+    assert not worth_waiting(deque[Item]([chunk_of([b""] * 10)[0]]), room_of(packs, 10))
+    assert not worth_waiting(deque[Item]([single(b"")]), room_of(packs, 1))
+
+
+def test_who_never_gives_more_room_than_a_little_is_not_waited_for() -> None:
+    large = deque[Item]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
+    small: Any = SimpleNamespace(packs=True, batch_events=50, batch_bytes=10**6)
+    assert worth_waiting(large, room_of(small, 49))
+    assert not worth_waiting(large, room_of(small, 50))
+    plain: Any = SimpleNamespace(packs=False)
+    assert not worth_waiting(large, room_of(plain, 3))
 
 
 # ---------------------------------------------------------------- what is under way
@@ -279,7 +291,7 @@ def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
     link: Any = Plain()
     one, run = UnderWay(), chunk_of(bodies_of(3))[0]
     deliveries = [single(b"a"), single(b"b"), single(b"c")]
-    parcels = [parcel_of([item]) for item in deliveries] + next_parcels(deque([run]), Room(False, 9, 0, 0))
+    parcels = [parcel_of([item]) for item in deliveries] + next_parcels(deque([run]), Room(False, 9, 0, 0, False))
     assert list(one.send(link, parcels, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
     assert one.says_stored(11, stored(7, 2))
     assert one.says_stored(13, stored(30, 4))
