@@ -169,7 +169,7 @@ class Accumulator:
         self._bytes -= size
         assert self.events >= 0, "an event was settled twice"
         if confirmed:
-            self._latency.confirmed(events, size, self._loop.time(), self.ways.shortest_round_trip_s)
+            self._latency.confirmed(partition, events, size, self._loop.time(), self.ways.shortest_round_trip_s)
         if not self.has_room:
             self._room_again()
         self._idle_again()

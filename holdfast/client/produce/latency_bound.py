@@ -6,8 +6,9 @@ So the bound is the measured rate of confirmations times the target: by Little's
 time. While it binds, what is measured is what it allows; if the nodes could do more within the target, it grows.
 Rules never broken:
  - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
- - it never falls under what keeps the way busy: a floor in bytes, some events however large they are, and twice what
-   is under way in the shortest round trip. Where that is longer than the target, the target is not reached.
+ - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
+   however large they are, and twice what is under way in the shortest round trip. Where that takes longer than the
+   target, the target is not reached.
 Rejected: to measure the latency of single events. It is what the bound makes of it, late and with noise.
 """
 
@@ -18,6 +19,10 @@ from collections.abc import Callable
 # Under it pieces become so small that nodes work more for each event than they win by an earlier answer: for events of
 # 100 bytes it is 1,700 of them.
 FLOOR_BYTES = 512 * 1024
+# And so much for each partition that is published to: 300 such events, of which half travel in one piece. With 16
+# partitions and no such floor, pieces of 70 events cost three nodes twice the time for each event, and the rate, which
+# the bound follows, falls with it; with twice this floor they cost the same, and are confirmed later.
+FLOOR_OF_WAY_BYTES = 96 * 1024
 # Of events that are larger than that: so many may be outstanding, or their way would be idle between two.
 FLOOR_EVENTS = 4
 # What is measured in one go: some round trips of the usual length, so that the bound has settled within a second.
@@ -37,23 +42,28 @@ class LatencyBound:
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._since_s: float | None = None  # the measurement that is under way began then
         self._bytes = self._events = 0
+        self._ways: set[str | None] = set()  # with confirmations in it
 
     def waits(self, now_s: float) -> None:
         """Somebody waits for room."""
         if self._since_s is None and self._target_s:
             self._since_s = now_s
             self._bytes = self._events = 0
+            self._ways.clear()
 
-    def confirmed(self, events: int, size: int, now_s: float, shortest_s: Callable[[], float]) -> None:
-        """So much was. `shortest_s`: tells the shortest round trip that was seen."""
+    def confirmed(
+        self, way: str | None, events: int, size: int, now_s: float, shortest_s: Callable[[], float]
+    ) -> None:
+        """So much was, on one of the ways. `shortest_s`: tells the shortest round trip that was seen."""
         if self._since_s is None or not self._target_s:
             return
         self._bytes += size
         self._events += events
+        self._ways.add(way)
         elapsed_s = now_s - self._since_s
         if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * shortest_s()):
             return
         wanted = self._bytes / elapsed_s * max(self._target_s, round_trips_s)
-        floor = max(FLOOR_BYTES, FLOOR_EVENTS * self._bytes / self._events)
+        floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._ways), FLOOR_EVENTS * self._bytes / self._events)
         self.limit = int(min(self._most, max(floor, self.limit + SHARE * (wanted - self.limit))))
         self._since_s = None

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.client import BufferFullError, ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.produce import accumulator
-from holdfast.client.produce.latency_bound import FLOOR_BYTES, FLOOR_EVENTS, LatencyBound
+from holdfast.client.produce.latency_bound import FLOOR_BYTES, FLOOR_EVENTS, FLOOR_OF_WAY_BYTES, LatencyBound
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyNode
@@ -25,8 +25,11 @@ class Simulated:
     """A producer that always waits for room, and a cluster that confirms so many bytes a second, no sooner than a
     round trip after they were sent. Time is the test's."""
 
-    def __init__(self, bound: LatencyBound, rate: float, round_trip_s: float, event: int = EVENT) -> None:
+    def __init__(
+        self, bound: LatencyBound, rate: float, round_trip_s: float, event: int = EVENT, partitions: int = 1
+    ) -> None:
         self.bound, self.rate, self.round_trip_s, self.event = bound, rate, round_trip_s, event
+        self.partitions = partitions
         self.now_s = 0.0
         self.outstanding = 0
         self._sent: deque[tuple[float, int]] = deque()
@@ -50,7 +53,8 @@ class Simulated:
                 self.outstanding -= size
                 self.confirmed += size
                 self.latencies_s.append(self.now_s - sent_s)
-                self.bound.confirmed(1, size, self.now_s, lambda: self.round_trip_s)
+                partition = str(len(self.latencies_s) % self.partitions)
+                self.bound.confirmed(partition, 1, size, self.now_s, lambda: self.round_trip_s)
 
     @property
     def latency_s(self) -> float:
@@ -92,6 +96,9 @@ def test_it_never_falls_under_the_floors_nor_exceeds_what_is_allowed() -> None:
     slow = Simulated(LatencyBound(0.02, MOST), 1 * MEGABYTES, 0.001)
     slow.run(3.0)
     assert slow.bound.limit == FLOOR_BYTES
+    wide = Simulated(LatencyBound(0.02, MOST), 5 * MEGABYTES, 0.001, partitions=40)
+    wide.run(3.0)
+    assert wide.bound.limit == 40 * FLOOR_OF_WAY_BYTES
     large = Simulated(LatencyBound(0.02, MOST), 20 * MEGABYTES, 0.001, event=2 * MEGABYTES)
     large.run(3.0)
     assert large.bound.limit == pytest.approx(FLOOR_EVENTS * 2 * MEGABYTES)
@@ -104,7 +111,7 @@ def test_it_never_falls_under_the_floors_nor_exceeds_what_is_allowed() -> None:
 def test_who_never_waits_for_room_moves_nothing() -> None:
     bound = LatencyBound(0.02, MOST)
     for step in range(1000):
-        bound.confirmed(1000, 300_000, step * 0.001, lambda: 0.001)
+        bound.confirmed("0", 1000, 300_000, step * 0.001, lambda: 0.001)
     assert bound.limit == FLOOR_BYTES
 
 
