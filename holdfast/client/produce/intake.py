@@ -105,7 +105,8 @@ class Pieces:
             )
         intake.check_place(key, partition)
         self._intake, self._accumulator = intake, accumulator
-        self._events, self._key, self._partition = events, key, partition
+        self._events = list(events)  # the caller may change its own while this call waits
+        self._key = key
         self._numbered = numbered
         self._at = 0
         kinds = set(map(type, events))

@@ -282,6 +282,18 @@ async def test_a_call_that_is_cancelled_while_it_waits_has_sent_the_first_events
     assert node.log.bodies("0") == numbers(0, 10)
 
 
+async def test_a_list_that_changes_while_the_call_waits_is_sent_as_it_was(node: TinyNode) -> None:
+    async with ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=10)) as producer:
+        await producer.send_many(numbers(0, 10), partition="0")
+        events = numbers(10, 20)
+        calling = asyncio.ensure_future(producer.send_many(events, partition="0"))
+        await asyncio.sleep(0)
+        assert not calling.done()
+        events += [b"too late"]
+        assert (await (await calling)).count == 10
+    assert node.log.bodies("0") == numbers(0, 20)
+
+
 async def test_what_waits_when_the_producer_closes_is_told(node: TinyNode) -> None:
     node.credit = 0
     producer = ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=PIECE_EVENTS))
