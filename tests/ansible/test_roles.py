@@ -47,10 +47,10 @@ def test_each_role_has_its_parts(role: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["three", "five"])
+@pytest.mark.parametrize("name", ["three", "five", "chaos"])
 def test_the_example_inventories_can_be_read(name: str) -> None:
     hosts = load(COLLECTION / f"inventories/{name}/hosts.yml")["all"]["children"]["holdfast_nodes"]["hosts"]
-    assert len(hosts) == {"three": 3, "five": 5}[name]
+    assert len(hosts) == {"three": 3, "five": 5, "chaos": 3}[name]
     assert len({host["holdfast_node_id"] for host in hosts.values()}) == len(hosts)
 
 
