@@ -16,6 +16,7 @@ from typing import Any
 
 from chaos import run as runs
 from chaos.checkers.verdict import Result
+from chaos.cluster.provisioned.cluster import Provisioned
 from chaos.history import history as histories
 from chaos.report import page, summary
 from chaos.run import CannotRun, Plan, Run, Say
@@ -36,9 +37,12 @@ def new_directory(below: Path, plan: Plan) -> Path:
     raise CannotRun(f"{below} has a hundred runs of this name")
 
 
-def run_and_report(plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None) -> Run:
+def run_and_report(
+    plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
+    provisioned: Provisioned | None = None,
+) -> Run:  # fmt: skip
     """Run it, judge it, write its page; what nodes had stored goes when it has passed."""
-    done = runs.run(plan, directory, say=say, abort_if=abort_if)
+    done = runs.run(plan, directory, say=say, abort_if=abort_if, provisioned=provisioned)
     (directory / "run.json").write_text(json.dumps(done.facts, indent=1), encoding="utf-8")
     tell(done)
     if done.judgement.result is Result.PASSED:
@@ -79,7 +83,7 @@ def judged_by_spark(directory: Path, spark: Any) -> Run:
     facts = _facts(directory)
     plan = plan_of(facts)
     needed, hopes = runs.asked_of(plan)
-    judgement = at_scale.judge_run(spark, directory / "history", needed=needed, hopes=hopes)
+    judgement = runs.explained(plan, at_scale.judge_run(spark, directory / "history", needed=needed, hopes=hopes))
     return Run(plan, directory, judgement, histories.History(), facts["begun_ns"], facts["begun_s"], facts["periods"])
 
 

@@ -3,7 +3,8 @@
 The order is what makes it evidence: a cluster is started, clients come to work in peace, faults strike, everything is
 healed, clients finish, replicas become level, everything is read from the begin through every node, nodes are stopped,
 their disks are read; only then somebody judges, from the tables alone. Whatever happens on the way, nothing is left
-running, and what was written down until then is kept.
+running, and what was written down until then is kept. Of a cluster that others have made the nodes run before and
+afterwards, and their disks are nobody's to read.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shlex
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from chaos.cannot_run import CannotRun
 from chaos.checkers.all import ALWAYS, Judgement, judge_run
+from chaos.checkers.verdict import Result
 from chaos.cluster import zookeeper
+from chaos.cluster.cluster import CLASSES, Cluster
 from chaos.cluster.nodes import NodeFailed
-from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
+from chaos.cluster.provisioned.cluster import Provisioned, ProvisionedCluster
+from chaos.cluster.proxied import ProxiedCluster, Shape
 from chaos.cluster.registrations import RegistrationWatch
 from chaos.cluster.stores import stored_events
 from chaos.defects.catalogue import DEFECTS
@@ -51,13 +57,14 @@ OF_ZOOKEEPER = ("REG", "ZK")
 Say = Callable[[str], None]
 
 
-class CannotRun(Exception):
-    """Something that a run needs is not here; the message says what, and where it comes from."""
+LEFT_OUT = {"C18": "left out: it reads the disks of stopped nodes, and those of an inventory run on, with their data"}
+"""By checker: why it had nothing to judge."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`)."""
+    """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`). `inventory`: where
+    the hosts of a cluster stand that Ansible has made; nothing: the run starts nodes for itself."""
 
     workload: str
     faults: tuple[str, ...]
@@ -69,6 +76,7 @@ class Plan:
     durability: str = "fsync"
     defect: str = ""
     defective: int = 0  # this node only; 0: all
+    inventory: str = ""
 
     def check(self) -> None:
         if self.defect and self.defect not in DEFECTS:
@@ -80,8 +88,12 @@ class Plan:
             faults.check(self.faults)
             workload = workloads.WORKLOADS[self.workload]
             faults.check_for(self.faults, self.workload, is_transactional=workload.is_transactional)
+            if self.inventory:  # whether there are proxies its nodes will tell
+                faults.check_where(self.faults)
         except (faults.UnknownFault, faults.UnfitFault) as error:
             raise CannotRun(str(error)) from error
+        if self.inventory and workload.needs_own_nodes:
+            raise CannotRun(f"{self.workload}: {workload.needs_own_nodes}, so not with an inventory")
         if why := workload.missing():
             raise CannotRun(f"{self.workload}: {why}")
         unavailable = [one for one in self.faults if one in faults.NEED_ZOOKEEPER]
@@ -90,8 +102,9 @@ class Plan:
 
     @property
     def command(self) -> str:
+        where = f"--inventory {shlex.quote(self.inventory)}" if self.inventory else f"--nodes {self.nodes}"
         words = [
-            f"holdfast chaos run --workload {self.workload} --faults {','.join(self.faults)} --nodes {self.nodes}",
+            f"holdfast chaos run --workload {self.workload} --faults {','.join(self.faults)} {where}",
             f"--time {self.seconds:g} --seed {self.seed} --partitions {self.partitions} --rate {self.per_second}",
         ]
         if self.durability != "fsync":
@@ -119,18 +132,18 @@ class Run:
                 "begun_ns": self.begun_ns, "periods": self.periods}  # fmt: skip
 
 
-def run(plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None) -> Run:
-    """`abort_if`: a shell command, tried once a second; its exit status 0 ends the run early."""
+def run(
+    plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
+    provisioned: Provisioned | None = None,
+) -> Run:  # fmt: skip
+    """`abort_if`: a shell command, tried once a second; its exit status 0 ends the run early. `provisioned`: the hosts
+    of the plan's inventory, and how they are reached."""
     plan.check()
-    program = find_server()
-    if program is None:
-        raise CannotRun(f"there is no Toxiproxy server: {HOW_TO_GET}")
     directory.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
     begun_s = time.time()
     periods = schedule.draw(plan.faults, plan.seconds, plan.seed, plan.nodes)
-    with ProxyServer(program, directory / "toxiproxy.log") as server:
-        cluster = ProxiedCluster(directory, server, _shape(plan))
+    with _cluster_of(plan, directory, provisioned, say) as cluster:
         try:
             story = _Story(plan, cluster, recorder, periods, say, abort_if)
             story.play()
@@ -147,10 +160,34 @@ def run(plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: 
     return Run(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
 
 
+@contextlib.contextmanager
+def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None, say: Say) -> Iterator[Cluster]:
+    if plan.inventory:
+        if provisioned is None:
+            raise CannotRun(f"its nodes are those of {plan.inventory}: run its command again, with your login")
+        yield ProvisionedCluster(directory, provisioned, say)
+        return
+    program = find_server()
+    if program is None:
+        raise CannotRun(f"there is no Toxiproxy server: {HOW_TO_GET}")
+    with ProxyServer(program, directory / "toxiproxy.log") as server:
+        yield ProxiedCluster(directory, server, _shape(plan))
+
+
 def judged(plan: Plan, history: histories.History) -> Judgement:
     """By what the plan's workload has to show."""
     needed, hopes = asked_of(plan)
-    return judge_run(history, needed=needed, hopes=hopes)
+    return explained(plan, judge_run(history, needed=needed, hopes=hopes))
+
+
+def explained(plan: Plan, judgement: Judgement) -> Judgement:
+    """With the reason beside each verdict that such a run cannot have."""
+    why = LEFT_OUT if plan.inventory else {}
+    verdicts = [
+        replace(one, error=why[one.checker]) if one.result is Result.NODATA and one.checker in why else one
+        for one in judgement.verdicts
+    ]
+    return replace(judgement, verdicts=verdicts)
 
 
 def asked_of(plan: Plan) -> tuple[tuple[str, ...], Collection[str]]:
@@ -174,21 +211,27 @@ def _shape(plan: Plan) -> Shape:
 
 class _Story:
     def __init__(
-        self, plan: Plan, cluster: ProxiedCluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
+        self, plan: Plan, cluster: Cluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
         abort_if: str | None,
     ) -> None:  # fmt: skip
         self._plan, self._cluster, self._recorder = plan, cluster, recorder
         self._periods, self._say, self._abort_if = periods, say, abort_if
         self._workload = workloads.WORKLOADS[plan.workload]
-        self._logs = [LogName(f"chaos{number}", plan.partitions, number) for number in range(self._workload.logs)]
+        names = [cluster.log_name(number) for number in range(self._workload.logs)]
+        self._logs = [LogName(name, plan.partitions, number) for number, name in enumerate(names)]
         self._groups: dict[int, int] = {}  # Raft group -> partition, as histories call it
 
     def play(self) -> None:
-        self._say(f"starting {self._plan.nodes} nodes")
+        self._say(self._cluster.beginning)
         try:
             self._cluster.start()
         except NodeFailed as error:  # nothing was done to it yet
             raise CannotRun(f"{error}: see its log in {self._cluster.directory}") from error
+        if isinstance(self._cluster, ProvisionedCluster):
+            try:
+                faults.check_where(self._plan.faults, no_links=self._cluster.no_links)
+            except faults.UnfitFault as error:
+                raise CannotRun(str(error)) from error
         for log in self._logs:
             self._cluster.create_log(log.name, log.partitions)
             self._groups |= {group: log.told(one) for group, one in self._cluster.groups(log.name).items()}
@@ -201,8 +244,8 @@ class _Story:
             except TimeoutError as error:  # a finding; what is there is read all the same
                 self._recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), str(error)))
         asyncio.run(self._drain())
-        self._say("the nodes stop, and their disks are read")
-        self._cluster.stop()
+        self._say(self._cluster.ending)
+        self._cluster.conclude()
         self._note_nodes()
         self._dump()
 
@@ -212,7 +255,8 @@ class _Story:
         chance = random.Random(f"workload {self._plan.seed}")
         servers = {who: self._cluster.servers(who) for who in CLASSES}
         world = World(
-            servers, self._logs, self._recorder, chance, self._plan.per_second, self._cluster.directory
+            servers, self._logs, self._recorder, chance, self._plan.per_second, self._cluster.directory,
+            security=self._cluster.security, prefix=self._cluster.prefix,
         )  # fmt: skip
         await workloads.play(self._workload, world, self._strike(world, asyncio.get_running_loop()))
 
@@ -246,7 +290,7 @@ class _Story:
     def _looking_at_registrations(self) -> Iterator[None]:
         """Until each node is registered again, or has had the time."""
         cluster, rows = self._cluster, self._recorder.history.registrations
-        if cluster.ensemble is None:
+        if not isinstance(cluster, ProxiedCluster) or cluster.ensemble is None:
             yield
             return
         watch = RegistrationWatch(cluster.ensemble.address, cluster.registry, rows.extend)
@@ -286,7 +330,7 @@ class _Story:
     async def _drain(self) -> None:
         for log in self._logs:
             for node in self._cluster.nodes:
-                await drain(self._recorder, log, node, self._cluster.direct(node))
+                await drain(self._recorder, log, node, self._cluster.direct(node), self._cluster.security)
 
     def _note_nodes(self) -> None:
         history = self._recorder.history
@@ -299,10 +343,10 @@ class _Story:
         history.leaders.sort(key=lambda row: row.t_ns)
 
     def _dump(self) -> None:
-        for node in self._cluster.nodes.values():
+        for node, data_dir in self._cluster.stores().items():
             for group, partition in self._groups.items():
-                for event in stored_events(node.data_dir, self._cluster.name, node.id, group):
+                for event in stored_events(data_dir, self._cluster.name, node, group):
                     value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
                     self._recorder.history.replica_dump.append(
-                        ReplicaDump(node.id, partition, event.offset, event.term, value.msg_id, value.crc)
+                        ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
                     )

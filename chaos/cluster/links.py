@@ -61,7 +61,10 @@ class Links:
 
     def add(self, server: ProxyServer, dials: str, whom: str, protocol: str, upstream: str) -> Way:
         """A way of its own for who dials."""
-        way = server.way(f"{protocol}-{dials}-to-{whom}", upstream)
+        return self.put(server.way(f"{protocol}-{dials}-to-{whom}", upstream), dials, whom, protocol)
+
+    def put(self, way: Way, dials: str, whom: str, protocol: str) -> Way:
+        """One that is there already."""
         self.ways[dials, whom, protocol] = way
         self._table.setdefault(Link(dials, whom, protocol), []).append((way, "upstream"))
         self._table.setdefault(Link(whom, dials, protocol), []).append((way, "downstream"))

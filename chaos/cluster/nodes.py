@@ -68,8 +68,6 @@ class Node:
 
     def spawn(self, more: Mapping[str, str] | None = None) -> None:
         """Start it; `wait_ready` waits for its word."""
-
-
         assert not self.is_running, f"node {self.id} is running"
         program = ["-m", "chaos.defects", self.defect] if self.defect else ["-m", "node"]
         with self.log_path.open("ab") as log:
@@ -149,7 +147,7 @@ class Node:
             self.wanted_dead = True
         log = self.log_path.read_bytes() if self.log_path.exists() else b""
         fresh, self._log_read = log[self._log_read :].decode(errors="replace"), len(log)
-        found += [line for line in fresh.splitlines() if any(mark in line for mark in BUG_MARKS)]
+        found += bugs_in(fresh)
         self.complaints += found
         return found
 
@@ -164,15 +162,25 @@ class Node:
         """Group, term and time (of the monotonic clock) of each, since then."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         shift_s = time.monotonic() - time.time()
-        for said in _LEADS.finditer(text):
-            at_s = datetime.strptime(said["at"], "%Y-%m-%d %H:%M:%S,%f").timestamp()
-            at_ns = int((at_s + shift_s) * 1e9)
+        for group, term, at in leaderships_in(text):
+            at_ns = int((at.timestamp() + shift_s) * 1e9)
             if at_ns >= begun_ns:
-                yield int(said["group"]), int(said["term"]), at_ns
+                yield group, term, at_ns
 
     def say_tail(self, lines: int = 30) -> str:
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+
+def leaderships_in(log: str) -> Iterator[tuple[int, int, datetime]]:
+    """Group, term and time, as clocks show it where the node is."""
+    for said in _LEADS.finditer(log):
+        yield int(said["group"]), int(said["term"]), datetime.strptime(said["at"], "%Y-%m-%d %H:%M:%S,%f")
+
+
+def bugs_in(log: str) -> list[str]:
+    """The lines for which nobody but the node is to blame."""
+    return [line for line in log.splitlines() if any(mark in line for mark in BUG_MARKS)]
 
 
 def configuration(values: Mapping[str, Any]) -> str:

@@ -1,37 +1,28 @@
-"""The cluster of a run: its nodes, the links between them and to them, and what it can be asked past all proxies."""
+"""The cluster that a run starts for itself: its nodes, and the links between them and to them."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from chaos.clock import Clock
 from chaos.cluster import registrations
-from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER, Links
-from chaos.cluster.nodes import READY_WITHIN_S, Node, NodeFailed, configuration
+from chaos.cluster.cluster import CLASSES, Cluster
+from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER
+from chaos.cluster.nodes import Node, NodeFailed, configuration
 from chaos.cluster.zookeeper import Ensemble
 from chaos.disk import Disk
 from chaos.ports import free_port
 from chaos.proxies import ProxyServer
-from holdfast.client import AdminClient, HoldfastError
-
-T = TypeVar("T")
+from holdfast.client import HoldfastError
 
 LOOPBACK = "127.0.0.1"
-CLASSES = ("producers", "consumers")
-"""Of clients, each behind proxies of its own, with a listener whose address map names them."""
 DIRECT = "direct"
 """The listener that is reached past the proxies: it serves every partition as a gateway."""
-ASK_AGAIN_S = 0.05
-ADMIN_S = 10.0
-LEVEL_WITHIN_S = 60.0
 REGISTRY = "/holdfast"
 SESSION_S = 1.0
 """Of a node in ZooKeeper: short, so that faults of seconds end it."""
@@ -49,13 +40,16 @@ class Shape:
     defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: of all
 
 
-class ProxiedCluster:
-    """Made, `start`ed, and in any case `close`d."""
+class ProxiedCluster(Cluster):
+    """Each class of clients is behind proxies of its own, with a listener whose address map names them."""
+
+    nodes: dict[int, Node]
+    ending = "the nodes stop, and their disks are read"
 
     def __init__(self, directory: Path, server: ProxyServer, shape: Shape) -> None:
-        self.directory, self.shape = directory.resolve(), shape
-        self.name = "chaos"
-        self.links = Links()
+        super().__init__(directory, "chaos")
+        self.shape = shape
+        self.beginning = f"starting {shape.nodes} nodes"
         self.disks: dict[int, Disk] = {}
         self.clocks: dict[int, Clock] = {}
         self.ensemble = Ensemble(self.directory) if shape.with_zookeeper else None
@@ -68,9 +62,6 @@ class ProxiedCluster:
         self._add_links(server)
         for node in self.nodes.values():
             node.config_path.write_text(configuration(self._sections(node)), encoding="utf-8")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="asks-the-cluster", daemon=True)
-        self._thread.start()
 
     def _node(self, number: int) -> Node:
         home = self.directory / f"node{number}"
@@ -144,10 +135,6 @@ class ProxiedCluster:
         return self._addresses[node, DIRECT]
 
     # ---------------------------------------------------------------- processes
-
-    @property
-    def running(self) -> list[int]:
-        return [number for number, node in self.nodes.items() if node.is_running]
 
     def start(self, *numbers: int) -> None:
         """These nodes, or all that are down, and ZooKeeper before them; returns when each has said that it is ready."""
@@ -228,13 +215,16 @@ class ProxiedCluster:
             return False
         return described["catching_up"] == []
 
-    def stop(self) -> None:
-        """Every node, as an operator would."""
+    def conclude(self) -> None:
+        """Every node is stopped, as an operator would."""
         for node in self.nodes.values():
             node.look()
             status = node.stop()
             if status not in (0, None):
                 node.complaints.append(f"it was asked to stop and ended with status {status}")
+
+    def stores(self) -> dict[int, Path]:
+        return {number: node.data_dir for number, node in self.nodes.items()}
 
     def close(self) -> None:
         """Idempotent. Nothing of it is left."""
@@ -242,61 +232,9 @@ class ProxiedCluster:
             node.kill()
         if self.ensemble is not None:
             self.ensemble.kill()
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        super().close()
 
     # ---------------------------------------------------------------- questions, past the proxies
-
-    def call(self, work: Callable[[AdminClient], Coroutine[Any, Any, T]], nodes: Iterable[int] = ()) -> T:
-        """From any thread but that of the cluster's own loop."""
-
-        async def run() -> T:
-            servers = [self.direct(node) for node in list(nodes) or self.nodes]
-            async with AdminClient(servers, timeout_s=ADMIN_S) as admin:
-                return await work(admin)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
-
-    def create_log(self, log: str, partitions: int) -> None:
-        replicas = len(self.nodes)
-        self.call(lambda admin: admin.create_log(log, partitions=partitions, replicas=replicas))
-        self.wait_for(lambda: len(self.leaders(log)) == partitions, f"leaders of {log}")
-
-    def leaders(self, log: str) -> dict[int, int]:
-        """Partition -> node, of the partitions that somebody is known to lead who runs. Asked of the nodes that can
-        answer: in the middle of a fault that may be none."""
-        for node in self.running:
-            if self.nodes[node].is_paused:
-                continue
-            with contextlib.suppress(HoldfastError):
-                described = self.call(lambda admin: admin.describe_log(log), [node])
-                found = {int(one["partition"]): one["leader"] for one in described["partitions"]}
-                return {partition: leader for partition, leader in found.items() if leader in self.running}
-        return {}
-
-    def coordinators(self, transactional_ids: Sequence[str]) -> dict[str, int]:
-        """Id -> node that leads its coordinator, of the ids that the cluster knows, where that node runs. {}: nobody
-        can say now."""
-
-        async def ask(admin: AdminClient) -> dict[str, int | None]:
-            async def leader(name: str) -> int | None:
-                with contextlib.suppress(HoldfastError):
-                    found: int | None = (await admin.describe_transaction(name))["coordinator"]["leader"]
-                    return found
-                return None
-
-            told = await asyncio.gather(*map(leader, transactional_ids))
-            return dict(zip(transactional_ids, told, strict=True))
-
-        for node in self.running:
-            if not self.nodes[node].is_paused:
-                told = self.call(ask, [node])
-                found = {name: leader for name, leader in told.items() if leader is not None and leader in self.running}
-                if found:
-                    return found
-        return {}
 
     @property
     def registry(self) -> str:
@@ -314,31 +252,3 @@ class ProxiedCluster:
         with contextlib.suppress(*registrations.unanswered()):
             return set(self.registered()) == set(self.nodes)
         return False
-
-    def groups(self, log: str) -> dict[int, int]:
-        """Raft group -> partition."""
-        described = self.call(lambda admin: admin.describe_log(log))
-        return {int(one["group"]): int(one["partition"]) for one in described["partitions"]}
-
-    def wait_level(self, log: str) -> None:
-        """Every replica has what the others have, and votes. Nobody writes any more."""
-
-        def level() -> bool:
-            try:
-                partitions = self.call(lambda admin: admin.describe_log(log))["partitions"]
-            except HoldfastError:
-                return False
-            states = [list(partition["replica_states"]) for partition in partitions]
-            return all(len({state.get("applied") for state in each}) == 1 for each in states) and all(
-                state["state"] == "follows" for each in states for state in each
-            )
-
-        self.wait_for(level, f"all replicas of {log} to be level", LEVEL_WITHIN_S)
-
-    @staticmethod
-    def wait_for(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> None:
-        deadline_s = time.monotonic() + within_s
-        while not condition():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"waited {within_s:g} s in vain for {what}")
-            time.sleep(ASK_AGAIN_S)

@@ -162,6 +162,29 @@ def check_for(ids: Sequence[str], workload: str, *, is_transactional: bool) -> N
         )
 
 
+def check_where(ids: Sequence[str], *, no_links: str = "") -> None:
+    """Whether nodes that the run has not started for itself can be struck so. `no_links`: why the ways between them
+    cannot be harmed; nothing: they can. Raises UnfitFault."""
+    for one in ids:
+        if why := _why_not_there(one, no_links):
+            can = [name for name in CATALOGUE if not _why_not_there(name, no_links)]
+            raise UnfitFault(f"{one}, {CATALOGUE[one][0]}: {why}; on nodes of an inventory there are {', '.join(can)}")
+
+
+def _why_not_there(one: str, no_links: str) -> str:
+    if one in NEED_DISKS:
+        return "that takes a disk on order below a node which the run itself has started"
+    if one in NEED_CLOCKS:
+        return "that takes a clock on order in a node which the run itself has started"
+    if one in NEED_ZOOKEEPER:
+        return "that takes a ZooKeeper which the run itself has started"
+    if one in DESTROY:
+        return "that would damage, or delete, data which are not the run's own"
+    if one in NEED_LINKS and no_links:
+        return f"that takes a proxy on each way, and {no_links}"
+    return ""
+
+
 def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
     """One of that number, drawn. With fewer than five nodes a ring is no cut at all."""
     makes = [make for make in CATALOGUE[fault_id][1] if not (make is Ring and nodes < 5)]
@@ -171,6 +194,8 @@ def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
 NEED_DISKS: Final = frozenset({"F9", "F11", "F19", "F20"})
 NEED_CLOCKS: Final = frozenset({"F15"})
 """Of which the nodes of a run are started with a disk, or a clock, on order."""
+DESTROY: Final = frozenset({"F10", "F12"})
+"""They harm what a stopped node has stored."""
 NEED_ZOOKEEPER: Final = frozenset({"F14"})
 """The nodes of a run find each other in ZooKeeper."""
 NEED_LINKS: Final = frozenset({"F3", "F3C", "F4", "F5", "F6", "F7", "F8", "F19", "F20"})

@@ -36,7 +36,7 @@ class PowerLossThenQuorum(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         order = scene.chance.sample(scene.nodes, len(scene.nodes))
         aside, struck, rest = order[: scene.minority], order[scene.minority], order[scene.minority + 1 :]
-        cluster = scene.cluster
+        cluster = scene.own
         with cluster.expecting_the_worst(struck):
             with self._apart(scene, aside):
                 if self.syncs_fail:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from chaos.cluster.cluster import Cluster
 from chaos.cluster.proxied import ProxiedCluster
 
 
@@ -31,7 +32,7 @@ class Scene:
     clients is thrown away in the middle of its work, and another one takes its place; who it was. `transactional_ids`:
     of its writers; empty for a workload without transactions."""
 
-    cluster: ProxiedCluster
+    cluster: Cluster
     log: str
     chance: random.Random
     hold_s: float
@@ -42,6 +43,14 @@ class Scene:
     def wait(self, seconds: float) -> None:
         if self.over.wait(seconds):
             raise Aborted
+
+    @property
+    def own(self) -> ProxiedCluster:
+        """The cluster as one that the run has started for itself, with disks, clocks and a ZooKeeper on order. Faults
+        that need them are refused where it is another one (`catalogue.check_where`)."""
+        if not isinstance(self.cluster, ProxiedCluster):
+            raise CannotStrike("the nodes of this cluster are not the run's own")
+        return self.cluster
 
     # ---------------------------------------------------------------- whom
 

@@ -23,7 +23,7 @@ def lose_power(scene: Scene, *nodes: int) -> None:
     """Of what was not synced, chance keeps some."""
     scene.cluster.kill(*nodes)
     for node in nodes:
-        scene.cluster.disks[node].lose_power(scene.chance)
+        scene.own.disks[node].lose_power(scene.chance)
 
 
 @dataclass
@@ -76,8 +76,8 @@ class BitFlips(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         node = scene.one("any")
         scene.cluster.kill(node)
-        with scene.cluster.expecting_the_worst(node):
-            data_dir = scene.cluster.nodes[node].data_dir
+        with scene.own.expecting_the_worst(node):
+            data_dir = scene.own.nodes[node].data_dir
             files = sorted(data_dir.rglob(self.pattern), key=lambda path: path.stat().st_mtime)
             for path in files[-1:]:
                 content = bytearray(path.read_bytes())
@@ -103,8 +103,8 @@ class BadDisk(Fault):
     @contextlib.contextmanager
     def strike(self, scene: Scene) -> Iterator[str]:
         node = scene.one(self.whom)
-        orders = scene.cluster.disks[node].orders
-        with scene.cluster.expecting_the_worst(node):
+        orders = scene.own.disks[node].orders
+        with scene.own.expecting_the_worst(node):
             if self.how == "full":
                 orders.leave_room("*", LEFT_BYTES)
             elif self.how == "slow to sync":
@@ -135,7 +135,7 @@ class LoseDisk(Fault):
         try:
             yield named([node])
         finally:
-            scene.cluster.replace(node)
+            scene.own.replace(node)
 
 
 @dataclass
@@ -153,8 +153,8 @@ class WrongClock(Fault):
     @contextlib.contextmanager
     def strike(self, scene: Scene) -> Iterator[str]:
         node = scene.one(self.whom)
-        scene.cluster.clocks[node].set_wrong(self.by_ms)
+        scene.own.clocks[node].set_wrong(self.by_ms)
         try:
             yield named([node])
         finally:
-            scene.cluster.clocks[node].set_wrong(0)
+            scene.own.clocks[node].set_wrong(0)

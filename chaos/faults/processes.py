@@ -94,7 +94,7 @@ class HandOver(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         node = scene.one(self.whom)
         with contextlib.suppress(HoldfastError):  # nobody to hand over to is an answer, too
-            scene.cluster.call(lambda admin: admin.drain_node(node), [node])
+            scene.cluster.hand_over(node)
         try:
             yield named([node])
         finally:
@@ -105,7 +105,7 @@ class HandOver(Fault):
         if node not in scene.cluster.running:
             return True  # it forgot it with its process
         try:
-            scene.cluster.call(lambda admin: admin.resume_node(node), [node])
+            scene.cluster.lead_again(node)
         except HoldfastError:
             return False
         return True

@@ -15,9 +15,9 @@ from chaos.faults.processes import Whom
 
 
 def ensemble_of(scene: Scene) -> Ensemble:
-    if scene.cluster.ensemble is None:
+    if scene.own.ensemble is None:
         raise CannotStrike("the nodes of this cluster find each other without ZooKeeper")
-    return scene.cluster.ensemble
+    return scene.own.ensemble
 
 
 @dataclass
@@ -79,7 +79,7 @@ class EndSessions(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         ensemble = ensemble_of(scene)
         try:
-            sessions = scene.cluster.registered()
+            sessions = scene.own.registered()
         except unanswered() as error:
             raise CannotStrike(f"ZooKeeper does not answer: {type(error).__name__}") from error
         if not sessions:

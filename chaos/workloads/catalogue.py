@@ -38,7 +38,7 @@ class Workload:
     """`needed`: the checkers that must have something to judge, beside those that always must. `logs`: how many.
     `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`).
     `is_transactional`: some of its clients have transactional ids, so there are coordinators. `missing`: why it cannot
-    be here, or nothing."""
+    be here, or nothing; `needs_own_nodes`: why it needs nodes that the run has started, or nothing."""
 
     title: str
     cast: Callable[[World], Sequence[Client]]
@@ -48,6 +48,7 @@ class Workload:
     is_transactional: bool = False
     stop_within_s: float = STOP_WITHIN_S
     missing: Callable[[], str] = lambda: ""
+    needs_own_nodes: str = ""
 
     def hopes_in(self, seconds: float) -> tuple[str, ...]:
         return self.hopes if seconds >= LONG_S else ()
@@ -139,6 +140,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
         logs=2,
         stop_within_s=spark.ENDS_WITHIN_S,
         missing=spark.missing,
+        needs_own_nodes="its query of Spark knows no login, and no TLS",
     ),
 }
 

@@ -44,7 +44,7 @@ class GroupMember:
         self._crash.clear()
         consumer = ConsumerClient(
             self._world.servers["consumers"], self._log.name, group=self._group, start=Start.earliest(),
-            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S, prefetch=200),
+            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S, prefetch=200, network=self._world.network),
         )  # fmt: skip
         loop = asyncio.get_running_loop()
         leaves_s = loop.time() + self._world.chance.uniform(*STAYS_S)

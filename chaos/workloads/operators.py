@@ -27,7 +27,7 @@ class Operator:
         self._values = itertools.count(NEVER_REACHED_BYTES + number, 1000)
 
     async def run(self) -> None:
-        async with AdminClient(self._server, timeout_s=ASK_S) as admin:
+        async with AdminClient(self._server, timeout_s=ASK_S, options=self._world.network) as admin:
             while not self._world.over.is_set():
                 if self._world.chance.random() < WRITES:
                     await self._write(admin, next(self._values))

@@ -50,7 +50,9 @@ class EventProducer:
 
     async def _live(self, identity: str) -> None:
         self._crash.clear()
-        options = ProducerOptions(idempotent=True, delivery_timeout_s=PATIENT_S, max_buffered_events=2000)
+        options = ProducerOptions(
+            idempotent=True, delivery_timeout_s=PATIENT_S, max_buffered_events=2000, network=self._world.network
+        )
         producer = ProducerClient(self._world.servers["producers"], self._log.name, options)
         each = max(1, round(self._world.per_second * TICK_S))
         try:
@@ -124,6 +126,7 @@ class BatchProducer:
             idempotent=True,
             delivery_timeout_s=IMPATIENT_S,
             partition_options={place: PartitionPublishingOptions(self._group_id, epoch)},
+            network=self._world.network,
         )
         producer = ProducerClient(self._world.servers["producers"], self._log.name, options)
         try:

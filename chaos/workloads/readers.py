@@ -11,7 +11,15 @@ from chaos.history.recorder import Recorder
 from chaos.history.tables import COMMITTED, INFO, OK, Read, Watermark
 from chaos.history.values import read_value
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World
-from holdfast.client import AdminClient, ConsumerClient, ConsumerOptions, NetworkOptions, PartitionInfo, Start
+from holdfast.client import (
+    AdminClient,
+    ConsumerClient,
+    ConsumerOptions,
+    NetworkOptions,
+    PartitionInfo,
+    Security,
+    Start,
+)
 from holdfast.client.events import ReceivedEvent
 
 POLL_S = 0.5
@@ -82,7 +90,7 @@ class TailReader:
         notes = Notes(self._world.recorder, self._log, self._name, session, self._isolation)
         consumer = ConsumerClient(
             self._world.servers["consumers"], self._log.name, start=start, isolation=self._isolation,  # type: ignore[arg-type]
-            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S),
+            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S, network=self._world.network),
         )  # fmt: skip
         try:
             await consumer.start()
@@ -129,7 +137,7 @@ class Watcher:
         self._server = world.servers["consumers"][node - 1]
 
     async def run(self) -> None:
-        async with AdminClient(self._server, timeout_s=ASK_S) as admin:
+        async with AdminClient(self._server, timeout_s=ASK_S, options=self._world.network) as admin:
             while not self._world.over.is_set():
                 await self._ask(admin)
                 await self._world.pause(ASK_EVERY_S)
@@ -158,9 +166,9 @@ def _watermark(op_id: int, process: str, log: LogName, info: PartitionInfo) -> W
     return Watermark(op_id, process, log.told(info.partition), earliest, latest, stable)
 
 
-async def drain(recorder: Recorder, log: LogName, node: int, server: str) -> None:
+async def drain(recorder: Recorder, log: LogName, node: int, server: str, security: Security) -> None:
     """Everything from the beginning, through one node, to what its end was; nobody writes any more."""
-    options = ConsumerOptions(until_end=True, network=NetworkOptions(follow_redirects=False))
+    options = ConsumerOptions(until_end=True, network=NetworkOptions(follow_redirects=False, security=security))
     reader = f"drain-{log.name}-node-{node}"
     notes = Notes(recorder, log, reader, 0)
     async with asyncio.timeout(DRAIN_S):

@@ -119,7 +119,8 @@ class TransactionWriter:
     def __init__(self, world: World, log: LogName, name: str) -> None:
         self._world, self._log, self._name = world, log, name
         self._crash = world.can_crash()
-        world.transactional_ids.append(name)
+        self._id = world.prefix + name
+        world.transactional_ids.append(self._id)
 
     async def run(self) -> None:
         for life in itertools.count():
@@ -127,8 +128,9 @@ class TransactionWriter:
                 return
             teller = _Teller(self._world, self._log, f"{self._name}.{life}")
             options = ProducerOptions(
-                transactional_id=self._name, transaction_timeout_s=TIMEOUT_S, delivery_timeout_s=PATIENCE_S
-            )
+                transactional_id=self._id, transaction_timeout_s=TIMEOUT_S, delivery_timeout_s=PATIENCE_S,
+                network=self._world.network,
+            )  # fmt: skip
             producer = ProducerClient(self._world.servers["producers"], self._log.name, options)
             self._crash.clear()
             try:
@@ -162,7 +164,8 @@ class Worker:
     def __init__(self, world: World, source: LogName, target: LogName, group: str, name: str) -> None:
         self._world, self._source, self._target, self._group, self._name = world, source, target, group, name
         self._crash = world.can_crash()
-        world.transactional_ids.append(name)
+        self._id = world.prefix + name
+        world.transactional_ids.append(self._id)
 
     async def run(self) -> None:
         for life in itertools.count():
@@ -176,12 +179,13 @@ class Worker:
     async def _live(self, member: str) -> None:
         self._crash.clear()
         options = ProducerOptions(
-            transactional_id=self._name, transaction_timeout_s=TIMEOUT_S, delivery_timeout_s=PATIENCE_S
-        )
+            transactional_id=self._id, transaction_timeout_s=TIMEOUT_S, delivery_timeout_s=PATIENCE_S,
+            network=self._world.network,
+        )  # fmt: skip
         producer = ProducerClient(self._world.servers["producers"], self._target.name, options)
         consumer = ConsumerClient(
             self._world.servers["consumers"], self._source.name, group=self._group, start=Start.earliest(),
-            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S, prefetch=200),
+            options=ConsumerOptions(reconnect_timeout_s=PATIENCE_S, prefetch=200, network=self._world.network),
         )  # fmt: skip
         teller, notes = _Teller(self._world, self._target, member), dict[int, Notes]()
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.history.recorder import Recorder
-from holdfast.client import HoldfastError, RejectedError, TransactionRolledBackError
+from holdfast.client import HoldfastError, NetworkOptions, RejectedError, Security, TransactionRolledBackError
 
 PARTITIONS_OF_A_LOG = 100
 """In histories the partitions of the second log of a run begin at this number, so that one column tells them apart."""
@@ -34,8 +34,9 @@ class LogName:
 
 @dataclass
 class World:
-    """`servers`: by class of clients. `per_second`: events of a producer. `over`: nothing new is begun any more.
-    `quiet`: whoever writes has come to an end, so readers at the tail may find theirs. `directory`: of the run."""
+    """`servers`: by class of clients; `security`: as whom they come there. `per_second`: events of a producer. `over`:
+    nothing new is begun any more. `quiet`: whoever writes has come to an end, so readers at the tail may find theirs.
+    `directory`: of the run."""
 
     servers: Mapping[str, Sequence[str]]
     logs: list[LogName]
@@ -47,6 +48,13 @@ class World:
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away
     transactional_ids: list[str] = field(default_factory=list)
+    security: Security = field(default_factory=Security)
+    prefix: str = ""  # of names that a cluster has once, and that others may have, too
+
+    @property
+    def network(self) -> NetworkOptions:
+        """How every client of the workload reaches the cluster."""
+        return NetworkOptions(security=self.security)
 
     @property
     def log(self) -> LogName:

@@ -79,8 +79,11 @@ class CommandFrame:
         return AdminClient(server or self.servers, timeout_s=self.timeout_s, options=self.network())
 
 
-def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command `frame: Frame` and the shared options; turn errors into exit statuses."""
+def command_frame(
+    *, servers: bool = True, login: bool | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command `frame: Frame` and the shared options; turn errors into exit statuses. `login`: TLS and who asks,
+    without servers to ask; else both together."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -113,7 +116,7 @@ def command_frame(*, servers: bool = True) -> Callable[[Callable[..., None]], Ca
                 sys.exit(0)
 
         decorated: Callable[..., None] = wrapped
-        for option in reversed(_shared_options(servers)):
+        for option in reversed(_shared_options(servers, servers if login is None else login)):
             decorated = option(decorated)
         return decorated
 
@@ -129,7 +132,7 @@ def _found(servers: list[str], timeout_s: float, zookeeper: settings.ZooKeeperSe
     return run(find_servers(",".join(servers), timeout_s=min(timeout_s, ZOOKEEPER_S), login=zookeeper.login()))
 
 
-def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:
+def _shared_options(servers: bool, login: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
         click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs."),
         click.option("--progress/--no-progress", default=None, help="Progress bar (default: on a terminal)."),
@@ -156,10 +159,11 @@ def _shared_options(servers: bool) -> list[Callable[[Callable[..., None]], Calla
                 default=None,
                 help=f"Bound of each wait (default: 30; {FIRST_CONTACT_S:g} where no server answers at all).",
             ),
-            *(
-                click.option(f"--{OPTION_NAMES.get(name, name.replace('_', '-'))}", f"_{name}", **how)  # type: ignore
-                for name, how in SECURITY_OPTIONS.items()
-            ),
+        ]
+    if login:
+        options += [
+            click.option(f"--{OPTION_NAMES.get(name, name.replace('_', '-'))}", f"_{name}", **how)  # type: ignore
+            for name, how in SECURITY_OPTIONS.items()
         ]
     return options
 

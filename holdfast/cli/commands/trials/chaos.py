@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from holdfast.cli.shared.errors import EXIT_FAILED, CliError
 from holdfast.cli.shared.spark import check_spark
 
 if TYPE_CHECKING:
+    from chaos.cluster.provisioned.cluster import Provisioned
     from chaos.run import Run
 
 EXIT_NOTHING_PROVEN = 6
@@ -34,7 +36,8 @@ _seed = click.option("--seed", type=int, default=None, help="Of all that is draw
 def chaos() -> None:
     """Break a cluster on purpose: run, matrix, replay, report, serve, list.
 
-    A run starts node processes of its own on this machine, behind a Toxiproxy server, and leaves none behind.
+    A run starts node processes of its own on this machine, behind a Toxiproxy server, and leaves none behind; or it
+    goes to the nodes of an Ansible inventory, and leaves them as they were.
     Exit status: 0 every promise kept, 1 a promise broken, 6 nothing proven (no data, no fault, or a checker broke).
     """
 
@@ -56,11 +59,19 @@ def _check() -> None:
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--defect", default="", metavar="NAME", help="Nodes with a deliberate fault: is it noticed?")
 @click.option("--abort-if", metavar="COMMAND", default=None, help="End early once this shell command succeeds.")
+@click.option("--inventory", type=click.Path(path_type=Path), default=None, metavar="FILE_OR_DIR",
+              help="Hurt the nodes of this Ansible inventory, over SSH. TLS and login: for its cluster.")  # fmt: skip
+@click.option("--listener", default="", metavar="NAME", help="Of these nodes, that clients use (default: the first).")
+@click.option("--ansible", type=click.Path(path_type=Path), default=None, metavar="DIR",
+              help="Where ansible-inventory is (default: on the PATH).")  # fmt: skip
+@click.option("--vault-password-file", type=click.Path(path_type=Path), default=None, metavar="FILE",
+              help="For an inventory with secrets.")  # fmt: skip
 @_below
-@command_frame(servers=False)
+@command_frame(servers=False, login=True)
 def run_command(
     frame: CommandFrame, workload: str, faults: str, nodes: int, seconds: float, seed: int | None, partitions: int,
-    rate: int, durability: str, defect: str, abort_if: str | None, below: Path,
+    rate: int, durability: str, defect: str, abort_if: str | None, inventory: Path | None, listener: str,
+    ansible: Path | None, vault_password_file: Path | None, below: Path,
 ) -> None:  # fmt: skip
     """One run: a workload under faults, judged, with a page that tells it."""
     _check()
@@ -69,10 +80,42 @@ def run_command(
     wanted = tuple(one.strip().upper() for one in faults.split(",") if one.strip())
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     plan = Plan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
-    _run(frame, plan, below, abort_if)
+    if inventory is None:
+        _refuse_given("ansible", "listener", "vault_password_file", without="--inventory")
+        _run(frame, plan, below, abort_if)
+        return
+    _refuse_given("nodes", "durability", "defect", without="nodes that the run has started: leave it, or --inventory")
+    from chaos.run import CannotRun
+
+    try:
+        plan = replace(plan, inventory=str(inventory))
+        plan.check()
+        provisioned = _provisioned(frame, inventory, listener, ansible, vault_password_file)
+    except CannotRun as error:
+        raise CliError(str(error)) from error
+    _run(frame, replace(plan, nodes=len(provisioned.hosts)), below, abort_if, provisioned)
 
 
-def _run(frame: CommandFrame, plan: object, below: Path, abort_if: str | None = None) -> None:
+def _refuse_given(*names: str, without: str) -> None:
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            word = name.replace("_", "-")
+            raise click.UsageError(f"--{word} means nothing without {without}")
+
+
+def _provisioned(
+    frame: CommandFrame, path: Path, listener: str, ansible: Path | None, vault_password_file: Path | None
+) -> Provisioned:
+    from chaos.cluster.provisioned import inventory
+    from chaos.cluster.provisioned.cluster import Provisioned
+
+    return Provisioned(inventory.read(path, ansible, vault_password_file), frame.security, listener)
+
+
+def _run(
+    frame: CommandFrame, plan: object, below: Path, abort_if: str | None = None, provisioned: Provisioned | None = None
+) -> None:
     from chaos import archive
     from chaos.run import CannotRun, Plan
 
@@ -82,7 +125,9 @@ def _run(frame: CommandFrame, plan: object, below: Path, abort_if: str | None = 
         plan.check()
         directory = archive.new_directory(below, plan)
         frame.output.say(plan.command)
-        done = archive.run_and_report(plan, directory, say=frame.output.say, abort_if=abort_if)
+        done = archive.run_and_report(
+            plan, directory, say=frame.output.say, abort_if=abort_if, provisioned=provisioned
+        )  # fmt: skip
     except CannotRun as error:
         raise CliError(str(error)) from error
     _tell(frame, done)
@@ -108,6 +153,8 @@ def _tell(frame: CommandFrame, done: Run) -> None:
         for one in judgement.verdicts:
             for anomaly in one.anomalies[:3]:
                 frame.output.say(f"{one.checker}: {anomaly.what}")
+            if one.error:
+                frame.output.say(f"{one.checker}: {one.error}")
         frame.output.say(f"{judgement.result}: {judgement.why}")
         if (page := done.directory / "report.html").exists():
             frame.output.say(f"the page: {page}")

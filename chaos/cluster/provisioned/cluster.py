@@ -1,0 +1,233 @@
+"""The cluster of an inventory, for the time of a run: its nodes ran before, and run afterwards."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chaos.cannot_run import CannotRun
+from chaos.cluster.cluster import Cluster
+from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.node import RemoteNode
+from chaos.cluster.provisioned.ssh import Connection
+from chaos.cluster.provisioned.ways import Ends, links_between, missing
+from holdfast.client import AuthenticationError, HoldfastError, NotAuthorizedError, Security
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+SAYS_WHO_LEADS = ("debug", "info")
+"""Levels of a node's log."""
+CLOCK_LOOKS = 5
+DELETED_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """`listener`: by whose name clients connect; nothing: the first one of the nodes' configuration."""
+
+    hosts: Sequence[Host]
+    security: Security = field(default_factory=Security)
+    listener: str = ""
+
+
+class ProvisionedCluster(Cluster):
+    beginning = "connecting to the hosts, and looking whether the cluster is whole"
+    ending = "the logs of the nodes are fetched, and the run's own logs deleted; the nodes run on"
+
+    def __init__(self, directory: Path, provisioned: Provisioned, say: Callable[[str], None]) -> None:
+        super().__init__(directory, "", provisioned.security)
+        self._provisioned, self._say = provisioned, say
+        self._connections = [Connection(host) for host in provisioned.hosts]
+        self.nodes: dict[int, RemoteNode] = {}
+        self.prefix = f"chaos-{secrets.token_hex(3)}-"
+        self._made: list[str] = []  # logs
+        self._is_open = False
+        self._ends: dict[int, Ends] = {}
+        self.no_links = "nobody has looked yet"
+
+    # ---------------------------------------------------------------- before anything is done
+
+    def start(self, *numbers: int) -> None:
+        """The first time: reaches every host, and refuses what cannot be a run. Raises CannotRun."""
+        if not self._is_open:
+            self._open()
+            self._is_open = True
+        self.spawn(*numbers)
+        for number in numbers or self.nodes:
+            self.nodes[number].wait_ready()
+
+    def _open(self) -> None:
+        told = _each(Connection.open, self._connections)
+        found = [self._node(connection, one) for connection, one in zip(self._connections, told, strict=True)]
+        for name, node in found:
+            host = node.connection.host.name
+            if node.id in self.nodes:
+                raise CannotRun(f"{host} and {self._host(node.id)} both run node {node.id}: one is another cluster's")
+            if self.name not in ("", name):
+                raise CannotRun(f"{host} runs a node of cluster {name}, the others of {self.name}")
+            self.name = name
+            self.nodes[node.id] = node
+        self.nodes = dict(sorted(self.nodes.items()))
+        _each(Ends.ask, list(self._ends.values()))
+        self.no_links = missing(self._ends)
+        if not self.no_links:
+            links_between(self._ends, self.links)
+        for node in self.nodes.values():
+            if not node.ready_within(0.0):
+                raise CannotRun(
+                    f"{self._host(node.id)}: node {node.id} does not say that it is ready (there, at "
+                    f"http://{node.health}/health/ready): a run begins with a cluster that is whole"
+                )
+        self._check_login()
+
+    def _host(self, node: int) -> str:
+        return self.nodes[node].connection.host.name
+
+    def _node(self, connection: Connection, told: dict[str, Any]) -> tuple[str, RemoteNode]:
+        """And the name of its cluster."""
+        host = connection.host.name
+        try:
+            config = tomllib.loads(told["config"])
+            number, name = int(config["node"]["id"]), str(config["cluster"]["name"])
+            listeners = {str(one["name"]): str(one.get("advertise", one["bind"])) for one in config["listener"]}
+            health = str(config["monitoring"]["bind"])
+            peers = {int(one["id"]): str(one["address"]) for one in config["cluster"].get("peers", [])}
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+            raise CannotRun(f"{host}: the configuration of its node is not what the role writes: {error!r}") from error
+        if (level := config.get("log", {}).get("level", "info")) not in SAYS_WHO_LEADS:
+            raise CannotRun(
+                f"{host}: its node logs at {level}, and who leads is told at info: set holdfast_node_log_level: info"
+            )
+        wanted = self._provisioned.listener or next(iter(listeners))
+        if wanted not in listeners:
+            raise CannotRun(f"{host}: it has no listener {wanted}; --listener may name {', '.join(listeners)}")
+        node = RemoteNode(
+            number, connection, health, listeners[wanted], told["log"], told["size"], _shift_s(connection), told["pid"],
+            self.directory / f"node{number}", next(iter(listeners.items())),
+        )  # fmt: skip
+        peers.pop(number, None)
+        self._ends[number] = Ends(number, connection, peers, wanted, listeners)
+        return name, node
+
+    def _check_login(self) -> None:
+        """By every node, as whom we come, and whether they are all that there are."""
+        known: set[int] = set()
+        for node in self.nodes.values():
+            where = f"{self._host(node.id)}: node {node.id}, asked at {self.direct(node.id)},"
+            try:
+                self.call(lambda admin, node=node: admin.node_status(node.id), [node.id])  # type: ignore[misc]
+                known = {int(one["node"]) for one in self.call(lambda admin: admin.list_nodes(), [node.id])}
+            except (AuthenticationError, NotAuthorizedError) as error:
+                raise CannotRun(
+                    f"{where} does not let us in: {error}; a run needs an administrator: --user and --password-file"
+                ) from error
+            except HoldfastError as error:
+                raise CannotRun(
+                    f"{where} does not answer: {error}; is that address reached from here (else name another "
+                    "--listener), and does it want TLS (--ca)?"
+                ) from error
+        if known != set(self.nodes):
+            raise CannotRun(
+                f"the inventory has nodes {_numbers(self.nodes)}, but cluster {self.name} has {_numbers(known)}: a run "
+                "needs to reach each of them"
+            )
+
+    # ---------------------------------------------------------------- addresses
+
+    def servers(self, who: str) -> list[str]:
+        return [node.advertised for node in self.nodes.values()]
+
+    def direct(self, node: int) -> str:
+        return self._ends[node].past_proxies
+
+    # ---------------------------------------------------------------- processes
+
+    def spawn(self, *numbers: int) -> None:
+        for node in self._some(numbers):
+            if not node.is_running:
+                node.spawn()
+
+    def kill(self, *numbers: int) -> None:
+        _each(RemoteNode.kill, self._some(numbers))
+
+    def _some(self, numbers: Iterable[int]) -> list[RemoteNode]:
+        return [self.nodes[number] for number in list(numbers) or self.nodes]
+
+    def heal(self) -> None:
+        for node in self.nodes.values():
+            node.resume()
+            node.look()
+        self.start()
+
+    def hand_over(self, node: int) -> None:
+        listener, server = self.nodes[node].first_listener
+        self.nodes[node].connection.order("drained", node=node, server=server, listener=listener)
+        super().hand_over(node)
+
+    def lead_again(self, node: int) -> None:
+        super().lead_again(node)
+        self.nodes[node].connection.order("leads")
+
+    # ---------------------------------------------------------------- the run's own logs
+
+    def create_log(self, log: str, partitions: int) -> None:
+        self._made.append(log)
+        super().create_log(log, partitions)
+
+    def _delete_logs(self) -> None:
+        """Says which are left; nobody but the cluster would know."""
+        deadline_s = time.monotonic() + DELETED_WITHIN_S
+        while self._made:
+            log = self._made[-1]
+            try:
+                if log in {str(one["name"]) for one in self.call(lambda admin: admin.list_logs())}:
+                    self.call(lambda admin, log=log: admin.delete_log(log))  # type: ignore[misc]
+                self._made.pop()
+            except HoldfastError as error:
+                if time.monotonic() > deadline_s:
+                    self._say(f"these logs are left: {', '.join(self._made)} ({error}); holdfast log delete ends them")
+                    return
+
+    def conclude(self) -> None:
+        for node in self.nodes.values():
+            node.fetch_log()
+        self._delete_logs()
+
+    def close(self) -> None:
+        for told in _each(Connection.close, self._connections):
+            if told:
+                self._say(f"{told}: see to it that its node runs (playbooks/site.yml does)")
+        if self._made:
+            self._delete_logs()
+        super().close()
+
+
+def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:
+    """At a time. Of several that fail the first one's error is raised, once all have come to an end."""
+    if not those:
+        return []
+    with ThreadPoolExecutor(len(those)) as hands:
+        futures = [hands.submit(work, one) for one in those]
+    return [future.result() for future in futures]
+
+
+def _shift_s(connection: Connection) -> float:
+    """From what clocks show on the host to our monotonic clock: the quickest of several looks knows best."""
+    best = (float("inf"), 0.0)
+    for _ in range(CLOCK_LOOKS):
+        asked_s = time.monotonic()
+        told = connection.order("ping")
+        took_s = time.monotonic() - asked_s
+        best = min(best, (took_s, asked_s + took_s / 2 - (told["now_s"] + told["ahead_s"])))
+    return best[1]
+
+
+def _numbers(those: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(those)))

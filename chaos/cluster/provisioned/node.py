@@ -1,0 +1,125 @@
+"""One node on a host of its own: hurt and healed by the agent there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from chaos.cluster.nodes import READY_WITHIN_S, NodeFailed, bugs_in, leaderships_in
+from chaos.cluster.provisioned.ssh import Connection, OrderFailed
+
+PAUSE_AT_MOST_S = 60.0
+"""The guard on the host lets it go on then, whatever has become of us."""
+ASK_AGAIN_S = 0.1
+EPOCH = datetime(1970, 1, 1)
+_S = 1e9
+
+
+@dataclass
+class RemoteNode:
+    """`health`: where it says whether it is ready, asked from its own host. `advertised`: where clients find it.
+    `log`: where on its host, and from where in it the run begins. `shift_s`: from what clocks show there to our
+    monotonic clock. `pid`: of the process that is expected to run; 0: none is. `first_listener`: its name and address,
+    by which commands on the host reach the node."""
+
+    id: int
+    connection: Connection
+    health: str
+    advertised: str
+    log: str
+    log_from: int
+    shift_s: float
+    pid: int
+    directory: Path
+    first_listener: tuple[str, str]
+    is_paused: bool = False
+    complaints: list[str] = field(default_factory=list)
+
+    def _order(self, name: str, /, **arguments: Any) -> Any:
+        try:
+            return self.connection.order(name, **arguments)
+        except OrderFailed as error:
+            raise NodeFailed(self.id, f"cannot be told to {name}: {error}") from error
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._order("pid"))
+
+    # ---------------------------------------------------------------- life
+
+    def spawn(self) -> None:
+        self.pid = int(self._order("start"))
+
+    def ready_within(self, seconds: float) -> bool:
+        deadline_s = time.monotonic() + seconds
+        while not self._order("status", health=self.health)["ready"]:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(ASK_AGAIN_S)
+        return True
+
+    def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
+        if not self.ready_within(within_s):
+            raise NodeFailed(self.id, f"did not become ready within {within_s:g} s")
+
+    def kill(self) -> None:
+        self.look()
+        self.pid = 0
+        self._order("kill")
+        self.is_paused = False
+
+    def stop(self) -> None:
+        """As an operator would; it is down then, until it is started."""
+        self.look()
+        self.pid = 0
+        self._order("stop")
+        self.is_paused = False
+
+    def pause(self) -> None:
+        self.is_paused = bool(self._order("pause", bound_s=PAUSE_AT_MOST_S))
+
+    def resume(self) -> None:
+        self._order("resume")
+        self.is_paused = False
+
+    # ---------------------------------------------------------------- what it says
+
+    def look(self) -> list[str]:
+        """Whether it ended by itself since the last look: then its service manager has started another process."""
+        now = int(self._order("pid"))
+        found = []
+        if self.pid and now != self.pid:
+            found.append(f"process {self.pid} ended by itself" + (f", and {now} was started" if now else ""))
+        self.pid = now
+        self.complaints += found
+        return found
+
+    def fetch_log(self) -> None:
+        """What it said since the run began, into the run's directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        position = self.log_from
+        with self.log_path.open("wb") as file:
+            while True:
+                piece = self._order("log", path=self.log, position=position)
+                file.write(piece["text"].encode("latin-1"))
+                position = piece["position"]
+                if not piece["text"]:
+                    break
+        self.complaints += bugs_in(self._said())
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "node.log"
+
+    def _said(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def leaderships(self, begun_ns: int) -> Iterator[tuple[int, int, int]]:
+        """All of its log: that begins with the run."""
+        for group, term, at in leaderships_in(self._said()):
+            seconds = (at - EPOCH).total_seconds()
+            yield group, term, max(begun_ns, int((seconds + self.shift_s) * _S))

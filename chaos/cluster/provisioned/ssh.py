@@ -1,0 +1,267 @@
+"""The connection to a host, over which its agent is told what to do. It is the user's own `ssh`, with what the
+inventory says and a bound for everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from chaos import processes
+from chaos.cannot_run import CannotRun
+from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.on_host import agent, guard, proxies, services
+
+CONNECT_S = 15
+OPENS_WITHIN_S = 60.0
+"""With a login on a busy host, and the start of a Python there."""
+ANSWERS_WITHIN_S = 90.0
+"""More than the agent gives anything."""
+REOPENS_WITHIN_S = 45.0
+"""The agent of a connection that broke may be the last to know: `agent.SILENT_S`."""
+PING_EVERY_S = 5.0
+ENDS_WITHIN_S = 150.0
+"""Until the agent has healed what there is to heal."""
+
+START = 'import json;exec(json.loads(open(0,"rb",0,closefd=False).readline()),{"__name__":"__main__"})'
+"""Unbuffered, so that it takes no byte more than the line with the agent's text."""
+
+
+class HostLost(CannotRun):
+    """It could not be reached any more. What was done there its agent undoes by itself."""
+
+
+class OrderFailed(Exception):
+    """The host said that it cannot; `kind` as `agent.Trouble` has it."""
+
+    def __init__(self, host: str, kind: str, text: str) -> None:
+        super().__init__(f"{host}: {text}")
+        self.kind = kind
+
+
+LOAD = """
+import sys, types
+for name, text in PARTS:
+    words = name.split(".")
+    for count in range(1, len(words)):
+        sys.modules.setdefault(".".join(words[:count]), types.ModuleType(".".join(words[:count])))
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+"""
+"""There are no files of ours on the host: the modules come by their names, each behind those that it imports."""
+
+
+def program(then: str = "module.main()") -> str:
+    """The agent's text, complete."""
+    parts = [
+        (module.__name__, Path(str(module.__file__)).read_text(encoding="utf-8"))
+        for module in (services, guard, proxies, agent)
+    ]
+    return f"PARTS = {parts!r}\n{LOAD}\n{then}\n"
+
+
+def command(host: Host) -> list[str]:
+    """Of the agent on that host. As root, if need be by sudo, whatever shell the user has there."""
+    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+    words += ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+    for option, value in (("-p", host.port), ("-l", host.user), ("-i", os.path.expanduser(host.key_file))):
+        if value:
+            words += [option, value]
+    python = shlex.join([host.python, "-u", "-c", START])
+    script = f'if [ "$(id -u)" = 0 ]; then exec {python}; else exec sudo -n {python}; fi'
+    return [*words, *host.arguments, "--", host.address, shlex.join(["sh", "-c", script])]
+
+
+class Connection:
+    """One at a time carries an order; a thread of its own says all the while that we are there."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: BinaryIO | None = None
+        self._kept = b""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._pinging: threading.Thread | None = None
+
+    def open(self) -> dict[str, Any]:
+        """What the agent says of the host. Raises CannotRun, with whose fault it is."""
+        with self._lock:
+            try:
+                told = self._begin()
+            except (OrderFailed, CannotRun) as error:
+                self._over.set()
+                self._drop()
+                if isinstance(error, OrderFailed):
+                    raise CannotRun(f"{error}{advice(error.kind)}") from error
+                raise
+        if self._pinging is None:
+            self._pinging = threading.Thread(target=self._ping, name=f"pings-{self.host.name}", daemon=True)
+            self._pinging.start()
+        return told
+
+    def _begin(self, *, again: bool = False) -> dict[str, Any]:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
+        try:
+            self._process = processes.spawn(
+                command(self.host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
+                start_new_session=True,  # a Ctrl-C at the terminal is for us: we heal, and need it for that
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise CannotRun("there is no ssh on the PATH: install OpenSSH's client") from None
+        self._kept = b""
+        self._write(json.dumps(program()))
+        self._write(json.dumps({"order": "hello", "again": again}))
+        told: dict[str, Any] = self._answer(OPENS_WITHIN_S)
+        return told
+
+    def order(self, name: str, /, **arguments: Any) -> Any:
+        """Raises OrderFailed; HostLost when the host is gone, and does not come back soon."""
+        with self._lock:
+            if self._over.is_set():
+                raise HostLost(f"{self.host.name}: its connection was closed")
+            if self._process is None:
+                self._begin_again()
+            try:
+                self._write(json.dumps({"order": name, **arguments}))
+                return self._answer(ANSWERS_WITHIN_S)
+            except HostLost:
+                self._drop()
+                self._begin_again()  # there nothing is done any more, so this order is the first one
+                self._write(json.dumps({"order": name, **arguments}))
+                return self._answer(ANSWERS_WITHIN_S)
+
+    def _begin_again(self) -> None:
+        deadline_s = time.monotonic() + REOPENS_WITHIN_S
+        while True:
+            try:
+                self._begin(again=True)
+                return
+            except (CannotRun, OrderFailed) as error:
+                self._drop()
+                passes = isinstance(error, CannotRun) or error.kind in ("busy", "down")
+                if time.monotonic() > deadline_s or not passes:
+                    raise HostLost(f"{self.host.name} was lost: its connection broke, and then: {error}") from error
+            if self._over.wait(1.0):
+                raise HostLost(f"{self.host.name}: its connection was closed")
+
+    def _ping(self) -> None:
+        while not self._over.wait(PING_EVERY_S):
+            with contextlib.suppress(HostLost, OrderFailed), self._lock:
+                if self._process is not None:
+                    try:
+                        self._write(json.dumps({"order": "ping"}))
+                        self._answer(ANSWERS_WITHIN_S)
+                    except HostLost:
+                        self._drop()  # whoever has an order finds it so
+                        raise
+
+    def _write(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        data = memoryview(line.encode() + b"\n")
+        try:
+            while data:
+                data = data[self._process.stdin.write(data) or 0 :]
+        except OSError:
+            raise self._lost() from None
+
+    def _answer(self, within_s: float) -> Any:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        deadline_s = time.monotonic() + within_s
+        while b"\n" not in self._kept:
+            if not select.select([self._process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+                raise HostLost(f"{self.host.name}: no answer within {within_s:g} s")
+            piece = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not piece:
+                raise self._lost()
+            self._kept += piece
+        line, _, self._kept = self._kept.partition(b"\n")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise HostLost(
+                f"{self.host.name}: its shell, or a banner, says {line[:100]!r} where an answer is due"
+            ) from None
+        if "trouble" in answer:
+            raise OrderFailed(self.host.name, answer["trouble"], answer["text"])
+        return answer["ok"]
+
+    def _lost(self) -> HostLost:
+        """By how ssh ended, and what it said."""
+        assert self._process is not None
+        assert self._errors is not None
+        status: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(5.0)
+        self._errors.seek(0)
+        said = " ".join(self._errors.read().decode(errors="replace").split())[-400:]
+        return HostLost(f"{self.host.name}: {_why(self.host, status, said)}")
+
+    def _drop(self) -> None:
+        """End it; its agent then heals, and ends, too."""
+        process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+            process.kill()
+            process.wait()
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def close(self) -> str:
+        """Idempotent. Nothing when the agent has healed what it did and ended; else what is not known."""
+        self._over.set()
+        with self._lock:
+            process = self._process
+            if process is None:
+                return ""
+            told = ""
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                status = process.wait(ENDS_WITHIN_S)
+                if status != 0:
+                    told = str(self._lost())
+            except subprocess.TimeoutExpired:
+                told = f"{self.host.name}: its agent did not end within {ENDS_WITHIN_S:g} s"
+            self._drop()
+            return told
+
+
+def _why(host: Host, status: int | None, said: str) -> str:
+    if "sudo:" in said:
+        user = host.user or "the user"
+        return f"{user} may not become root: {said}; allow it sudo without a password, or log in as root (ansible_user)"
+    if status == 255:
+        return (
+            f"ssh does not reach it at {host.address}: {said or 'the connection ended'}; see to ansible_host, "
+            "ansible_port, ansible_user and ansible_ssh_private_key_file in the inventory, or to what ssh is set to"
+        )
+    if status == 127 or "No such file" in said:
+        return f"there is no {host.python} on it: {said}; name one by ansible_python_interpreter"
+    return f"the program there ended with status {status}: {said}"
+
+
+def advice(kind: str) -> str:
+    return {
+        "rights": "; log in as root (ansible_user), or as somebody who may use sudo without a password",
+        "service": "; was this host provisioned by playbooks/site.yml?",
+        "down": "; start it first: a run begins with a cluster that is whole",
+        "busy": "; wait until that has ended",
+        "proxies": "; make it whole first (toxiproxy-cli, or a restart of holdfast-toxiproxy)",
+    }.get(kind, "")

@@ -1,0 +1,222 @@
+"""What an agent does to a node it undoes, however it comes to its end. Its node here is a process that waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.cluster.provisioned.on_host import agent
+from chaos.cluster.provisioned.on_host.guard import born
+from chaos.cluster.provisioned.on_host.services import Trouble
+from chaos.cluster.provisioned.ssh import program
+from tests.integration.clusters.cluster import wait_until
+
+ROOT = Path(__file__).resolve().parents[4]
+
+PROGRAM = """
+import subprocess, sys
+from chaos.cluster.provisioned.on_host import agent, services
+
+class Waiting(services.Manager):
+    process = None
+    def pid(self):
+        return 0 if self.process is None or self.process.poll() is not None else self.process.pid
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+    def start(self):
+        if not self.pid():
+            self.process = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            with open("started", "a") as file:
+                file.write(f"{self.process.pid}\\n")
+
+agent.HOLDFAST = "./holdfast"
+agent.SILENT_S = float(sys.argv[1])
+waiting = Waiting()
+waiting.start()
+agent.serve(lambda: agent.Agent(waiting))
+"""
+
+
+class Told:
+    """An agent at work, and what it is told."""
+
+    def __init__(self, directory: Path, silent_s: float = 600.0) -> None:
+        self.directory = directory
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(silent_s)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    def order(self, name: str, /, **arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"order": name, **arguments}).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    @property
+    def started(self) -> list[int]:
+        """Every process that was ever started for the node."""
+        path = self.directory / "started"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def leave(self) -> int:
+        """The connection ends."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+
+def stands_still(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Told]]:
+    made: list[Told] = []
+
+    def one(**more: Any) -> Told:
+        made.append(Told(tmp_path, **more))
+        return made[-1]
+
+    yield one
+    for told in made:
+        told.process.kill()
+        told.process.wait()
+        for stream in (told.process.stdin, told.process.stdout):
+            assert stream is not None
+            stream.close()
+        for pid in told.started:
+            if born(pid) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def told(make: Callable[..., Told]) -> Told:
+    return make()
+
+
+def test_a_node_stands_still_and_goes_on(told: Told) -> None:
+    pid = told.order("pause", bound_s=600.0)["ok"]
+    wait_until(lambda: stands_still(pid), "the node to stand still")
+    assert told.order("pause", bound_s=600.0) == {"ok": pid}, "once is enough"
+    assert told.order("resume") == {"ok": None}
+    wait_until(lambda: not stands_still(pid), "the node to go on")
+    assert told.started == [pid]
+
+
+def by_its_end(told: Told) -> None:
+    assert told.leave() == 0
+
+
+def by_being_asked_to_end(told: Told) -> None:
+    told.process.terminate()
+    assert told.process.wait(60) == 0
+
+
+def by_being_killed(told: Told) -> None:
+    told.process.kill()
+    told.process.wait(60)
+
+
+@pytest.mark.parametrize("ending", [by_its_end, by_being_asked_to_end, by_being_killed])
+def test_a_node_that_stands_still_goes_on_when_its_agent_ends(told: Told, ending: Callable[[Told], None]) -> None:
+    pid = told.order("pause", bound_s=600.0)["ok"]
+    wait_until(lambda: stands_still(pid), "the node to stand still")
+    ending(told)
+    wait_until(lambda: not stands_still(pid), "the node to go on")
+
+
+def test_a_node_stands_still_no_longer_than_its_bound(told: Told) -> None:
+    pid = told.order("pause", bound_s=0.5)["ok"]
+    wait_until(lambda: not stands_still(pid), "the node to go on")
+    assert told.order("resume") == {"ok": None}
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_node_that_was_ended_is_started_when_the_connection_ends(told: Told, how: str) -> None:
+    assert told.order(how) == {"ok": None}
+    assert told.order("pid") == {"ok": 0}
+    assert told.leave() == 0
+    first, second = told.started
+    assert born(first) is None
+    assert born(second) is not None
+
+
+def test_a_node_that_was_started_again_is_left_alone(told: Told) -> None:
+    told.order("kill")
+    pid = told.order("start")["ok"]
+    assert told.leave() == 0
+    assert told.started[-1] == pid
+    assert len(told.started) == 2
+
+
+def test_a_node_that_stands_still_can_be_killed(told: Told) -> None:
+    pid = told.order("pause", bound_s=600.0)["ok"]
+    assert told.order("kill") == {"ok": None}
+    assert born(pid) is None
+
+
+def test_silence_is_an_end(make: Callable[..., Told]) -> None:
+    told = make(silent_s=1.0)
+    told.order("kill")
+    assert told.process.wait(60) == 0
+    assert len(told.started) == 2
+
+
+@pytest.mark.parametrize(("leads", "asked"), [(False, True), (True, False)])
+def test_who_has_handed_over_may_lead_again_in_the_end(told: Told, leads: bool, asked: bool) -> None:
+    program = told.directory / "holdfast"
+    program.write_text('#!/bin/sh\necho "$@" >asked\n')
+    program.chmod(0o755)
+    told.order("drained", node=2, server="n2:5672", listener="default")
+    if leads:
+        told.order("leads")
+    assert told.leave() == 0
+    found = told.directory / "asked"
+    assert found.exists() == asked
+    assert not asked or found.read_text() == "node resume 2 --server n2:5672 --listener default\n"
+
+
+def test_what_cannot_be_done_is_told_and_is_no_end(told: Told) -> None:
+    assert told.order("log", path="/proc", position=0)["trouble"] == "failed"
+    assert told.order("pid")["ok"] == told.started[0]
+
+
+def test_a_log_is_given_in_pieces_and_from_its_begin_when_it_was_cut_off(told: Told) -> None:
+    log = told.directory / "node.log"
+    log.write_text("one\ntwo\n")
+    assert told.order("log", path=str(log), position=4)["ok"] == {"text": "two\n", "position": 8}
+    assert told.order("log", path=str(log), position=8)["ok"] == {"text": "", "position": 8}
+    log.write_text("new\n")
+    assert told.order("log", path=str(log), position=8)["ok"] == {"text": "new\n", "position": 4}
+
+
+def test_there_is_one_agent_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "LOCK", f"\0of-a-test-{os.getpid()}")
+    held = agent.only_one()
+    with pytest.raises(Trouble, match="another run is at work here"):
+        agent.only_one()
+    held.close()
+    agent.only_one().close()
+
+
+def test_its_text_needs_nothing_of_ours() -> None:
+    """A host has a Python, and no more."""
+    text = program(then="print(module.SILENT_S, [one for one in sys.modules.values() if 'site-packages' in repr(one)])")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-"], input=text, capture_output=True, text=True, check=False, cwd="/"
+    )  # fmt: skip
+    assert done.stdout == f"{agent.SILENT_S} []\n", done.stderr

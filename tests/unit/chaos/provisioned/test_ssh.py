@@ -1,0 +1,79 @@
+"""How a host is reached, and whose fault it is when it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chaos.cannot_run import CannotRun
+from chaos.cluster.provisioned import ssh
+from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.ssh import Connection, command
+from tests.ports import free_ports
+
+
+def test_ssh_is_given_what_the_inventory_says() -> None:
+    words = command(Host("n1", "192.0.2.1", "ops", "2222", "/key", ("-o", "ProxyJump=jump"), "/usr/bin/python3"))
+    head, (mark, address, script) = words[:-3], words[-3:]
+    assert head[0] == "ssh"
+    assert head[-8:] == ["-p", "2222", "-l", "ops", "-i", "/key", "-o", "ProxyJump=jump"]
+    assert "BatchMode=yes" in head
+    assert any(word.startswith("ConnectTimeout=") for word in head)
+    assert any(word.startswith("ServerAliveInterval=") for word in head)
+    assert (mark, address) == ("--", "192.0.2.1")
+    assert "sudo -n /usr/bin/python3" in script
+
+
+def test_ssh_is_given_nothing_that_the_inventory_does_not_say() -> None:
+    assert not {"-p", "-l", "-i"} & set(command(Host("n1", "n1")))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh")
+def test_a_host_that_does_not_answer_is_named_with_what_ssh_says(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    connection = Connection(Host("n1", "127.0.0.1", port=str(port), arguments=("-F", "/dev/null")))
+    with pytest.raises(CannotRun, match=r"n1: ssh does not reach it at 127\.0\.0\.1: .*refused.*ansible_port"):
+        connection.open()
+
+
+def goes_to(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a host does with the command, its last word."""
+    program = directory / "ssh"
+    program.write_text(f'#!/bin/sh\nfor word; do :; done\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'sudo: a password is required' >&2; exit 1", "ops may not become root: .*sudo without a password"),
+        ("echo 'exec: python3: not found' >&2; exit 127", "there is no python3 on it.*ansible_python_interpreter"),
+        ("echo Welcome; exec sleep 100", "its shell, or a banner, says b'Welcome'"),
+        ("exit 3", "the program there ended with status 3"),
+    ],
+)
+def test_whose_fault_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:
+    goes_to(tmp_path, script, monkeypatch)
+    with pytest.raises(CannotRun, match=f"^n1: {why}"):
+        Connection(Host("n1", "n1", "ops")).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_host_without_the_service_is_told_by_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's text travels, starts, and answers."""
+    goes_to(tmp_path, 'exec sh -c "$word"', monkeypatch)
+    with pytest.raises(CannotRun, match=r"n1: there is no service holdfast-node.*provisioned by playbooks/site\.yml"):
+        Connection(Host("n1", "n1")).open()
+
+
+def test_silence_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_to(tmp_path, "exec sleep 1000", monkeypatch)
+    monkeypatch.setattr(ssh, "OPENS_WITHIN_S", 0.2)
+    connection = Connection(Host("n1", "n1"))
+    with pytest.raises(CannotRun, match=r"n1: no answer within 0\.2 s"):
+        connection.open()
+    assert connection.close() == ""
