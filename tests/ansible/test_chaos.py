@@ -76,12 +76,13 @@ def written(host: Host) -> set[str]:
 
 
 def command(network: Network, control: Control, *words: str, user: str = "operator") -> list[str]:
+    """`user`: nobody, where the cluster knows no users, and no TLS."""
     directory = control.directory
+    login = ("--ca", str(directory / "ca.pem"), "--user", user, "--password-file", str(directory / "operator"))
     return network.control.command(
         PYTHON_OF_TESTS, "-m", "holdfast.cli", "chaos", "run", "--inventory", str(control.inventory),
         "--ansible", str(ansible_directory()), "--vault-password-file", str(directory / "vault-password"),
-        "--ca", str(directory / "ca.pem"), "--user", user, "--password-file", str(directory / "operator"),
-        "--dir", str(directory / "runs"), *words,
+        *(login if user else ()), "--dir", str(directory / "runs"), *words,
     )  # fmt: skip
 
 

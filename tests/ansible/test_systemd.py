@@ -15,6 +15,7 @@ from tests.ansible.hosts import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import NODE, ZOOKEEPER, done, health, logs_rotate, whole
 from tests.ansible.systemd_hosts import SystemdHost, missing_systemd, python_for_services
+from tests.ansible.test_chaos import faults_that_struck, ran, told
 from tests.integration.clusters.cluster import wait_until
 
 pytestmark = whole_of_provisioning
@@ -52,6 +53,7 @@ def test_services_under_systemd(systemd_network: Network, tmp_path: Path, make_b
     it_is_started_again(host)
     a_changed_variable_restarts_it(control, host)
     logs_rotate(host)
+    it_is_hurt_by_a_chaos_run(control, systemd_network)
     it_comes_back_after_a_boot(host)
     a_status_that_a_new_start_does_not_mend_ends_it(host)
     teardown_forgets_the_units(control, host)
@@ -86,6 +88,21 @@ def a_changed_variable_restarts_it(control: Control, host: Host) -> None:
     done(control.play("site"))
     assert of_unit(host, NODE, "MainPID") not in (before, "0")
     assert health(host)["healthy"]
+
+
+def it_is_hurt_by_a_chaos_run(control: Control, network: Network) -> None:
+    """It stays dead, for as long as the run wants it, although its unit would start it again."""
+    control.variables |= {
+        "ansible_ssh_private_key_file": str(network.key),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={network.known_hosts}",
+    }
+    control.write_inventory(control.hosts, control.variables, control.inventory)
+    words = ("--workload", "W1", "--faults", "F1,F2,F18", "--time", "15", "--seed", "10", "--json")
+    run = told(ran(network, control, *words, user=""))
+    assert run["result"] == "PASSED", run
+    assert faults_that_struck(run) == {"F1", "F2", "F18"}
+    assert of_unit(network.hosts[0], NODE, "ActiveState") == "active"
+    assert whole(network.hosts[0])
 
 
 def it_comes_back_after_a_boot(host: Host) -> None:
