@@ -32,6 +32,8 @@ pytestmark = whole_of_provisioning
 @pytest.mark.timeout(2400)
 def test_nodes_of_an_inventory_are_hurt(network: Network, control: Control, measured: Callable[[str], None]) -> None:
     built = done(ready_for_chaos(network, control).play("site"))
+    again = done(control.play("site"))
+    assert again.changed == 0, again.text
     before = [written(host) for host in network.hosts]
     processes_are_hurt(network, control)
     ways_are_hurt(network, control)

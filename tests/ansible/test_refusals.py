@@ -100,6 +100,11 @@ def another_listener(hosts: Hosts) -> None:
         ),
         (None, {"zookeeper_min_disk_mib": 10**9}, "zookeeper_min_disk_mib: /var/lib/holdfast-zookeeper has"),
         (None, {"holdfast_node_zookeeper_group": "nobody"}, "holdfast_node_discovery: zookeeper, but group nobody"),
+        (
+            None,
+            {"holdfast_node_peer_addresses": {"n2": "127.0.0.1:17102"}},
+            "names other hosts of group holdfast_nodes, with a host:port for each, where holdfast_node_discovery is",
+        ),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
         (
             None,
