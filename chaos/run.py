@@ -241,6 +241,7 @@ class _Story:
         for log in self._logs:
             try:
                 self._cluster.wait_level(log.name)
+                self._cluster.wait_decided(log.name)
             except TimeoutError as error:  # a finding; what is there is read all the same
                 self._recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), str(error)))
         asyncio.run(self._drain())

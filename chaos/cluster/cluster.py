@@ -24,6 +24,9 @@ CLASSES = ("producers", "consumers")
 ASK_AGAIN_S = 0.05
 ADMIN_S = 10.0
 LEVEL_WITHIN_S = 60.0
+DECIDED_WITHIN_S = 30.0
+"""What writers have left open: a partition asks after three seconds what became of it, and the coordinator decides by
+the transaction's timeout."""
 
 
 class NodeOfCluster(Protocol):
@@ -199,6 +202,18 @@ class Cluster(ABC):
             )
 
         self.wait_for(level, f"all replicas of {log} to be level", LEVEL_WITHIN_S)
+
+    def wait_decided(self, log: str) -> None:
+        """No transaction is open in it: committed readers get all that was acknowledged. Nobody begins one any more."""
+
+        def decided() -> bool:
+            try:
+                infos = self.call(lambda admin: admin.log_info(log))
+            except HoldfastError:
+                return False
+            return all(info.available and not info.open_transactions for info in infos)
+
+        self.wait_for(decided, f"every transaction in {log} to be decided", DECIDED_WITHIN_S)
 
     @staticmethod
     def wait_for(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> None:
