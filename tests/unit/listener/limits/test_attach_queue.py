@@ -52,6 +52,9 @@ async def test_a_flood_is_taken_one_by_one_until_nothing_of_it_waits() -> None:
     peer.attach(UNDER_WAY + 1)
     await asyncio.sleep(0)
     assert len(peer.under_way) == UNDER_WAY  # it is over
+    while peer.under_way:  # nothing is left for a loop that ends
+        await peer.answer()
+    assert all(task.done() for task in peer.tasks)
 
 
 async def test_who_attaches_less_has_several_under_way_to_the_last() -> None:
