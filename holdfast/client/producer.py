@@ -101,7 +101,7 @@ class ProducerClient:
         """Learn the log's partitions; raises `NotFoundError` when there is no such log. With a `transactional_id`:
         nobody else has it from now on, and what its last holder has left open is rolled back."""
         self._check_open()
-        await self._accumulator.ways.learn_partitions()
+        await self._accumulator.routes.learn_partitions()
         if self._transactor is not None:
             await self._transactor.hold()
 
@@ -145,11 +145,11 @@ class ProducerClient:
     @property
     def partitions(self) -> list[str]:
         """The log's partitions, known after `start`."""
-        return list(self._accumulator.ways.partitions)
+        return list(self._accumulator.routes.partitions)
 
     def partition_of(self, key: str) -> str:
         """Where events with this key go. Known after `start`."""
-        place = self._accumulator.ways.place_for(key, None)
+        place = self._accumulator.routes.place_for(key, None)
         if place is None:
             raise InvalidOperationError("the node chooses the partition", advice='leave route_by at "client"')
         return place
@@ -263,7 +263,7 @@ class ProducerClient:
             raise ConfigurationError("a batch is for a partition or for a key, not for both")
         self._intake.check_place(key, partition)
         if partition is not None:
-            self._accumulator.ways.check_partition(partition)
+            self._accumulator.routes.check_partition(partition)
         return EventBatch(partition, key, max_bytes=most, numbered=self.options.idempotent)
 
     async def send_batch(
@@ -287,7 +287,7 @@ class ProducerClient:
         return await self._send_together(batch, partition, key)
 
     async def _publish(self, batch: EventBatch | Sequence[Event | bytes | str], partition: str) -> DeliveryResult:
-        line = self._accumulator.ways.line_for(partition)
+        line = self._accumulator.routes.line_for(partition)
         line.check_usable()
         publication = batch if isinstance(batch, EventBatch) else EventList(batch)
         if not len(publication):
@@ -303,19 +303,19 @@ class ProducerClient:
     async def _send_together(
         self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
     ) -> DeliveryResult:
-        """All events go one way, together; they are pipelined with whatever else is sent."""
+        """All events take one route, together; they are pipelined with whatever else is sent."""
         await self._accumulator.wait_for_room()
         self._check_open()
-        way = self._accumulator.ways.way_for(key, partition)
+        route = self._accumulator.routes.route_for(key, partition)
         if isinstance(batch, EventBatch):
             batch.lock()
         try:
             contents = contents_of(batch, key)
             if not contents:
-                return DeliveryResult(way.partition, None, None, 0)
+                return DeliveryResult(route.partition, None, None, 0)
             delivery = ChunkDelivery(len(contents), self._accumulator.failed)
-            delivery.partition = way.partition
-            self._accumulator.take(way, Chunk.of_messages(contents, delivery, leads=True).whole())
+            delivery.partition = route.partition
+            self._accumulator.take(route, Chunk.of_messages(contents, delivery, leads=True).whole())
             return await delivery
         finally:
             if isinstance(batch, EventBatch):
@@ -380,9 +380,9 @@ class ProducerClient:
             self._transaction = None
 
     def _transaction_place(self, key: str | None, partition: str | None) -> str | None:
-        place = self._accumulator.ways.place_for(key, partition)
+        place = self._accumulator.routes.place_for(key, partition)
         if place is not None:
-            self._accumulator.ways.check_partition(place)
+            self._accumulator.routes.check_partition(place)
         return place
 
     # ---------------------------------------------------------------- idempotence
@@ -390,10 +390,10 @@ class ProducerClient:
     async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
         """Who this producer is in a partition, and the number of the last event that it published there."""
         self._check_open()
-        self._accumulator.ways.check_partition(partition)
+        self._accumulator.routes.check_partition(partition)
         if not self.options.idempotent:
             return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
-        return await self._accumulator.ways.line_for(partition).properties()
+        return await self._accumulator.routes.line_for(partition).properties()
 
 
 def _nothing(_: Transaction) -> None:

@@ -18,9 +18,9 @@ from holdfast.client.errors import BufferFullError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import Outcome
 from holdfast.client.produce.latency_bound import LatencyBound
-from holdfast.client.produce.parcels import Item
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.produce.ways import Way, Ways
+from holdfast.client.produce.routes import Route, Routes
+from holdfast.client.produce.transfers import Item
 from holdfast.client.transport.network import Network
 
 # Failures kept for the next `flush`; more are only counted.
@@ -34,7 +34,7 @@ EVENT_OVERHEAD_BYTES = 200
 
 class Accumulator:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
-        self.ways = Ways(
+        self.routes = Routes(
             network, log, options, stats, settled=self._on_settled, confirmed=self._on_confirmed, unclaimed=self.failed
         )
         # Called with a partition (None: the node chose it) and the number of its events just confirmed.
@@ -45,7 +45,7 @@ class Accumulator:
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
         self._network, self._options = network, options
-        self._staged: dict[Way, list[Item]] = {}
+        self._staged: dict[Route, list[Item]] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
         self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes)
@@ -78,19 +78,18 @@ class Accumulator:
     def _look_again(self) -> None:
         """While somebody waits for room: what the partitions without progress hold is not what it waits for."""
         self._looking = None
-        self._stuck_bytes = sum(
-            size + events * EVENT_OVERHEAD_BYTES for events, size in self.ways.stuck(self._loop.time() - STUCK_AFTER_S)
-        )
+        stuck = self.routes.stuck(self._loop.time() - STUCK_AFTER_S)
+        self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
         if not self.has_room:
             self._room_again()
         if not self.has_room:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
-    def take(self, way: Way, item: Item) -> None:
+    def take(self, route: Route, item: Item) -> None:
         """An event, or a run of them."""
-        staged = self._staged.get(way)
+        staged = self._staged.get(route)
         if staged is None:
-            self._staged[way] = [item]
+            self._staged[route] = [item]
         else:
             staged.append(item)
         self._count(item.events, item.size)
@@ -121,9 +120,9 @@ class Accumulator:
             self._pumping = None
         self.this_turn = self.staged_bytes = 0
         staged, self._staged = self._staged, {}
-        for way, items in staged.items():
-            way.put(items)
-            way.pump()
+        for route, items in staged.items():
+            route.put(items)
+            route.pump()
 
     def publishing(self, more: int) -> None:
         """So many batches more (or fewer) are on their way."""
@@ -159,9 +158,9 @@ class Accumulator:
         if self._looking is not None:
             self._looking.cancel()
         self.pump()
-        await self.ways.close()
+        await self.routes.close()
         await self._network.close()
-        await self.ways.ended()
+        await self.routes.ended()
 
     def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
         self.events -= events
@@ -169,7 +168,7 @@ class Accumulator:
         self._bytes -= size
         assert self.events >= 0, "an event was settled twice"
         if confirmed:
-            self._latency.confirmed(partition, events, size, self._loop.time(), self.ways.shortest_round_trip_s)
+            self._latency.confirmed(partition, events, size, self._loop.time(), self.routes.shortest_round_trip_s)
         if not self.has_room:
             self._room_again()
         self._idle_again()

@@ -18,7 +18,7 @@ from holdfast.client.produce.chunk import Chunk
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Done
 from holdfast.client.produce.idempotent.event_list import claim
 from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
-from holdfast.client.produce.ways import Way
+from holdfast.client.produce.routes import Route
 
 # A call is taken in by pieces of so many events and bytes; between them others get their turn, and room is awaited.
 PIECE_EVENTS = 1024
@@ -43,13 +43,13 @@ class Intake:
                 "an idempotent producer must be told the partition", advice="give partition=..., see `partitions`"
             )
 
-    def way(self, key: str | None, partition: str | None) -> Way:
+    def route(self, key: str | None, partition: str | None) -> Route:
         """Where events of this key, or for this partition, go."""
         if not self._idempotent:
-            return self._accumulator.ways.way_for(key, partition)
+            return self._accumulator.routes.route_for(key, partition)
         self.check_place(key, partition)
         assert partition is not None, "checked before"
-        line = self._accumulator.ways.line_for(partition)
+        line = self._accumulator.routes.line_for(partition)
         line.check_usable()
         return line
 
@@ -68,16 +68,16 @@ class Intake:
             body, key, properties = whole.body, whole.key, whole.properties
         else:
             body = event
-        way: Way
+        route: Route
         if not self._idempotent:
-            way = self._accumulator.ways.way_for(key, partition)
-            delivery = Delivery(encode_event(body, key, properties), way.partition, done)
+            route = self._accumulator.routes.route_for(key, partition)
+            delivery = Delivery(encode_event(body, key, properties), route.partition, done)
         else:
-            way = self.way(key, partition)
+            route = self.route(key, partition)
             delivery = Delivery(encode_content(body, properties), partition, done, given)
             if given is not None:
                 claim([given])
-        self._accumulator.take(way, delivery)
+        self._accumulator.take(route, delivery)
         return delivery
 
     def many(self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None) -> Pieces:
@@ -114,11 +114,11 @@ class Pieces:
         self._texts = str in kinds
         # Events that say their own key, where the call names no place: each goes where its key says.
         self._by_key = not self._bare and key is None and partition is None and any(map(_key_of, events))
-        self._way = None if self._by_key else intake.way(key, partition)
+        self._route = None if self._by_key else intake.route(key, partition)
         if key is None and partition is None and not self._by_key:
-            accumulator.ways.turn_passes()
+            accumulator.routes.turn_passes()
         self.delivery = ChunkDelivery(len(events), accumulator.failed)
-        self.delivery.partition = partition if self._way is None else self._way.partition
+        self.delivery.partition = partition if self._route is None else self._route.partition
 
     @property
     def left(self) -> int:
@@ -135,7 +135,7 @@ class Pieces:
         """Bodies: no step is made for each of them, if they are bytes."""
         bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
         bodies = bodies[: _fitting(list(map(len, bodies)))]
-        self._put(self._usable_way(), Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at))
+        self._put(self._usable_route(), Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at))
         return len(bodies)
 
     def _take_any(self, events: Sequence[Event | bytes | str]) -> int:
@@ -144,31 +144,31 @@ class Pieces:
         if self._numbered:
             contents = [encode_content(one.body, one.properties) for one in whole]
             given = [one if isinstance(one, Event) else None for one in events[: len(whole)]]
-            way = self._usable_way()
+            route = self._usable_route()
             chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at)
             claim([one for one in given if one is not None])
             chunk.given = given
-            self._put(way, chunk)
+            self._put(route, chunk)
             return len(whole)
-        by_way: dict[Way, list[bytes]] = {}
+        by_route: dict[Route, list[bytes]] = {}
         for one in whole:
-            way = self._way or self._intake.way(one.key, None)
-            by_way.setdefault(way, []).append(encode_event(one.body, one.key, one.properties))
-        for place, (way, messages) in enumerate(by_way.items()):
+            route = self._route or self._intake.route(one.key, None)
+            by_route.setdefault(route, []).append(encode_event(one.body, one.key, one.properties))
+        for place, (route, messages) in enumerate(by_route.items()):
             leads = not (self._at or place)
             if leads:
-                self.delivery.partition = way.partition
-            self._put(way, Chunk.of_messages(messages, self.delivery, leads=leads))
+                self.delivery.partition = route.partition
+            self._put(route, Chunk.of_messages(messages, self.delivery, leads=leads))
         return len(whole)
 
-    def _usable_way(self) -> Way:
-        assert self._way is not None, "they go to one place"
-        if isinstance(self._way, PartitionQueue):
-            self._way.check_usable()
-        return self._way
+    def _usable_route(self) -> Route:
+        assert self._route is not None, "they go to one place"
+        if isinstance(self._route, PartitionQueue):
+            self._route.check_usable()
+        return self._route
 
-    def _put(self, way: Way, chunk: Chunk) -> None:
-        self._accumulator.take(way, chunk.whole())
+    def _put(self, route: Route, chunk: Chunk) -> None:
+        self._accumulator.take(route, chunk.whole())
 
 
 def _key_of(event: Event | bytes | str) -> object:

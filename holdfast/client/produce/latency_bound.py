@@ -7,7 +7,7 @@ time. While it binds, what is measured is what it allows; if the nodes could do 
 Rules never broken:
  - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
  - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
-   however large they are, and twice what is under way in the shortest round trip. Where that takes longer than the
+   however large they are, and twice what is under route in the shortest round trip. Where that takes longer than the
    target, the target is not reached.
 Rejected: to measure the latency of single events. It is what the bound makes of it, late and with noise.
 """
@@ -23,7 +23,7 @@ FLOOR_BYTES = 512 * 1024
 # partitions and no such floor, pieces of 70 events cost three nodes twice the time for each event, and the rate, which
 # the bound follows, falls with it; with twice this floor they cost the same, and are confirmed later.
 FLOOR_OF_WAY_BYTES = 96 * 1024
-# Of events that are larger than that: so many may be outstanding, or their way would be idle between two.
+# Of events that are larger than that: so many may be outstanding, or their route would be idle between two.
 FLOOR_EVENTS = 4
 # What is measured in one go: some round trips of the usual length, so that the bound has settled within a second.
 PERIOD_S = 0.05
@@ -42,28 +42,28 @@ class LatencyBound:
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._since_s: float | None = None  # the measurement that is under way began then
         self._bytes = self._events = 0
-        self._ways: set[str | None] = set()  # with confirmations in it
+        self._routes: set[str | None] = set()  # with confirmations in it
 
     def waits(self, now_s: float) -> None:
         """Somebody waits for room."""
         if self._since_s is None and self._target_s:
             self._since_s = now_s
             self._bytes = self._events = 0
-            self._ways.clear()
+            self._routes.clear()
 
     def confirmed(
-        self, way: str | None, events: int, size: int, now_s: float, shortest_s: Callable[[], float]
+        self, route: str | None, events: int, size: int, now_s: float, shortest_s: Callable[[], float]
     ) -> None:
-        """So much was, on one of the ways. `shortest_s`: tells the shortest round trip that was seen."""
+        """So much was, on one of the routes. `shortest_s`: tells the shortest round trip that was seen."""
         if self._since_s is None or not self._target_s:
             return
         self._bytes += size
         self._events += events
-        self._ways.add(way)
+        self._routes.add(route)
         elapsed_s = now_s - self._since_s
         if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * shortest_s()):
             return
         wanted = self._bytes / elapsed_s * max(self._target_s, round_trips_s)
-        floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._ways), FLOOR_EVENTS * self._bytes / self._events)
+        floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)
         self.limit = int(min(self._most, max(floor, self.limit + SHARE * (wanted - self.limit))))
         self._since_s = None

@@ -40,14 +40,14 @@ from holdfast.client.errors import (
     UndeliveredError,
 )
 from holdfast.client.produce.delivery import Delivery, Outcome
-from holdfast.client.produce.parcels import (
+from holdfast.client.produce.transfers import (
     Item,
-    Parcel,
+    Transfer,
     UnderWay,
     items_of,
-    next_parcels,
-    parcel_of,
+    next_transfers,
     room_of,
+    transfer_of,
     weight_of,
     worth_waiting,
 )
@@ -97,7 +97,7 @@ class PartitionSender:
         self._stats, self._settled, self._unclaimed = stats, settled, unclaimed
         self._waiting: deque[Item] = deque()
         self._under_way = UnderWay()
-        self._again: list[tuple[int, Parcel]] = []  # answered with "send it again", with their numbers
+        self._again: list[tuple[int, Transfer]] = []  # answered with "send it again", with their numbers
         self._sender: Sender | None = None
         self._work = asyncio.Event()
         self._trouble = asyncio.Event()  # the link failed, or an answer asks for a repeat
@@ -118,7 +118,7 @@ class PartitionSender:
 
     def outstanding(self) -> tuple[int, int]:
         """Events and bytes."""
-        return weight_of(self._waiting, self._under_way.parcels, (parcel for _, parcel in self._again))
+        return weight_of(self._waiting, self._under_way.transfers, (transfer for _, transfer in self._again))
 
     @property
     def round_trip_s(self) -> float:
@@ -148,19 +148,19 @@ class PartitionSender:
             room = room_of(sender, most)
             if under_way and worth_waiting(waiting, room):
                 break
-            parcels = next_parcels(waiting, room)
-            if any(parcel.size > limit for parcel in parcels):
-                parcels = self._without_too_large(parcels, limit)
-            under_way.send(sender, parcels, now_s=self._loop.time())
+            transfers = next_transfers(waiting, room)
+            if any(transfer.size > limit for transfer in transfers):
+                transfers = self._without_too_large(transfers, limit)
+            under_way.send(sender, transfers, now_s=self._loop.time())
 
-    def _without_too_large(self, parcels: list[Parcel], limit: int) -> list[Parcel]:
-        """Each such message has a parcel of its own. The node would end the link, at each attempt."""
-        for parcel in parcels:
-            if parcel.size > limit:
-                self._stats.rejected += parcel.events
+    def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
+        """Each such message has a transfer of its own. The node would end the link, at each attempt."""
+        for transfer in transfers:
+            if transfer.size > limit:
+                self._stats.rejected += transfer.events
                 self._progress_at_s = self._loop.time()
-                self._finish(parcel, EventTooLargeError.of(parcel.size, limit))
-        return [parcel for parcel in parcels if parcel.size <= limit]
+                self._finish(transfer, EventTooLargeError.of(transfer.size, limit))
+        return [transfer for transfer in transfers if transfer.size <= limit]
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""
@@ -182,15 +182,15 @@ class PartitionSender:
         now_s = self._loop.time()
         for number, state in outcomes:
             stored = under_way.says_stored(number, state)
-            parcel = under_way.pop(number, now_s)
-            if parcel is None:
+            transfer = under_way.pop(number, now_s)
+            if transfer is None:
                 continue
             if not stored:
-                self._not_accepted(number, parcel, state)
+                self._not_accepted(number, transfer, state)
                 continue
-            accepted += parcel.events
-            size += parcel.size
-            for item in parcel.items:
+            accepted += transfer.events
+            size += transfer.size
+            for item in transfer.items:
                 item.settle(None)
         if accepted:
             self._stats.accepted += accepted
@@ -201,21 +201,21 @@ class PartitionSender:
         if self._waiting:
             self.pump()
 
-    def _not_accepted(self, number: int, parcel: Parcel, state: DeliveryState) -> None:
+    def _not_accepted(self, number: int, transfer: Transfer, state: DeliveryState) -> None:
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
-            self._stats.rejected += parcel.events
+            self._stats.rejected += transfer.events
             self._progress_at_s = self._loop.time()
-            self._finish(parcel, refusal_of(error))
+            self._finish(transfer, refusal_of(error))
             return
         certainly_not_stored = isinstance(state, Released) or (
             isinstance(state, Modified) and not state.delivery_failed
         )
         if certainly_not_stored:
-            self._stats.released += parcel.events
+            self._stats.released += transfer.events
         else:  # modified with delivery-failed, or anything unheard of
-            self._stats.resent += parcel.events
-        self._again.append((number, parcel))
+            self._stats.resent += transfer.events
+        self._again.append((number, transfer))
         self._trouble.set()
 
     def on_credit(self) -> None:
@@ -315,7 +315,7 @@ class PartitionSender:
     def _fail_all(self, error: HoldfastError) -> None:
         """Tell the owner of every event that is here; they are not tried any more."""
         where = f"partition {self.partition}" if self.partition is not None else "the log"
-        failed = parcel_of(self._waiting)
+        failed = transfer_of(self._waiting)
         self._waiting.clear()
         self._stats.failed += failed.events
         told: HoldfastError = UndeliveredError(
@@ -326,12 +326,12 @@ class PartitionSender:
         self._finish(failed, told)
         self._progress_at_s = self._loop.time()
 
-    def _finish(self, parcel: Parcel, error: HoldfastError) -> None:
-        for item in parcel.items:
+    def _finish(self, transfer: Transfer, error: HoldfastError) -> None:
+        for item in transfer.items:
             item.settle(error)
             if isinstance(item, Delivery) and not item.claimed:
                 self._unclaimed(item)
-        self._settled(self.partition, parcel.events, parcel.size, False)
+        self._settled(self.partition, transfer.events, transfer.size, False)
 
 
 def refusal_of(error: Error) -> HoldfastError:

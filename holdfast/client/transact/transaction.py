@@ -45,7 +45,7 @@ from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
 from holdfast.client.produce.chunk import Chunk
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
-from holdfast.client.produce.parcels import Item
+from holdfast.client.produce.transfers import Item
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
 from holdfast.client.transact.transactional_sender import TransactionalSender

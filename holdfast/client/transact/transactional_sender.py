@@ -13,7 +13,7 @@ from typing import Protocol
 
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import EventTooLargeError, HoldfastError, TransactionRolledBackError
-from holdfast.client.produce.parcels import Item, UnderWay, next_parcels, room_of
+from holdfast.client.produce.transfers import Item, UnderWay, next_transfers, room_of
 from holdfast.client.transport.links import Sender
 
 
@@ -73,8 +73,8 @@ class TransactionalSender:
             return
         now_s = asyncio.get_running_loop().time()
         while waiting and (room := min(link.credit, self._window - self._under_way.events)) > 0:
-            parcels = next_parcels(waiting, room_of(link, room))
-            for number in self._under_way.send(link, parcels, now_s=now_s, txn_id=self._book.txn_id):
+            transfers = next_transfers(waiting, room_of(link, room))
+            for number in self._under_way.send(link, transfers, now_s=now_s, txn_id=self._book.txn_id):
                 self._books[number] = self._book
 
     # ---------------------------------------------------------------- from the link
@@ -85,17 +85,17 @@ class TransactionalSender:
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         now_s = asyncio.get_running_loop().time()
         for number, state in outcomes:
-            parcel, book = self._under_way.pop(number, now_s), self._books.pop(number, None)
-            if parcel is not None and book is not None:
-                for item in parcel.items:
+            transfer, book = self._under_way.pop(number, now_s), self._books.pop(number, None)
+            if transfer is not None and book is not None:
+                for item in transfer.items:
                     book.answered(item, state)
         self.pump()
 
     def on_closed(self, error: HoldfastError) -> None:
         self.ended = error
         lost: dict[Book, list[Item]] = {}
-        for number, parcel in self._under_way.take_back():
-            lost.setdefault(self._books.pop(number), []).extend(parcel.items)
+        for number, transfer in self._under_way.take_back():
+            lost.setdefault(self._books.pop(number), []).extend(transfer.items)
         if self._waiting and self._book is not None:
             lost.setdefault(self._book, []).extend(self._waiting)
             self._waiting.clear()

@@ -48,8 +48,8 @@ from holdfast.client.produce.idempotent.producer_identity import (
     following,
 )
 from holdfast.client.produce.idempotent.publish_source import PublishSource
-from holdfast.client.produce.parcels import Item, Parcel, UnderWay, items_of, next_parcels, room_of, weight_of
 from holdfast.client.produce.partition_sender import QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
+from holdfast.client.produce.transfers import Item, Transfer, UnderWay, items_of, next_transfers, room_of, weight_of
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
@@ -85,7 +85,7 @@ class PartitionPublisher:
         self._source: PublishSource | None = None
         self._next = 0
         self._under_way = UnderWay()
-        self._returned: dict[int, tuple[Parcel, Error | None]] = {}  # not accepted; without an error: to send again
+        self._returned: dict[int, tuple[Transfer, Error | None]] = {}  # not accepted; without an error: to send again
         self._again: deque[Item] = deque()  # numbered, and not sent on this link yet
         self._exhausted = False  # the source has nothing more
         self._counted = False  # the node of this link counts events that do not say their number
@@ -126,7 +126,7 @@ class PartitionPublisher:
 
     def sent(self) -> tuple[int, int]:
         """Events and bytes that were sent and are not accepted."""
-        return weight_of(self._again, self._under_way.parcels, (parcel for parcel, _ in self._returned.values()))
+        return weight_of(self._again, self._under_way.transfers, (transfer for transfer, _ in self._returned.values()))
 
     @property
     def round_trip_s(self) -> float:
@@ -249,39 +249,39 @@ class PartitionPublisher:
         if sender is None or source is None or self._returned or self._fatal is not None:
             return
         while (room := min(sender.credit, self._window - under_way.events)) > 0:
-            parcels = self._next_ones(source, sender, room)
-            if not parcels:
+            transfers = self._next_ones(source, sender, room)
+            if not transfers:
                 break
-            under_way.send(sender, parcels, now_s=self._loop.time())
+            under_way.send(sender, transfers, now_s=self._loop.time())
         if not under_way and not self._again and not source.has_more:
             self._exhausted = True
             self._decided.set()
 
-    def _next_ones(self, source: PublishSource, sender: Sender, room: int) -> list[Parcel]:
+    def _next_ones(self, source: PublishSource, sender: Sender, room: int) -> list[Transfer]:
         """Those to be sent again, then new ones; all with their numbers."""
         most = room_of(sender, room).numbered(NUMBERING_BYTES, each=not self._counted)
-        parcels = next_parcels(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
-        for parcel in parcels:
-            self._number(parcel)
-        return parcels
+        transfers = next_transfers(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
+        for transfer in transfers:
+            self._number(transfer)
+        return transfers
 
-    def _number(self, parcel: Parcel) -> None:
+    def _number(self, transfer: Transfer) -> None:
         """Give the events their numbers, and the messages what says them. On a link where the node counts them, only
         one that does not follow the one before says its number: a hundred bytes on each would be a tenth of all."""
         number = self._next
-        for item in parcel.items:
+        for item in transfer.items:
             if item.sequence_number is None:
                 item.sequence_number = number
                 number = following(number, item.events)
         self._next = number
-        first, last = _number_of(parcel.items[0]), parcel.items[-1]
+        first, last = _number_of(transfer.items[0]), transfer.items[-1]
         end = following(_number_of(last), last.events)
         expected, self._implied = self._implied, end
-        if not self._counted or following(first, parcel.events) != end:
-            numbers = (following(_number_of(item), place) for item in parcel.items for place in range(item.events))
-            parcel.fronts = [self.identity.front(number) for number in numbers]
+        if not self._counted or following(first, transfer.events) != end:
+            numbers = (following(_number_of(item), place) for item in transfer.items for place in range(item.events))
+            transfer.fronts = [self.identity.front(number) for number in numbers]
         else:
-            parcel.fronts = () if first == expected else (self.identity.front(first),)
+            transfer.fronts = () if first == expected else (self.identity.front(first),)
 
     def has_more(self, source: PublishSource) -> None:
         """If it is being published, and there is room, what came to it goes out at once."""
@@ -295,19 +295,19 @@ class PartitionPublisher:
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         under_way, source = self._under_way, self._source
-        accepted: list[Parcel] = []
+        accepted: list[Transfer] = []
         now_s = self._loop.time()
         for number, state in outcomes:
             stored = under_way.says_stored(number, state)
-            parcel = under_way.pop(number, now_s)
-            if parcel is None:
+            transfer = under_way.pop(number, now_s)
+            if transfer is None:
                 continue  # of a publish that was given up
             if stored:
-                accepted.append(parcel)
+                accepted.append(transfer)
             else:
-                self._not_accepted(number, parcel, state)
+                self._not_accepted(number, transfer, state)
         if accepted and source is not None:
-            self._stats.accepted += sum(parcel.events for parcel in accepted)
+            self._stats.accepted += sum(transfer.events for transfer in accepted)
             self._progress_s = now_s
             if source.one_by_one:
                 self.identity.last = following(self._first_open, -1)
@@ -319,22 +319,22 @@ class PartitionPublisher:
     @property
     def _first_open(self) -> int:
         """The number of the first event that is not accepted. Answers need not come in order."""
-        sent = [(number, parcel) for number, (parcel, _) in self._returned.items()]
+        sent = [(number, transfer) for number, (transfer, _) in self._returned.items()]
         if (first := self._under_way.first) is not None:
             sent.append(first)
         if sent:
             return _number_of(min(sent, key=lambda entry: entry[0])[1].items[0])
         return _number_of(self._again[0]) if self._again else self._next
 
-    def _not_accepted(self, number: int, parcel: Parcel, state: DeliveryState) -> None:
+    def _not_accepted(self, number: int, transfer: Transfer, state: DeliveryState) -> None:
         error: Error | None = None
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
         elif isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
-            self._stats.released += parcel.events
+            self._stats.released += transfer.events
         else:
-            self._stats.resent += parcel.events
-        self._returned[number] = (parcel, error)
+            self._stats.resent += transfer.events
+        self._returned[number] = (transfer, error)
         self._decided.set()
 
     def on_closed(self, error: HoldfastError) -> None:
@@ -380,7 +380,7 @@ class PartitionPublisher:
     def _unconfirmed(self) -> tuple[list[Item], Error | None]:
         """All that was taken and not accepted, in the order of sending, and the node's refusal of the first, if it is
         refused."""
-        returned = {number: parcel for number, (parcel, _) in self._returned.items()}
+        returned = {number: transfer for number, (transfer, _) in self._returned.items()}
         sent = [*self._under_way.take_back(), *returned.items()]
         error = None
         if sent:

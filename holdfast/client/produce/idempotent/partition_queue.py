@@ -28,8 +28,16 @@ from holdfast.client.produce.chunk import Chunk
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Outcome
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
-from holdfast.client.produce.parcels import Item, Parcel, Room, next_parcels, parcel_of, weight_of, worth_waiting
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.produce.transfers import (
+    Item,
+    Room,
+    Transfer,
+    next_transfers,
+    transfer_of,
+    weight_of,
+    worth_waiting,
+)
 
 # Who cancels a publish waits so long for its outcome: longer than a change of leaders takes.
 CANCEL_BOUND_S = 2.0
@@ -225,18 +233,18 @@ class _Batch:
     def has_more(self) -> bool:
         return bool(self._waiting)
 
-    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
+    def take(self, room: Room, *, wait: bool) -> list[Transfer]:
         waiting = self._waiting
         if not waiting or (wait and worth_waiting(waiting, room)):
             return []
-        return next_parcels(waiting, room)
+        return next_transfers(waiting, room)
 
-    def accepted(self, parcels: list[Parcel]) -> None:
-        for parcel in parcels:
-            self.missing -= parcel.events
-            for item in parcel.items:
+    def accepted(self, transfers: list[Transfer]) -> None:
+        for transfer in transfers:
+            self.missing -= transfer.events
+            for item in transfer.items:
                 item.settle(None)
-        self._confirmed(sum(parcel.events for parcel in parcels))
+        self._confirmed(sum(transfer.events for transfer in transfers))
 
     def refused(self, item: Item, error: RejectedError) -> None:
         raise AssertionError("a batch is accepted as a whole")
@@ -275,44 +283,44 @@ class _Buffer:
     def has_more(self) -> bool:
         return bool(self.waiting) and not (self.in_line and self.taken >= FAIR_EVENTS)
 
-    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
-        parcels: list[Parcel] = []
+    def take(self, room: Room, *, wait: bool) -> list[Transfer]:
+        transfers: list[Transfer] = []
         limit = self._most_bytes - NUMBERING_BYTES
-        while self.has_more and not parcels:
+        while self.has_more and not transfers:
             if wait and worth_waiting(self.waiting, room):
                 break
-            parcels = next_parcels(self.waiting, room)
-            if self._most_bytes and any(parcel.size > limit for parcel in parcels):
-                parcels = self._without_too_large(parcels, limit)
-        self.taken += sum(parcel.events for parcel in parcels)
-        return parcels
+            transfers = next_transfers(self.waiting, room)
+            if self._most_bytes and any(transfer.size > limit for transfer in transfers):
+                transfers = self._without_too_large(transfers, limit)
+        self.taken += sum(transfer.events for transfer in transfers)
+        return transfers
 
-    def _without_too_large(self, parcels: list[Parcel], limit: int) -> list[Parcel]:
-        """Each such message has a parcel of its own."""
-        for parcel in parcels:
-            if parcel.size > limit:
-                self._stats.rejected += parcel.events
-                self._finish(parcel, EventTooLargeError.of(parcel.size, limit))
-        return [parcel for parcel in parcels if parcel.size <= limit]
+    def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
+        """Each such message has a transfer of its own."""
+        for transfer in transfers:
+            if transfer.size > limit:
+                self._stats.rejected += transfer.events
+                self._finish(transfer, EventTooLargeError.of(transfer.size, limit))
+        return [transfer for transfer in transfers if transfer.size <= limit]
 
-    def accepted(self, parcels: list[Parcel]) -> None:
+    def accepted(self, transfers: list[Transfer]) -> None:
         events = size = 0
-        for parcel in parcels:
-            events += parcel.events
-            size += parcel.size
-            for item in parcel.items:
+        for transfer in transfers:
+            events += transfer.events
+            size += transfer.size
+            for item in transfer.items:
                 item.settle(None)
         self._settled(self._partition, events, size, True)
 
     def refused(self, item: Item, error: RejectedError) -> None:
-        self._finish(parcel_of([item]), error)
+        self._finish(transfer_of([item]), error)
 
     def given_up(self, items: list[Item]) -> None:
         self.waiting.extendleft(reversed(items))
 
     def fail(self, error: HoldfastError) -> None:
         """Everything that is here."""
-        failed = parcel_of(self.waiting)
+        failed = transfer_of(self.waiting)
         self.waiting.clear()
         if not failed.events:
             return
@@ -322,9 +330,9 @@ class _Buffer:
             error = UndeliveredError(text, count=failed.events)
         self._finish(failed, error)
 
-    def _finish(self, parcel: Parcel, error: HoldfastError) -> None:
-        for item in parcel.items:
+    def _finish(self, transfer: Transfer, error: HoldfastError) -> None:
+        for item in transfer.items:
             item.settle(error)
             if isinstance(item, Delivery) and not item.claimed:
                 self._unclaimed(item)
-        self._settled(self._partition, parcel.events, parcel.size, False)
+        self._settled(self._partition, transfer.events, transfer.size, False)

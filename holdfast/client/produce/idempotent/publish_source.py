@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.client.errors import RejectedError
-from holdfast.client.produce.parcels import Item, Parcel, Room
+from holdfast.client.produce.transfers import Item, Room, Transfer
 
 
 class PublishSource(Protocol):
@@ -24,12 +24,12 @@ class PublishSource(Protocol):
     @property
     def has_more(self) -> bool: ...
 
-    def take(self, room: Room, *, wait: bool) -> list[Parcel]:
+    def take(self, room: Room, *, wait: bool) -> list[Transfer]:
         """The next events, in order, as many as there is room for; none only if there is no more. `wait`: or if it is
         better to wait for an answer to others, which will come."""
         ...
 
-    def accepted(self, parcels: list[Parcel]) -> None: ...
+    def accepted(self, transfers: list[Transfer]) -> None: ...
 
     def refused(self, item: Item, error: RejectedError) -> None:
         """Only of sources that go `one_by_one`."""

@@ -16,16 +16,16 @@ from holdfast.client import HoldfastError, RejectedError
 from holdfast.client.events import encode_bodies, encode_event
 from holdfast.client.produce.chunk import Chunk, Run
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery
-from holdfast.client.produce.parcels import (
+from holdfast.client.produce.transfers import (
     LEAST_CUT,
     Item,
-    Parcel,
     Room,
+    Transfer,
     UnderWay,
     items_of,
-    next_parcels,
-    parcel_of,
+    next_transfers,
     room_of,
+    transfer_of,
     worth_waiting,
 )
 from holdfast.protocol import STORED_CODE
@@ -168,13 +168,13 @@ def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
     return Room(True, events, size, overhead, False)
 
 
-def bodies_in(parcels: list[Parcel]) -> list[list[bytes]]:
+def bodies_in(transfers: list[Transfer]) -> list[list[bytes]]:
     found = []
-    for parcel in parcels:
-        lengths, pieces = parcel.joined()
+    for transfer in transfers:
+        lengths, pieces = transfer.joined()
         messages = unpack(pack_joined(lengths, pieces), 1 << 30)
-        assert messages == parcel.messages()
-        assert (len(messages), sum(map(len, messages))) == (parcel.events, parcel.size)
+        assert messages == transfer.messages()
+        assert (len(messages), sum(map(len, messages))) == (transfer.events, transfer.size)
         found.append([message[5:] for message in messages])
     return found
 
@@ -182,7 +182,7 @@ def bodies_in(parcels: list[Parcel]) -> list[list[bytes]]:
 def all_of(waiting: deque[Item], room: Room) -> list[list[bytes]]:
     found = []
     while waiting:
-        found += bodies_in(next_parcels(waiting, room))
+        found += bodies_in(next_transfers(waiting, room))
     return found
 
 
@@ -194,10 +194,10 @@ def queue() -> deque[Item]:
 
 
 @pytest.mark.parametrize("events", range(1, 15))
-def test_parcels_hold_what_stood_side_by_side_and_no_more_events_than_there_is_room_for(events: int) -> None:
+def test_transfers_hold_what_stood_side_by_side_and_no_more_events_than_there_is_room_for(events: int) -> None:
     found = all_of(queue(), packing(events))
-    assert [body for parcel in found for body in parcel] == bodies_of(13)
-    assert {len(parcel) for parcel in found[:-1]} <= {events}
+    assert [body for transfer in found for body in transfer] == bodies_of(13)
+    assert {len(transfer) for transfer in found[:-1]} <= {events}
 
 
 @pytest.mark.parametrize("events", [1, 2, 3, 7])
@@ -208,7 +208,7 @@ def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
     queues = [deque[Item]([single(b"x") for _ in range(10)]), deque[Item]([chunk_of([b"x"] * 10)[0]])]
     for items in queues:
         for one in (room, longer, each):
-            sizes = [len(parcel) for parcel in all_of(deque(items), one)]
+            sizes = [len(transfer) for transfer in all_of(deque(items), one)]
             assert sizes == [events] * (10 // events) + ([10 % events] if 10 % events else [])
 
 
@@ -219,9 +219,9 @@ def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
 
 
 def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
-    found = next_parcels(queue(), Room(False, 11, 0, 0, False))
-    assert [parcel.messages() for parcel in found] == [[message] for message in encoded(bodies_of(11))]
-    assert {parcel.events for parcel in found} == {1}
+    found = next_transfers(queue(), Room(False, 11, 0, 0, False))
+    assert [transfer.messages() for transfer in found] == [[message] for message in encoded(bodies_of(11))]
+    assert {transfer.events for transfer in found} == {1}
 
 
 def test_a_run_is_not_cut_for_a_small_piece_while_something_is_under_way() -> None:
@@ -275,7 +275,7 @@ def test_a_batch_hears_one_outcome_and_its_place() -> None:
     link: Any = Packing()
     one, (a, b) = UnderWay(), [single(b"a"), single(b"b")]
     run, delivery = chunk_of(bodies_of(3))
-    assert one.send(link, [parcel_of([a, run]), parcel_of([b])], now_s=5.0) == [11, 12]
+    assert one.send(link, [transfer_of([a, run]), transfer_of([b])], now_s=5.0) == [11, 12]
     assert (bool(one), one.events) == (True, 5)
     assert one.says_stored(11, stored(40, 1))
     assert (a.offset, delivery.offset, delivery.partition, b.offset) == (40, 41, "5", None)
@@ -291,8 +291,8 @@ def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
     link: Any = Plain()
     one, run = UnderWay(), chunk_of(bodies_of(3))[0]
     deliveries = [single(b"a"), single(b"b"), single(b"c")]
-    parcels = [parcel_of([item]) for item in deliveries] + next_parcels(deque([run]), Room(False, 9, 0, 0, False))
-    assert list(one.send(link, parcels, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
+    transfers = [transfer_of([item]) for item in deliveries] + next_transfers(deque([run]), Room(False, 9, 0, 0, False))
+    assert list(one.send(link, transfers, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
     assert one.says_stored(11, stored(7, 2))
     assert one.says_stored(13, stored(30, 4))
     assert [item.offset for item in deliveries] == [7, 8, 30]
@@ -303,7 +303,7 @@ def test_what_is_taken_back_comes_in_the_order_sent() -> None:
     link: Any = Packing()
     one = UnderWay()
     items = [single(b"a"), chunk_of(bodies_of(3))[0], single(b"b"), single(b"c")]
-    one.send(link, [parcel_of(items[:2]), parcel_of(items[2:3]), parcel_of(items[3:])], now_s=0.0)
+    one.send(link, [transfer_of(items[:2]), transfer_of(items[2:3]), transfer_of(items[3:])], now_s=0.0)
     answered = one.pop(11, 0.0)
     assert answered is not None
     assert items_of([*one.take_back(), (11, answered)]) == items

@@ -13,8 +13,8 @@ from holdfast.client.produce.chunk import Chunk, Run
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
-from holdfast.client.produce.parcels import Item, parcel_of
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.produce.transfers import Item, transfer_of
 from holdfast.client.transport.network import Network
 from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
 
@@ -30,7 +30,7 @@ def publisher(*, counted: bool) -> PartitionPublisher:
 
 
 def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
-    """What each event of a parcel says its number is."""
+    """What each event of a transfer says its number is."""
     items: list[Item] = [Delivery(encode_content(b"%d" % number)) for number in numbers]
     for item, number in zip(items, numbers, strict=True):
         item.sequence_number = number
@@ -38,11 +38,11 @@ def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
 
 
 def stated(one: PartitionPublisher, items: list[Item], numbers: Sequence[int]) -> list[Any]:
-    parcel = parcel_of(items)
-    one._number(parcel)
-    lengths, pieces = parcel.joined()
+    transfer = transfer_of(items)
+    one._number(transfer)
+    lengths, pieces = transfer.joined()
     messages = unpack(pack_joined(lengths, pieces), 1 << 20)
-    assert messages == parcel.messages()
+    assert messages == transfer.messages()
     assert [decode_message(payload).body for payload in messages] == [b"%d" % number for number in numbers]
     return [decode_message(payload).message_annotations.get(SEQUENCE) for payload in messages]
 

@@ -3,8 +3,8 @@
 Problem: the peer answers transfers, and a program asks for its events. Where a link carries packed batches, one
 transfer is hundreds of events: to keep book on each of them would cost more than to send them.
 Rules never broken:
- - a parcel travels in one transfer and hears one outcome; on a link for single messages it is one event;
- - a parcel holds what stood side by side in the queue, in that order;
+ - a transfer is a packed batch, or a single message on other links, and hears one outcome;
+ - a transfer holds what stood side by side in the queue, in that order;
  - what is taken back comes in the order in which it was sent.
 """
 
@@ -35,7 +35,7 @@ LEAST_CUT = 512
 _U32 = struct.Struct(">I")
 
 
-class Parcel:
+class Transfer:
     """Events that travel in one transfer."""
 
     __slots__ = ("events", "fronts", "items", "sent_s", "size")
@@ -98,19 +98,19 @@ def room_of(sender: Sender, most_events: int) -> Room:
     return Room(False, min(most_events, PUMP_MESSAGES), 0, 0, False)
 
 
-def next_parcels(waiting: deque[Item], room: Room) -> list[Parcel]:
-    """The next ones, taken out of the queue. A message that is larger than the link takes has a parcel of its own."""
+def next_transfers(waiting: deque[Item], room: Room) -> list[Transfer]:
+    """The next ones, taken out of the queue. A message that is larger than the link takes has a transfer of its own."""
     if room.packs:
-        return [_next_parcel(waiting, room.events, room.batch_bytes, room.overhead)]
-    parcels: list[Parcel] = []
+        return [_next_transfer(waiting, room.events, room.batch_bytes, room.overhead)]
+    transfers: list[Transfer] = []
     size = 0
-    while waiting and size < PUMP_BYTES and len(parcels) < room.events:
-        parcels.append(_next_parcel(waiting, 1, sys.maxsize, 0))
-        size += parcels[-1].size
-    return parcels
+    while waiting and size < PUMP_BYTES and len(transfers) < room.events:
+        transfers.append(_next_transfer(waiting, 1, sys.maxsize, 0))
+        size += transfers[-1].size
+    return transfers
 
 
-def _next_parcel(waiting: deque[Item], most_events: int, most_bytes: int, overhead: int) -> Parcel:
+def _next_transfer(waiting: deque[Item], most_events: int, most_bytes: int, overhead: int) -> Transfer:
     """At least one event, whatever its size."""
     items: list[Item] = []
     events = size = 0
@@ -137,16 +137,16 @@ def _next_parcel(waiting: deque[Item], most_events: int, most_bytes: int, overhe
             events += item.events
         items.append(item)
         size += length
-    return Parcel(items, events, size)
+    return Transfer(items, events, size)
 
 
-def parcel_of(items: Iterable[Item]) -> Parcel:
+def transfer_of(items: Iterable[Item]) -> Transfer:
     """All of these, whether they would go into one transfer or not."""
     found = list(items)
-    return Parcel(found, *weight_of(found))
+    return Transfer(found, *weight_of(found))
 
 
-def weight_of(items: Iterable[Item | Parcel], *more: Iterable[Parcel]) -> tuple[int, int]:
+def weight_of(items: Iterable[Item | Transfer], *more: Iterable[Transfer]) -> tuple[int, int]:
     """Events and bytes of all of these."""
     found = [(one.events, one.size) for part in (items, *more) for one in part]
     return sum(events for events, _ in found), sum(size for _, size in found)
@@ -158,74 +158,74 @@ def worth_waiting(waiting: deque[Item], room: Room) -> bool:
 
 
 class UnderWay:
-    """Parcels that a link has not answered, by its numbers, in the order sent."""
+    """Transfers that a link has not answered, by its numbers, in the order sent."""
 
     def __init__(self) -> None:
         self.events = 0
         self.round_trip_s = 0.0  # the shortest from sending to the answer; 0: there was none
-        self._parcels: dict[int, Parcel] = {}
+        self._transfers: dict[int, Transfer] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._parcels)
+        return bool(self._transfers)
 
     @property
-    def parcels(self) -> Iterable[Parcel]:
-        return self._parcels.values()
+    def transfers(self) -> Iterable[Transfer]:
+        return self._transfers.values()
 
     def send(
-        self, sender: Sender, parcels: Sequence[Parcel], *, now_s: float, txn_id: bytes | None = None
+        self, sender: Sender, transfers: Sequence[Transfer], *, now_s: float, txn_id: bytes | None = None
     ) -> Sequence[int]:
         """Returns their numbers."""
         numbers: Sequence[int]
         if sender.packs:
-            numbers = [sender.send_packed(*parcel.joined(), txn_id=txn_id) for parcel in parcels]
+            numbers = [sender.send_packed(*transfer.joined(), txn_id=txn_id) for transfer in transfers]
         else:
-            messages = [message for parcel in parcels for message in parcel.messages()]
+            messages = [message for transfer in transfers for message in transfer.messages()]
             numbers = sender.send_many(messages, txn_id=txn_id)
-        self._parcels.update(zip(numbers, parcels, strict=True))
-        for parcel in parcels:
-            parcel.sent_s = now_s
-            self.events += parcel.events
+        self._transfers.update(zip(numbers, transfers, strict=True))
+        for transfer in transfers:
+            transfer.sent_s = now_s
+            self.events += transfer.events
         return numbers
 
     def says_stored(self, number: int, state: DeliveryState) -> bool:
-        """Whether this outcome says that the parcel is stored. Where it tells the place, it is told to the parcel, and
-        to those behind it that stand in the same row."""
+        """Whether this outcome says that the transfer is stored. Where it tells the place, it is told to the
+        transfer and to those behind it that stand in the same row."""
         if state is ACCEPTED:
             return True
         row = receipt_of(state)
         if row is None:
             return False
-        parcel = self._parcels.get(number)
-        single = parcel is None or parcel.events == 1  # a batch stands side by side, and is answered for itself
-        for one in range(number, number + (min(row.events, len(self._parcels)) if single else 1)):
-            if (parcel := self._parcels.get(one)) is not None:
-                parcel.stands_at(row.base_offset + one - number, row.partition)
+        transfer = self._transfers.get(number)
+        single = transfer is None or transfer.events == 1  # a batch stands side by side, and is answered for itself
+        for one in range(number, number + (min(row.events, len(self._transfers)) if single else 1)):
+            if (transfer := self._transfers.get(one)) is not None:
+                transfer.stands_at(row.base_offset + one - number, row.partition)
         return True
 
-    def pop(self, number: int, now_s: float) -> Parcel | None:
+    def pop(self, number: int, now_s: float) -> Transfer | None:
         """It was answered. None: it is not here any more."""
-        parcel = self._parcels.pop(number, None)
-        if parcel is not None:
-            self.events -= parcel.events
-            took_s = now_s - parcel.sent_s
+        transfer = self._transfers.pop(number, None)
+        if transfer is not None:
+            self.events -= transfer.events
+            took_s = now_s - transfer.sent_s
             if took_s < self.round_trip_s or not self.round_trip_s:
                 self.round_trip_s = took_s
-        return parcel
+        return transfer
 
     @property
-    def first(self) -> tuple[int, Parcel] | None:
+    def first(self) -> tuple[int, Transfer] | None:
         """Of those that are not answered."""
-        return next(iter(self._parcels.items()), None)
+        return next(iter(self._transfers.items()), None)
 
-    def take_back(self) -> list[tuple[int, Parcel]]:
+    def take_back(self) -> list[tuple[int, Transfer]]:
         """All, with their numbers. Nothing is under way then."""
-        found = list(self._parcels.items())
-        self._parcels.clear()
+        found = list(self._transfers.items())
+        self._transfers.clear()
         self.events = 0
         return found
 
 
-def items_of(parcels: Iterable[tuple[int, Parcel]]) -> list[Item]:
-    """Of parcels that were taken back or not accepted, in the order in which they were sent."""
-    return [item for _, parcel in sorted(parcels, key=lambda entry: entry[0]) for item in parcel.items]
+def items_of(transfers: Iterable[tuple[int, Transfer]]) -> list[Item]:
+    """Of transfers that were taken back or not accepted, in the order in which they were sent."""
+    return [item for _, transfer in sorted(transfers, key=lambda entry: entry[0]) for item in transfer.items]

@@ -1,6 +1,6 @@
-"""The ways of a producer into its log: which partition an event goes to, and what carries it there.
+"""The routes of a producer into its log: which partition an event goes to, and what carries it there.
 
-Rule never broken: events of one key, and events for one partition, go one way.
+Rule never broken: events of one key, and events for one partition, take one route.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from holdfast.client.transport.network import Network
 # Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
 ROUND_ROBIN_RUN = 64
 
-Way = PartitionSender | PartitionQueue
+Route = PartitionSender | PartitionQueue
 
 
-class Ways:
+class Routes:
     """One for each partition that was used; the only one, if the node chooses."""
 
     def __init__(
@@ -45,24 +45,24 @@ class Ways:
         self.partitions: list[str] = []
         self._network, self._log, self._options, self._stats = network, log, options, stats
         self._settled, self._confirmed, self._unclaimed = settled, confirmed, unclaimed
-        self._ways: dict[str | None, Way] = {}
+        self._routes: dict[str | None, Route] = {}
         self._turn = 0
 
     async def close(self) -> None:
         """Those who wait are told. The network is to be closed then, before `ended`."""
-        await asyncio.gather(*(way.close() for way in self._ways.values()))
+        await asyncio.gather(*(route.close() for route in self._routes.values()))
 
     async def ended(self) -> None:
         """When nobody is at work here any more."""
-        await asyncio.gather(*(way.ended() for way in self._ways.values() if isinstance(way, PartitionQueue)))
+        await asyncio.gather(*(route.ended() for route in self._routes.values() if isinstance(route, PartitionQueue)))
 
     def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
-        """Events and bytes that are held by each way without progress since then."""
-        return (way.outstanding() for way in self._ways.values() if way.waits_since(since_s))
+        """Events and bytes that are held by each route without progress since then."""
+        return (route.outstanding() for route in self._routes.values() if route.waits_since(since_s))
 
     def shortest_round_trip_s(self) -> float:
         """That was seen on any of them; 0 while there was none."""
-        return min((way.round_trip_s for way in self._ways.values() if way.round_trip_s), default=0.0)
+        return min((route.round_trip_s for route in self._routes.values() if route.round_trip_s), default=0.0)
 
     # ---------------------------------------------------------------- partitions
 
@@ -100,25 +100,26 @@ class Ways:
         """The partition whose turn it was has got enough: the next event without a place goes to the next one."""
         self._turn += -self._turn % ROUND_ROBIN_RUN
 
-    def way_for(self, key: str | None, partition: str | None) -> Way:
+    def route_for(self, key: str | None, partition: str | None) -> Route:
         """The one to where `place_for` says."""
         name = partition if partition is not None else self.place_for(key, None)
-        way = self._ways.get(name)
-        return way if way is not None else self._new_way(name)
+        route = self._routes.get(name)
+        return route if route is not None else self._new_route(name)
 
     def line_for(self, partition: str) -> PartitionQueue:
         """Of an idempotent producer."""
-        line = self._ways.get(partition)
+        line = self._routes.get(partition)
         if line is None:
-            line = self._new_way(partition)
+            line = self._new_route(partition)
         assert isinstance(line, PartitionQueue)
         return line
 
-    def _new_way(self, partition: str | None) -> Way:
+    def _new_route(self, partition: str | None) -> Route:
         if partition is not None:
             self.check_partition(partition)
-        way = self._ways[partition] = self._queue(partition) if self._options.idempotent else self._sender(partition)
-        return way
+        route = self._queue(partition) if self._options.idempotent else self._sender(partition)
+        self._routes[partition] = route
+        return route
 
     def _sender(self, partition: str | None) -> PartitionSender:
         options = self._options
