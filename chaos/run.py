@@ -44,6 +44,7 @@ from chaos.workloads import catalogue as workloads
 from chaos.workloads.readers import drain
 from chaos.workloads.world import LogName, World
 from holdfast.client.events import ReceivedEvent
+from node.storage import StorageError
 
 STEADY_S = 1.5
 """Of work in peace, before the first fault and after the last one."""
@@ -345,9 +346,15 @@ class _Story:
 
     def _dump(self) -> None:
         for node, data_dir in self._cluster.stores().items():
-            for group, partition in self._groups.items():
-                for event in stored_events(data_dir, self._cluster.name, node, group):
-                    value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
-                    self._recorder.history.replica_dump.append(
-                        ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
-                    )
+            try:
+                self._dump_node(node, data_dir)
+            except StorageError as error:  # a finding; what the others have is read all the same
+                self._recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
+
+    def _dump_node(self, node: int, data_dir: Path) -> None:
+        for group, partition in self._groups.items():
+            for event in stored_events(data_dir, self._cluster.name, node, group):
+                value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
+                self._recorder.history.replica_dump.append(
+                    ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
+                )

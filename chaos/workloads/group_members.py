@@ -1,27 +1,32 @@
 """W3: members of a consumer group that come, work, commit, leave, and are thrown away while they are at it.
 
-A member that crashes is not gone: it stands still for longer than a claim outlives its reader, and then commits what it
-had in its hands. That must be refused, if another member has the partition by then.
+A member that crashes is not gone: it stands still for longer than a claim outlives its reader, with its links or
+without them, and then commits what it had in its hands, as if it had not heard yet that its claim is over. That must be
+refused, if another member has the partition by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable
 
 from chaos.history.tables import FAIL, INFO, Commit
 from chaos.workloads.readers import PATIENCE_S, POLL_ENDS_S, POLL_S, Notes
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World
-from holdfast.client import ConsumerClient, ConsumerOptions, OwnershipLostError, Start
+from holdfast.client import AdminClient, AdminError, ConsumerClient, ConsumerOptions, OwnershipLostError, Start
 from holdfast.client.events import ReceivedEvent
 
 STAYS_S = (3.0, 10.0)
 """A member leaves in peace after a time drawn from here, and its successor comes."""
 STANDS_STILL_S = 6.5
 """A claim outlives its reader by 5 s."""
+KEEPS_LINKS_SHARE = 0.3
+"""Of those who stand still. The others' successors have the partition when they wake up."""
 COMMIT_ENDS_S = 20.0
 AT_ONCE = 50
 """Events between two commits, at most."""
+NOT_OWNER = "not-owner"
 
 
 class GroupMember:
@@ -58,7 +63,7 @@ class GroupMember:
                     return  # under which claim they came is not known any more: somebody begins before them again
                 if self._crash.is_set() and events:
                     crashed = True
-                    self._stand_still(consumer, member, events[-1], claim)
+                    await self._stand_still(consumer, member, events[-1], claim)
                     return
                 if events:
                     await self._world.pause(self._world.chance.uniform(0.0, 0.05))  # the work
@@ -83,25 +88,40 @@ class GroupMember:
         self._world.recorder.end(call)
         return events, claim
 
-    def _stand_still(self, consumer: ConsumerClient, member: str, event: ReceivedEvent, claim: int) -> None:
+    async def _stand_still(self, consumer: ConsumerClient, member: str, event: ReceivedEvent, claim: int) -> None:
+        async def late() -> None:
+            options, partition = self._world.network, event.partition
+            async with AdminClient(self._world.servers["consumers"], timeout_s=PATIENCE_S, options=options) as admin:
+                try:
+                    await admin.commit_group(self._log.name, self._group, partition, event.offset, claim=claim)
+                except AdminError as error:
+                    if error.code == NOT_OWNER:
+                        raise OwnershipLostError(str(error)) from error
+                    raise
+
         async def wake_up() -> None:
             try:
                 await asyncio.sleep(STANDS_STILL_S)
-                await self._commit(consumer, member, event, claim)
+                await self._record_commit(late(), member, event, claim)
             finally:
                 await consumer.close()
 
-        consumer.pause()
+        if self._world.chance.random() < KEEPS_LINKS_SHARE:
+            consumer.pause()
+        else:
+            await consumer.close()
         self._standing_still.add(asyncio.ensure_future(wake_up()))
 
     async def _commit(self, consumer: ConsumerClient, member: str, event: ReceivedEvent, claim: int) -> None:
         """By the claim under which the event came; once the consumer has another one, that is not ours to tell."""
-        if consumer.assignment.get(event.partition) != claim:
-            return
+        if consumer.assignment.get(event.partition) == claim:
+            await self._record_commit(consumer.commit(event), member, event, claim)
+
+    async def _record_commit(self, commit: Awaitable[object], member: str, event: ReceivedEvent, claim: int) -> None:
         recorder = self._world.recorder
         call = recorder.begin(member, "commit", within_s=COMMIT_ENDS_S)
         try:
-            await consumer.commit(event)
+            await commit
         except OwnershipLostError as error:
             recorder.end(call, FAIL, error)
             return
