@@ -7,7 +7,7 @@ time. While it binds, what is measured is what it allows; if the nodes could do 
 Rules never broken:
  - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
  - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
-   however large they are, and twice what is under route in the shortest round trip. Where that takes longer than the
+   however large they are, and twice what is under way in the shortest round trip. Where that takes longer than the
    target, the target is not reached.
 Rejected: to measure the latency of single events. It is what the bound makes of it, late and with noise.
 """
@@ -23,7 +23,7 @@ FLOOR_BYTES = 512 * 1024
 # partitions and no such floor, pieces of 70 events cost three nodes twice the time for each event, and the rate, which
 # the bound follows, falls with it; with twice this floor they cost the same, and are confirmed later.
 FLOOR_OF_WAY_BYTES = 96 * 1024
-# Of events that are larger than that: so many may be outstanding, or their route would be idle between two.
+# Of events that are larger than that: so many may be outstanding, or the link would be idle between two.
 FLOOR_EVENTS = 4
 # What is measured in one go: some round trips of the usual length, so that the bound has settled within a second.
 PERIOD_S = 0.05
