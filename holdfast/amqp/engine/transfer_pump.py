@@ -364,7 +364,8 @@ class TransferPump:
             self._check_drained(link)
 
     def _check_drained(self, link: ReceiverLink) -> None:
-        if not lib.pn_link_draining(link._impl):
+        """Proton counts a message from its first frame on: with the last one under way it says that nothing is."""
+        if not lib.pn_link_draining(link._impl) and not lib.pn_link_queued(link._impl):
             link._draining = False
             lib.pn_link_set_drain(link._impl, False)
             self._events.append(Drained(link))

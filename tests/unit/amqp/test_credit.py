@@ -80,6 +80,24 @@ def test_drain_ends_when_all_credit_is_used() -> None:
     assert only(answered, Drained).link is near
 
 
+@pytest.mark.parametrize("piece", [1000, 100_000, 250_000])
+def test_a_drain_ends_when_the_last_message_has_come_to_its_end(piece: int) -> None:
+    wire = Wire()
+    near, far = wire.consumer(credit=2)
+    near.drain()
+    wire.talk()
+    far.send_many([bytes(200_000)] * 2)
+    found: list[str] = []
+    while data := wire.server.data_to_send():
+        for start in range(0, len(data), piece):
+            wire.client.receive(data[start : start + piece])
+            found += [type(event).__name__ for event in wire.client.events()]
+        wire.server.receive(wire.client.data_to_send())
+    assert found.count("Drained") == 1
+    assert set(found[:-1]) == {"Transfers"}, found
+    assert near.credit == 0
+
+
 def test_absurd_credit_is_taken_as_it_is() -> None:
     peer = RawPeer()
     peer.open()

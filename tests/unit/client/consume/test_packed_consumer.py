@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from holdfast.client import ConsumerClient, ConsumerOptions, ProducerClient, ReceivedEvent, Start
+from holdfast.client import (
+    ConsumerClient,
+    ConsumerOptions,
+    NetworkOptions,
+    ProducerClient,
+    ProducerOptions,
+    ReceivedEvent,
+    Start,
+)
 from holdfast.client.consume.packed_window import FIRST
 from node.listener.outgoing.packed_link import DELIVERY_EVENTS
 from tests.unit.client.support.real_cluster import Nodes
@@ -72,3 +80,29 @@ async def test_reading_goes_on_at_another_leader_without_loss_or_copies(nodes: N
         assert reader.links_opened > 1
     assert [event.body for event in seen] == [b"%d" % number for number in range(COUNT + 2000)]
     assert [int(event.offset, 16) for event in seen] == list(range(COUNT + 2000))
+
+
+@pytest.mark.parametrize("redirected", [True, False])
+async def test_the_end_is_where_the_log_ends_though_its_last_events_were_rolled_back(
+    nodes: Nodes, redirected: bool
+) -> None:
+    """The node is asked to say when it has no more, and the client never reads a whole delivery at once."""
+    log = await nodes.log(1)
+    async with ProducerClient(nodes.servers, log, ProducerOptions(transactional_id=log)) as producer:
+        for number in range(8):
+            async with producer.transaction() as transaction:
+                await transaction.send(b"%d:%s" % (number, b"." * 700_000), partition="0")
+        transaction = producer.transaction()
+        async with transaction:
+            await transaction.send(b"rolled back", partition="0")
+            await transaction.abort()
+    network = NetworkOptions(follow_redirects=redirected)
+    options = ConsumerOptions(until_end=True, network=network)
+    for server in nodes.servers:
+        found: list[bytes] = []
+        async with ConsumerClient(server, log, start=Start.earliest(), options=options) as reader:
+            async with asyncio.timeout(120):
+                while events := await reader.receive():
+                    found += [event.body.partition(b":")[0] for event in events]
+            assert reader.at_end
+        assert found == [b"%d" % number for number in range(8)]
