@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from chaos.cannot_run import CannotRun
 from chaos.cluster.cluster import Cluster
 from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.links import Endpoints, links_between, missing
 from chaos.cluster.provisioned.node import RemoteNode
 from chaos.cluster.provisioned.ssh import Connection
-from chaos.cluster.provisioned.ways import Ends, links_between, missing
 from holdfast.client import AuthenticationError, HoldfastError, NotAuthorizedError, Security
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class ProvisionedCluster(Cluster):
         self.prefix = f"chaos-{secrets.token_hex(3)}-"
         self._made: list[str] = []  # logs
         self._is_open = False
-        self._ends: dict[int, Ends] = {}
+        self._ends: dict[int, Endpoints] = {}
         self.no_links = "nobody has looked yet"
 
     # ---------------------------------------------------------------- before anything is done
@@ -75,7 +75,7 @@ class ProvisionedCluster(Cluster):
             self.name = name
             self.nodes[node.id] = node
         self.nodes = dict(sorted(self.nodes.items()))
-        _each(Ends.ask, list(self._ends.values()))
+        _each(Endpoints.ask, list(self._ends.values()))
         self.no_links = missing(self._ends)
         if not self.no_links:
             links_between(self._ends, self.links)
@@ -113,7 +113,7 @@ class ProvisionedCluster(Cluster):
             self.directory / f"node{number}", next(iter(listeners.items())),
         )  # fmt: skip
         peers.pop(number, None)
-        self._ends[number] = Ends(number, connection, peers, wanted, listeners)
+        self._ends[number] = Endpoints(number, connection, peers, wanted, listeners)
         return name, node
 
     def _check_login(self) -> None:

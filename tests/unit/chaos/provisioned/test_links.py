@@ -16,8 +16,8 @@ from chaos import processes
 from chaos.cannot_run import CannotRun
 from chaos.cluster.links import CLIENTS, NODES, Link, Links
 from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.links import Endpoints, RemoteProxy, links_between, missing
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed
-from chaos.cluster.provisioned.ways import Ends, RemoteProxy, links_between, missing
 from chaos.proxies import HOW_TO_GET, find_server
 from tests.integration.clusters.cluster import wait_until
 from tests.ports import free_ports
@@ -103,10 +103,10 @@ def test_a_proxy_that_is_not_there_is_told(told: Told, server: Server) -> None:
     assert "/proxies/to-n9/toxics" in answer["text"]
 
 
-def ends(node: int, others: list[int], **listeners: str) -> Ends:
+def ends(node: int, others: list[int], **listeners: str) -> Endpoints:
     """Each dials by proxies on its loopback; clients by one on its address."""
     connection = Connection(Host(f"n{node}", f"n{node}"))
-    found = Ends(node, connection, {other: f"127.0.0.1:{17100 + other}" for other in others}, "chaos", {
+    found = Endpoints(node, connection, {other: f"127.0.0.1:{17100 + other}" for other in others}, "chaos", {
         "default": f"n{node}:5672", "chaos": f"n{node}:15673", **listeners,
     })  # fmt: skip
     for listen in (*found.dials.values(), f"n{node}:15673"):
@@ -115,11 +115,11 @@ def ends(node: int, others: list[int], **listeners: str) -> Ends:
 
 
 @pytest.fixture
-def three() -> dict[int, Ends]:
+def three() -> dict[int, Endpoints]:
     return {node: ends(node, [other for other in (1, 2, 3) if other != node]) for node in (1, 2, 3)}
 
 
-def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dict[int, Ends]) -> None:
+def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dict[int, Endpoints]) -> None:
     assert missing(three) == ""
     links = Links()
     links_between(three, links)
@@ -139,12 +139,14 @@ def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dic
         (lambda one: one.proxies.pop("n2:15673"), "no proxy on the host of node 2 stands before listener chaos"),
     ],
 )
-def test_which_way_has_no_proxy_is_said(three: dict[int, Ends], spoil: Callable[[Ends], object], why: str) -> None:
+def test_which_way_has_no_proxy_is_said(
+    three: dict[int, Endpoints], spoil: Callable[[Endpoints], object], why: str
+) -> None:
     spoil(three[2])
     assert missing(three).startswith(why)
 
 
-def test_what_must_not_be_disturbed_goes_past_the_proxies(three: dict[int, Ends]) -> None:
+def test_what_must_not_be_disturbed_goes_past_the_proxies(three: dict[int, Endpoints]) -> None:
     assert three[1].past_proxies == "n1:5672"
     three[1].proxies.pop("n1:15673")
     assert three[1].past_proxies == "n1:15673", "no proxy stands before the listener of the clients"
