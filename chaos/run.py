@@ -144,7 +144,7 @@ def run(
     recorder = Recorder()
     begun_s = time.time()
     periods = schedule.draw(plan.faults, plan.seconds, plan.seed, plan.nodes)
-    with _cluster_of(plan, directory, provisioned, say) as cluster:
+    with _cluster_of(plan, directory, provisioned) as cluster:
         try:
             story = _Story(plan, cluster, recorder, periods, say, abort_if)
             story.play()
@@ -153,26 +153,33 @@ def run(
             recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
             say(f"the cluster did not come to itself: {error}")
         finally:
-            cluster.close()
+            cluster.let_go()
             history = recorder.finish()
             histories.write(history, directory / "history")
-    judgement = judged(plan, history)
+        judgement = judged(plan, history)
+        if judgement.result is Result.FAILED:
+            cluster.keep_logs()
     told = [{"seconds": period.seconds, "faults": period.named} for period in periods]
     return Run(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
 
 
 @contextlib.contextmanager
-def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None, say: Say) -> Iterator[Cluster]:
+def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None) -> Iterator[Cluster]:
+    """Closed, however the run ends."""
     if plan.inventory:
         if provisioned is None:
             raise CannotRun(f"its nodes are those of {plan.inventory}: run its command again, with your login")
-        yield ProvisionedCluster(directory, provisioned, say)
+        with contextlib.closing(ProvisionedCluster(directory, provisioned)) as there:
+            yield there
         return
     program = find_server()
     if program is None:
         raise CannotRun(f"there is no Toxiproxy server: {HOW_TO_GET}")
-    with ProxyServer(program, directory / "toxiproxy.log") as server:
-        yield ProxiedCluster(directory, server, _shape(plan))
+    with (
+        ProxyServer(program, directory / "toxiproxy.log") as server,
+        contextlib.closing(ProxiedCluster(directory, server, _shape(plan))) as own,
+    ):
+        yield own
 
 
 def judged(plan: Plan, history: histories.History) -> Judgement:

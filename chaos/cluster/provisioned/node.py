@@ -62,6 +62,10 @@ class RemoteNode:
             time.sleep(ASK_AGAIN_S)
         return True
 
+    def unready(self) -> str:
+        """Why it is not ready, in its own words; nothing: it is."""
+        return str(self._order("status", health=self.health)["why"])
+
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
         if not self.ready_within(within_s):
             raise NodeFailed(self.id, f"did not become ready within {within_s:g} s")

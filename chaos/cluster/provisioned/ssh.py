@@ -93,14 +93,14 @@ class Connection:
         self._over = threading.Event()
         self._pinging: threading.Thread | None = None
 
-    def open(self) -> dict[str, Any]:
-        """What the agent says of the host. Raises CannotRun, with whose fault it is."""
+    def open(self, patience_s: float = 0.0) -> dict[str, Any]:
+        """What the agent says of the host. `patience_s`: for a host that is away, or busy, to be there. Raises
+        CannotRun, with whose fault it is."""
         with self._lock:
             try:
-                told = self._begin()
+                told = self._begin_within(patience_s)
             except (OrderFailed, CannotRun) as error:
                 self._over.set()
-                self._drop()
                 if isinstance(error, OrderFailed):
                     raise CannotRun(f"{error}{advice(error.kind)}") from error
                 raise
@@ -140,19 +140,24 @@ class Connection:
                 self._write(json.dumps({"order": name, **arguments}))
                 return self._answer(ANSWERS_WITHIN_S)
 
-    def _begin_again(self) -> None:
-        deadline_s = time.monotonic() + REOPENS_WITHIN_S
+    def _begin_within(self, seconds: float, *, again: bool = False) -> dict[str, Any]:
+        deadline_s = time.monotonic() + seconds
         while True:
             try:
-                self._begin(again=True)
-                return
+                return self._begin(again=again)
             except (CannotRun, OrderFailed) as error:
                 self._drop()
                 passes = isinstance(error, CannotRun) or error.kind in ("busy", "down")
-                if time.monotonic() > deadline_s or not passes:
-                    raise HostLost(f"{self.host.name} was lost: its connection broke, and then: {error}") from error
+                if time.monotonic() >= deadline_s or not passes:
+                    raise
             if self._over.wait(1.0):
                 raise HostLost(f"{self.host.name}: its connection was closed")
+
+    def _begin_again(self) -> None:
+        try:
+            self._begin_within(REOPENS_WITHIN_S, again=True)
+        except (CannotRun, OrderFailed) as error:
+            raise HostLost(f"{self.host.name} was lost: its connection broke, and then: {error}") from error
 
     def _ping(self) -> None:
         while not self._over.wait(PING_EVERY_S):

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 import xmlrpc.client
 from collections.abc import Callable, Iterator
@@ -81,16 +82,24 @@ class Agent:
         return {"now_s": now_s, "ahead_s": time.localtime(now_s).tm_gmtoff}
 
     def order_status(self, health: str) -> dict[str, Any]:
-        return {"pid": self._manager.pid(), "ready": self._is_ready(health)}
+        why = self._why_not_ready(f"http://{health}/health/ready")
+        return {"pid": self._manager.pid(), "ready": not why, "why": why}
 
     @staticmethod
-    def _is_ready(health: str) -> bool:
+    def _why_not_ready(url: str) -> str:
+        """In the node's words; nothing: it is ready."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{health}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:
-                return bool(answer.status == 200)
-        except (OSError, http.client.HTTPException):
-            return False
+            with opener.open(url, timeout=ANSWERS_WITHIN_S):
+                return ""
+        except urllib.error.HTTPError as error:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+                checks = json.loads(error.read())["checks"]
+                if wrong := [f"{one['name']}: {one['detail']}" for one in checks if not one["ok"]]:
+                    return "; ".join(wrong)
+            return f"{url}: {error}"
+        except (OSError, http.client.HTTPException) as error:
+            return f"{url}: {error}"
 
     def order_pid(self) -> int:
         return self._manager.pid()
