@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -210,8 +211,11 @@ def at_work(network: Network, control: Control) -> Iterator[subprocess.Popen[str
 
 
 def a_run_that_is_killed_leaves_no_node_standing_still(network: Network, control: Control) -> None:
-    """Its log it leaves, and a command ends that."""
+    """Its log it leaves, and a command ends that. While it is at work, another one is refused, and told whose it is."""
     with at_work(network, control) as run:
+        second = ran(network, control, "--workload", "W1", "--faults", "F1", "--time", "5")
+        assert second.returncode == 1, second.stderr
+        assert re.search(r"another run is at work here.*: \S+@\S+, process \d+, since ", second.stderr), second.stderr
         run.kill()
         run.wait()
         wait_until(lambda: not any(agents(host) for host in network.hosts), "the end of every agent", 120)

@@ -198,13 +198,20 @@ class ProvisionedCluster(Cluster):
         self.start()
 
     def hand_over(self, node: int) -> None:
+        """Its agent knows it before, and again afterwards: by then it may be another one, on a new connection."""
+        self._drained(node)
+        try:
+            super().hand_over(node)
+        finally:
+            self._drained(node)
+
+    def _drained(self, node: int) -> None:
         listener, server = self.nodes[node].first_listener
-        self.nodes[node].connection.order("drained", node=node, server=server, listener=listener)
-        super().hand_over(node)
+        self.nodes[node].order("drained", node=node, server=server, listener=listener)
 
     def lead_again(self, node: int) -> None:
         super().lead_again(node)
-        self.nodes[node].connection.order("leads")
+        self.nodes[node].order("leads")
 
     # ---------------------------------------------------------------- the run's own logs
 

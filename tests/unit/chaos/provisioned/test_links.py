@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -78,6 +79,66 @@ def test_what_was_done_to_proxies_is_undone_when_the_connection_ends(told: Told,
     assert told.leave() == 0
     assert server.toxics("to-n2") == ["theirs"]
     assert server.ask("GET", "/proxies/to-n3")["enabled"]
+
+
+def test_what_was_done_to_proxies_is_undone_when_the_agent_is_killed(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("toxic", proxy="to-n2", toxic=TOXIC)
+    told.order("enable", proxy="to-n3", enabled=False)
+    told.process.kill()
+    wait_until(lambda: server.toxics("to-n2") == [], "the toxic to go")
+    wait_until(lambda: server.ask("GET", "/proxies/to-n3")["enabled"], "the proxy to be enabled")
+
+
+def test_a_node_is_healed_though_its_proxies_cannot_be(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("toxic", proxy="to-n2", toxic=TOXIC)
+    told.order("kill")
+    server.process.kill()
+    server.process.wait()
+    assert told.process.stdin is not None
+    told.process.stdin.close()
+    wait_until(lambda: len(told.started) >= 2, "the node to be started")
+
+
+def test_one_proxy_is_healed_though_another_one_cannot_be_and_that_one_later(told: Told, server: Server) -> None:
+    listed = told.order("proxies", api=server.api)["ok"]
+    host, _, port = listed[0]["listen"].rpartition(":")
+    assert listed[0]["name"] == "to-n2"
+    told.order("enable", proxy="to-n2", enabled=False)
+    told.order("enable", proxy="to-n3", enabled=False)
+    with socket.create_server((host, int(port))):
+        assert told.leave() != 0
+        assert server.ask("GET", "/proxies/to-n3")["enabled"]
+        assert not server.ask("GET", "/proxies/to-n2")["enabled"]
+    wait_until(lambda: server.ask("GET", "/proxies/to-n2")["enabled"], "the keeper to enable it")
+
+
+def test_a_proxy_that_somebody_took_away_needs_no_healing(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("enable", proxy="to-n2", enabled=False)
+    told.order("enable", proxy="to-n3", enabled=False)
+    server.ask("DELETE", "/proxies/to-n2")
+    assert told.leave() == 0
+    assert server.ask("GET", "/proxies/to-n3")["enabled"]
+
+
+def test_a_toxic_of_somebody_else_is_left_where_ours_was_refused_for_its_name(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    server.ask("POST", "/proxies/to-n2/toxics", TOXIC)
+    assert told.order("toxic", proxy="to-n2", toxic=TOXIC)["trouble"] == "failed"
+    assert told.leave() == 0
+    assert server.toxics("to-n2") == ["ours"]
+
+
+def test_a_proxy_may_have_any_name(told: Told, server: Server) -> None:
+    [port] = free_ports(1)
+    server.ask("POST", "/proxies", {"name": "to n4?", "listen": f"127.0.0.1:{port}", "upstream": "127.0.0.1:1"})
+    told.order("proxies", api=server.api)
+    assert told.order("toxic", proxy="to n4?", toxic=TOXIC) == {"ok": None}
+    assert server.toxics("to%20n4%3F") == ["ours"]
+    assert told.leave() == 0
+    assert server.toxics("to%20n4%3F") == []
 
 
 def test_what_was_undone_by_order_is_undone_once(told: Told, server: Server) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -68,6 +70,28 @@ def test_a_host_without_the_service_is_told_by_its_agent(tmp_path: Path, monkeyp
     goes_to(tmp_path, 'exec sh -c "$word"', monkeypatch)
     with pytest.raises(CannotRun, match=r"n1: there is no service holdfast-node.*provisioned by playbooks/site\.yml"):
         Connection(Host("n1", "n1")).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_lies_where_a_login_begins_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("json", "select", "signal"):
+        (home / f"{name}.py").write_text("raise SystemExit('somebody else wrote this')\n")
+    goes_to(tmp_path, f'cd {home}; PYTHONPATH={home} exec sh -c "$word"', monkeypatch)
+    with pytest.raises(CannotRun, match="n1: there is no service holdfast-node"):
+        Connection(Host("n1", "n1")).open()
+
+
+def test_whose_run_it_is_stands_where_it_runs() -> None:
+    assert re.fullmatch(rf"\S+@\S+, process {os.getpid()}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+", ssh.who())
+    assert f"'{ssh.who()}'" in shlex.split(command(Host("n1", "n1"), ssh.who())[-1])[-1]
+
+
+def test_a_host_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_to(tmp_path, f'test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3', monkeypatch)
+    with pytest.raises(CannotRun, match="ended with status 3"):
+        Connection(Host("n1", "n1")).open(patience_s=0.5)
 
 
 def test_silence_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
