@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos import archive
+from chaos.cannot_run import BrokenOff
 from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned import cluster as clusters
 from chaos.cluster.provisioned.cluster import Provisioned
@@ -142,7 +143,7 @@ def run(
     site: Site | None = None,
 ) -> Result:  # fmt: skip
     """The worst of all cells. Each has a seed of its own, counted from the first of the whole matrix; none stops the
-    others. Raises CannotRun when no further one could be run."""
+    others. Raises BrokenOff when no further one could be run."""
     if site is not None:
         for why, those in left_out(cells, site).items():
             say(f"left out, {len(those)} of {len(cells)}: {', '.join(map(str, those))}: {why}")
@@ -163,7 +164,7 @@ def run(
             continue
         failures += 1
         if failures > 1 and count < len(cells):  # each has waited for the cluster to be whole
-            raise CannotRun(f"{len(cells) - count} more were not tried, since two in a row could not be run: {one.why}")
+            raise BrokenOff(f"{len(cells) - count} more were not tried, since two in a row could not be run: {one.why}")
     return worst
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.cluster import CLASSES
 from chaos.cluster.links import CLIENTS, NODES, Links
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed, advice
@@ -30,7 +30,7 @@ class RemoteProxy:
         try:
             self.connection.order(name, proxy=self.name, **arguments)
         except OrderFailed as error:
-            raise CannotRun(f"{error}: the run was broken off") from error  # the cluster's fault it is not
+            raise BrokenOff(f"{error}: the run was broken off") from error  # the cluster's fault it is not
 
     def add_toxic(self, type: str, stream: str, name: str, attributes: Mapping[str, int]) -> None:
         toxic = {"type": type, "stream": stream, "name": name, "attributes": dict(attributes)}

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from chaos.cannot_run import BrokenOff
 from chaos.cluster.nodes import READY_WITHIN_S, NodeFailed, bugs_in, leaderships_in
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed
 
@@ -40,11 +41,11 @@ class RemoteNode:
     complaints: list[str] = field(default_factory=list)
 
     def order(self, name: str, /, **arguments: Any) -> Any:
-        """Raises NodeFailed; CannotRun where its host is lost."""
+        """Raises BrokenOff: what the host cannot do, or that it is lost, is not the node's fault."""
         try:
             return self.connection.order(name, **arguments)
         except OrderFailed as error:
-            raise NodeFailed(self.id, f"cannot be told to {name}: {error}") from error
+            raise BrokenOff(f"{error} (asked to {name}): the run was broken off") from error
 
     @property
     def is_running(self) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chaos import processes
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned.inventory import Host
 from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, proxies, services
 
@@ -38,7 +38,7 @@ START = 'import json;exec(json.loads(open(0,"rb",0,closefd=False).readline()),{"
 """Unbuffered, so that it takes no byte more than the line with the agent's text."""
 
 
-class HostLost(CannotRun):
+class HostLost(BrokenOff):
     """It could not be reached any more. What was done there its agent undoes by itself."""
 
 
@@ -114,9 +114,8 @@ class Connection:
                 told = self._begin_within(patience_s)
             except (OrderFailed, CannotRun) as error:
                 self._over.set()
-                if isinstance(error, OrderFailed):
-                    raise CannotRun(f"{error}{advice(error.kind)}") from error
-                raise
+                why = f"{error}{advice(error.kind)}" if isinstance(error, OrderFailed) else str(error)
+                raise CannotRun(why) from error  # nothing was begun that could be broken off
         if self._pinging is None:
             self._pinging = threading.Thread(target=self._ping, name=f"pings-{self.host.name}", daemon=True)
             self._pinging.start()

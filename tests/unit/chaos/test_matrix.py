@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from chaos.cannot_run import BrokenOff
 from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned.cluster import Provisioned
 from chaos.cluster.provisioned.inventory import Host
 from chaos.matrix import SHORT, Cell, NotRun, Part, Site, chosen, full, left_out, run
 from chaos.run import CannotRun, Run
-from holdfast.cli.commands.trials.chaos import chaos
+from holdfast.cli.commands.trials.chaos import _not_run, chaos
 
 SEED = 1000
 
@@ -101,14 +102,16 @@ def _no_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_route")
 def test_hosts_that_are_gone_end_a_matrix_after_the_second_run(tmp_path: Path) -> None:
-    """One may be back for the next run. Each cell has the seed of its place among all, left out or not."""
+    """One may be back for the next run. Each cell has the seed of its place among all, left out or not. What was broken
+    off has shown nothing (6), what could not begin is the command's to mend (1)."""
     said: list[str] = []
     told: list[Run | NotRun] = []
     cells = chosen([Cell("W1", (fault,)) for fault in ("F1", "F9", "F2", "F13")])
-    with pytest.raises(CannotRun, match=r"1 more were not tried, since two in a row .*n1: ssh does not reach it"):
+    with pytest.raises(BrokenOff, match=r"1 more were not tried, since two in a row .*n1: ssh does not reach it"):
         run(cells, tmp_path / "runs", seconds=1, seed=SEED, say=said.append, done=told.append, site=site(3))
     assert [(one.plan.faults, one.plan.seed) for one in told] == [(("F1",), SEED), (("F2",), SEED + 2)]
     assert all(isinstance(one, NotRun) and "no route to host" in one.why for one in told)
+    assert (_not_run(BrokenOff("")).exit_code, _not_run(CannotRun("")).exit_code) == (6, 1)
     assert said[1].startswith("1 of 3: holdfast chaos run --workload W1 --faults F1 --inventory hosts.yml")
 
 

@@ -52,7 +52,7 @@ class Agent:
     def __init__(self, manager: Manager, *, is_kept: bool = True) -> None:
         self._manager = manager
         self._guard: Guard | None = None
-        self._is_down = False
+        self._is_down = self._stands_still = False
         self._undo: list[str] = []  # the words of a command
         self._proxies: Proxies | None = None
         self._keeper = Keeper(lambda done: healed(manager, done), FAILURES) if is_kept else None
@@ -68,6 +68,8 @@ class Agent:
         if self._keeper is None:
             return
         done: dict[str, Any] = {}
+        if self._stands_still:  # its guard may be killed as well; whoever heals lets it go on first of all
+            done["stands_still"] = True
         if self._is_down:
             done["is_down"] = True
         if self._undo:
@@ -173,6 +175,8 @@ class Agent:
     def order_pause(self, bound_s: float) -> int:
         pid = self._manager.pid()
         if pid and self._guard is None:
+            self._stands_still = True
+            self._note()
             self._guard = Guard(pid, bound_s)
         return pid
 
@@ -183,6 +187,9 @@ class Agent:
         elif pid := self._manager.pid():  # an agent before this one may have been killed, and its guard with it
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+        if self._stands_still:
+            self._stands_still = False
+            self._note()
 
     def order_kill(self) -> None:
         self._is_down = True

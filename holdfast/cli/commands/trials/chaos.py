@@ -18,6 +18,7 @@ from holdfast.cli.shared.errors import EXIT_FAILED, CliError
 from holdfast.cli.shared.spark import check_spark
 
 if TYPE_CHECKING:
+    from chaos.cannot_run import CannotRun
     from chaos.cluster.provisioned.cluster import Provisioned
     from chaos.matrix import NotRun, Part, Site
     from chaos.run import Run
@@ -148,7 +149,7 @@ def _run(
             plan, directory, say=frame.output.say, abort_if=abort_if, provisioned=provisioned
         )  # fmt: skip
     except CannotRun as error:
-        raise CliError(str(error)) from error
+        raise _not_run(error) from error
     _tell(frame, done)
 
 
@@ -178,6 +179,13 @@ def _tell(frame: CommandFrame, done: Run) -> None:
         if (page := done.directory / "report.html").exists():
             frame.output.say(f"the page: {page}")
     _exit(str(judgement.result))
+
+
+def _not_run(error: CannotRun) -> CliError:
+    """What was broken off has shown nothing; what could not begin is the command's to mend."""
+    from chaos.cannot_run import BrokenOff
+
+    return CliError(str(error), exit_code=EXIT_NOTHING_PROVEN if isinstance(error, BrokenOff) else EXIT_FAILED)
 
 
 def _exit(result: str) -> None:
@@ -227,7 +235,7 @@ def matrix_command(
             site = matrix.look(str(inventory), _provisioned(frame, inventory, listener, ansible, vault_password_file))
         worst = matrix.run(cells, below, seconds=each_s, seed=drawn, say=frame.output.say, done=done, site=site)
     except CannotRun as error:
-        raise CliError(str(error)) from error
+        raise _not_run(error) from error
     frame.output.result(
         {
             "result": str(worst),

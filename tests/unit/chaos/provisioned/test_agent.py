@@ -29,13 +29,18 @@ from tests.ports import free_ports
 ROOT = Path(__file__).resolve().parents[4]
 
 PROGRAM = """
-import subprocess, sys
-from chaos.cluster.provisioned.on_host import agent, services
+import os, subprocess, sys
+from chaos.cluster.provisioned.on_host import agent, guard, services
+
+agent_pid = os.getpid()
 
 class Waiting(services.Manager):
     process = None
-    def pid(self):
-        return 0 if self.process is None or self.process.poll() is not None else self.process.pid
+    def pid(self):  # a keeper is not its parent
+        is_own = self.process is not None and os.getpid() == agent_pid
+        if self.process is None or (is_own and self.process.poll() is not None) or guard.born(self.process.pid) is None:
+            return 0
+        return self.process.pid
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -153,6 +158,18 @@ def test_a_node_that_stands_still_goes_on_when_its_agent_ends(told: Told, ending
     wait_until(lambda: stands_still(pid), "the node to stand still")
     ending(told)
     wait_until(lambda: not stands_still(pid), "the node to go on")
+
+
+def test_a_node_that_stands_still_goes_on_though_its_agent_and_its_guard_are_killed(told: Told) -> None:
+    pid = told.order("pause", bound_s=600.0)["ok"]
+    wait_until(lambda: stands_still(pid), "the node to stand still")
+    keeper, guard = sorted(set(told.children()) - {told.process.pid}, key=lambda one: (int(born(one) or 0), one))
+    told.process.send_signal(signal.SIGSTOP)  # so that it does not hear of the guard's end
+    os.kill(guard, signal.SIGSTOP)
+    for one in (guard, told.process.pid):
+        os.kill(one, signal.SIGKILL)
+    wait_until(lambda: not stands_still(pid), "the node to go on")
+    wait_until(lambda: born(keeper) is None, "the end of the keeper")
 
 
 def test_a_node_stands_still_no_longer_than_its_bound(told: Told) -> None:

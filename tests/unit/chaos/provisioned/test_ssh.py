@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned import ssh
 from chaos.cluster.provisioned.inventory import Host
 from chaos.cluster.provisioned.ssh import Connection, command
@@ -92,6 +92,26 @@ def test_a_host_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     goes_to(tmp_path, f'test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3', monkeypatch)
     with pytest.raises(CannotRun, match="ended with status 3"):
         Connection(Host("n1", "n1")).open(patience_s=0.5)
+
+
+def test_a_host_that_is_lost_in_a_run_is_another_matter_than_one_that_was_never_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers once, and is gone."""
+    monkeypatch.setattr(ssh, "REOPENS_WITHIN_S", 0.0)
+    script = f"test -e {tmp_path}/once && exit 255; touch {tmp_path}/once"
+    goes_to(tmp_path, script + """; echo '{"ok": {}}'; exec sleep 1000""", monkeypatch)
+    connection = Connection(Host("n1", "n1"))
+    connection.open()
+    process = connection._process
+    assert process is not None
+    process.kill()
+    with pytest.raises(BrokenOff, match="n1 was lost: its connection broke, and then: n1: ssh does not reach it"):
+        connection.order("pid")
+    connection.close()
+    with pytest.raises(CannotRun, match="ssh does not reach it") as never:
+        Connection(Host("n1", "n1")).open()
+    assert not isinstance(never.value, BrokenOff)
 
 
 def test_silence_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
