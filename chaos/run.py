@@ -30,7 +30,7 @@ from chaos.cluster.nodes import NodeFailed
 from chaos.cluster.provisioned.cluster import Provisioned, ProvisionedCluster
 from chaos.cluster.proxied import ProxiedCluster, Shape
 from chaos.cluster.registrations import RegistrationWatch
-from chaos.cluster.stores import stored_events
+from chaos.cluster.stores import Unreadable, stored_events
 from chaos.defects.catalogue import DEFECTS
 from chaos.faults import catalogue as faults
 from chaos.faults import schedule
@@ -44,7 +44,6 @@ from chaos.workloads import catalogue as workloads
 from chaos.workloads.readers import drain
 from chaos.workloads.world import LogName, World
 from holdfast.client.events import ReceivedEvent
-from node.storage import StorageError
 
 STEADY_S = 1.5
 """Of work in peace, before the first fault and after the last one."""
@@ -355,7 +354,7 @@ class _Story:
         for node, data_dir in self._cluster.stores().items():
             try:
                 self._dump_node(node, data_dir)
-            except StorageError as error:  # a finding; what the others have is read all the same
+            except Unreadable as error:  # a finding; what the others have is read all the same
                 self._recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
 
     def _dump_node(self, node: int, data_dir: Path) -> None:
