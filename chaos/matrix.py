@@ -7,17 +7,23 @@ every fault alone, then compounds, longer, on three nodes and on five.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos import archive
+from chaos.cannot_run import BrokenOff
 from chaos.checkers.verdict import Result
-from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS
+from chaos.cluster.provisioned import cluster as clusters
+from chaos.cluster.provisioned.cluster import Provisioned
+from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS, why_not_there
 from chaos.run import CannotRun, Plan, Run, Say
 from chaos.workloads.catalogue import WORKLOADS
 
 SHORT_S, FULL_S = 8.0, 90.0
+WHOLE_WITHIN_S = 120.0
+"""The cluster of an inventory, between two runs."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,13 @@ class Cell:
 
     def plan(self, seconds: float, seed: int) -> Plan:
         return Plan(self.workload, self.faults, seconds, seed, self.nodes)
+
+    def __str__(self) -> str:
+        return f"{self.workload} {'+'.join(self.faults)}" + (f" on {self.nodes} nodes" if self.nodes != 3 else "")
+
+
+Placed = tuple[int, Cell]
+"""With its place in the whole matrix, from 0."""
 
 
 SHORT: tuple[Cell, ...] = (
@@ -57,23 +70,113 @@ def full() -> Iterator[Cell]:
         yield Cell(workload, faults, nodes=3 if place % 2 else 5)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Every `of`-th cell, beginning with the `number`-th: cells that are alike stand together, and are spread so."""
+
+    number: int = 1
+    of: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of:
+            raise ValueError(f"there is no part {self}: of {self.of} there are 1 to {self.of}")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def chosen(cells: Iterable[Cell], workloads: Collection[str] = (), part: Part = Part()) -> list[Placed]:
+    """Those of these workloads (none: of all), and of them this part."""
+    wanted = [(place, cell) for place, cell in enumerate(cells) if not workloads or cell.workload in workloads]
+    return wanted[part.number - 1 :: part.of]
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster of an inventory. `nodes`: how many; `no_links`: why the ways between them cannot be harmed, or
+    nothing."""
+
+    inventory: str
+    provisioned: Provisioned
+    nodes: int
+    no_links: str = ""
+
+    def why_not(self, cell: Cell) -> str:
+        """What keeps the cell from being run there; nothing: it can be."""
+        if why := WORKLOADS[cell.workload].needs_own_nodes:
+            return why
+        for fault in cell.faults:
+            if why := why_not_there(fault, self.no_links):
+                return why
+        return f"it takes {cell.nodes} nodes, and there are {self.nodes}" if cell.nodes > self.nodes else ""
+
+    def plan(self, plan: Plan) -> Plan:
+        return replace(plan, inventory=self.inventory, nodes=self.nodes)
+
+
+def look(inventory: str, provisioned: Provisioned) -> Site:
+    """What there is. Between two runs its cluster may take a while to be whole; now it has to be. Raises CannotRun."""
+    with tempfile.TemporaryDirectory() as nothing:
+        found = clusters.look(provisioned, Path(nothing))
+    return Site(inventory, replace(provisioned, patience_s=WHOLE_WITHIN_S), found.nodes, found.no_links)
+
+
+def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Cell]]:
+    """By reason."""
+    found: dict[str, list[Cell]] = {}
+    for _, cell in cells:
+        if why := site.why_not(cell):
+            found.setdefault(why, []).append(cell)
+    return found
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """It could not be, or was broken off: nothing is proven."""
+
+    plan: Plan
+    why: str
+
+
 def run(
-    cells: Sequence[Cell], below: Path, *, seconds: float, seed: int, say: Say, done: Callable[[Run], None]
-) -> Result:
-    """The worst of all cells. Each has a seed of its own, counted from the first; none stops the others. One that
-    cannot be run here has proven nothing."""
-    worst = Result.PASSED
-    for place, cell in enumerate(cells):
+    cells: Sequence[Placed], below: Path, *, seconds: float, seed: int, say: Say, done: Callable[[Run | NotRun], None],
+    site: Site | None = None,
+) -> Result:  # fmt: skip
+    """The worst of all cells. Each has a seed of its own, counted from the first of the whole matrix; none stops the
+    others. Raises BrokenOff when no further one could be run."""
+    if site is not None:
+        for why, those in left_out(cells, site).items():
+            say(f"left out, {len(those)} of {len(cells)}: {', '.join(map(str, those))}: {why}")
+        cells = [(place, cell) for place, cell in cells if not site.why_not(cell)]
+    if not cells:
+        return Result.NODATA
+    worst, failures = Result.PASSED, 0
+    for count, (place, cell) in enumerate(cells, 1):
         plan = cell.plan(seconds, seed + place)
-        say(f"{place + 1} of {len(cells)}: {plan.command}")
-        try:
-            plan.check()
-        except CannotRun as error:
-            say(f"  not run: {error}")
-            worst = max(worst, Result.NODATA, key=list(Result).index)
-            continue
-        directory = archive.new_directory(below, plan)
-        one = archive.run_and_report(plan, directory, say=lambda text: None)
-        worst = max(worst, one.judgement.result, key=list(Result).index)
+        plan = site.plan(plan) if site is not None else plan
+        say(f"{count} of {len(cells)}: {plan.command}")
+        one = _one(plan, below, site)
+        result = Result.NODATA if isinstance(one, NotRun) else one.judgement.result
+        worst = max(worst, result, key=list(Result).index)
         done(one)
+        if not isinstance(one, NotRun) or site is None:
+            failures = 0
+            continue
+        failures += 1
+        if failures > 1 and count < len(cells):  # each has waited for the cluster to be whole
+            raise BrokenOff(f"{len(cells) - count} more were not tried, since two in a row could not be run: {one.why}")
     return worst
+
+
+def _one(plan: Plan, below: Path, site: Site | None) -> Run | NotRun:
+    try:
+        plan.check()
+    except CannotRun as error:
+        return NotRun(plan, str(error))
+    directory = archive.new_directory(below, plan)
+    if site is None:
+        return archive.run_and_report(plan, directory)
+    try:
+        return archive.run_and_report(plan, directory, provisioned=site.provisioned)
+    except CannotRun as error:  # of hosts one is lost more easily than the machine that we are on
+        return NotRun(plan, str(error))

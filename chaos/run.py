@@ -30,7 +30,7 @@ from chaos.cluster.nodes import NodeFailed
 from chaos.cluster.provisioned.cluster import Provisioned, ProvisionedCluster
 from chaos.cluster.proxied import ProxiedCluster, Shape
 from chaos.cluster.registrations import RegistrationWatch
-from chaos.cluster.stores import stored_events
+from chaos.cluster.stores import Unreadable, stored_events
 from chaos.defects.catalogue import DEFECTS
 from chaos.faults import catalogue as faults
 from chaos.faults import schedule
@@ -44,7 +44,6 @@ from chaos.workloads import catalogue as workloads
 from chaos.workloads.readers import drain
 from chaos.workloads.world import LogName, World
 from holdfast.client.events import ReceivedEvent
-from node.storage import StorageError
 
 STEADY_S = 1.5
 """Of work in peace, before the first fault and after the last one."""
@@ -144,7 +143,7 @@ def run(
     recorder = Recorder()
     begun_s = time.time()
     periods = schedule.draw(plan.faults, plan.seconds, plan.seed, plan.nodes)
-    with _cluster_of(plan, directory, provisioned, say) as cluster:
+    with _cluster_of(plan, directory, provisioned) as cluster:
         try:
             story = _Story(plan, cluster, recorder, periods, say, abort_if)
             story.play()
@@ -153,26 +152,33 @@ def run(
             recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
             say(f"the cluster did not come to itself: {error}")
         finally:
-            cluster.close()
+            cluster.let_go()
             history = recorder.finish()
             histories.write(history, directory / "history")
-    judgement = judged(plan, history)
+        judgement = judged(plan, history)
+        if judgement.result is Result.FAILED:
+            cluster.keep_logs()
     told = [{"seconds": period.seconds, "faults": period.named} for period in periods]
     return Run(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
 
 
 @contextlib.contextmanager
-def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None, say: Say) -> Iterator[Cluster]:
+def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None) -> Iterator[Cluster]:
+    """Closed, however the run ends."""
     if plan.inventory:
         if provisioned is None:
             raise CannotRun(f"its nodes are those of {plan.inventory}: run its command again, with your login")
-        yield ProvisionedCluster(directory, provisioned, say)
+        with contextlib.closing(ProvisionedCluster(directory, provisioned)) as there:
+            yield there
         return
     program = find_server()
     if program is None:
         raise CannotRun(f"there is no Toxiproxy server: {HOW_TO_GET}")
-    with ProxyServer(program, directory / "toxiproxy.log") as server:
-        yield ProxiedCluster(directory, server, _shape(plan))
+    with (
+        ProxyServer(program, directory / "toxiproxy.log") as server,
+        contextlib.closing(ProxiedCluster(directory, server, _shape(plan))) as own,
+    ):
+        yield own
 
 
 def judged(plan: Plan, history: histories.History) -> Judgement:
@@ -348,7 +354,7 @@ class _Story:
         for node, data_dir in self._cluster.stores().items():
             try:
                 self._dump_node(node, data_dir)
-            except StorageError as error:  # a finding; what the others have is read all the same
+            except Unreadable as error:  # a finding; what the others have is read all the same
                 self._recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
 
     def _dump_node(self, node: int, data_dir: Path) -> None:

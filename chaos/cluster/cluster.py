@@ -99,6 +99,14 @@ class Cluster(ABC):
     def conclude(self) -> None:
         """Nobody asks it for anything any more: it comes to the state in which a run leaves it."""
 
+    @abstractmethod
+    def let_go(self) -> None:
+        """What was done is undone, and nothing more will be; what the run wrote is still there. Idempotent."""
+
+    @abstractmethod
+    def keep_logs(self) -> None:
+        """What the run wrote stays, for whoever wants to know why it failed."""
+
     beginning: str
     ending: str
     """What `start` and `conclude` come to, for people."""

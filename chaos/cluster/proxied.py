@@ -226,12 +226,19 @@ class ProxiedCluster(Cluster):
     def stores(self) -> dict[int, Path]:
         return {number: node.data_dir for number, node in self.nodes.items()}
 
-    def close(self) -> None:
-        """Idempotent. Nothing of it is left."""
+    def let_go(self) -> None:
+        """Nobody will ask anything of it: its nodes end."""
         for node in self.nodes.values():
             node.kill()
         if self.ensemble is not None:
             self.ensemble.kill()
+
+    def keep_logs(self) -> None:
+        """They lie with the data of its nodes, in the run's directory."""
+
+    def close(self) -> None:
+        """Idempotent. Nothing of it is left."""
+        self.let_go()
         super().close()
 
     # ---------------------------------------------------------------- questions, past the proxies

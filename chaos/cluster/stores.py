@@ -10,9 +10,12 @@ from typing import NamedTuple
 from cluster.raft import entries_stored_under
 from node.partition.offset_index import OffsetIndex
 from node.partition.record_batch import decode_records
-from node.storage import NodeIdentity, Store
+from node.storage import NodeIdentity, StorageError, Store
 
 EVERYTHING = 1 << 40
+
+Unreadable = StorageError
+"""What is on a disk cannot be read; runs know nodes from outside, and this by its name here."""
 
 
 class StoredEvent(NamedTuple):
@@ -22,7 +25,8 @@ class StoredEvent(NamedTuple):
 
 
 def stored_events(data_dir: Path, cluster_name: str, node: int, group: int) -> Iterator[StoredEvent]:
-    """Everything that the node has applied of a partition. It must not run: a store has one user."""
+    """Everything that the node has applied of a partition. It must not run: a store has one user. Raises
+    Unreadable."""
     with Store(data_dir, NodeIdentity(cluster_name, node)) as disk:
         stored_under = entries_stored_under(group, disk)
         terms = _Terms(disk, group)

@@ -166,12 +166,13 @@ def check_where(ids: Sequence[str], *, no_links: str = "") -> None:
     """Whether nodes that the run has not started for itself can be struck so. `no_links`: why the ways between them
     cannot be harmed; nothing: they can. Raises UnfitFault."""
     for one in ids:
-        if why := _why_not_there(one, no_links):
-            can = [name for name in CATALOGUE if not _why_not_there(name, no_links)]
+        if why := why_not_there(one, no_links):
+            can = [name for name in CATALOGUE if not why_not_there(name, no_links)]
             raise UnfitFault(f"{one}, {CATALOGUE[one][0]}: {why}; on nodes of an inventory there are {', '.join(can)}")
 
 
-def _why_not_there(one: str, no_links: str) -> str:
+def why_not_there(one: str, no_links: str) -> str:
+    """Nothing: it can strike there."""
     if one in NEED_DISKS:
         return "that takes a disk on order below a node which the run itself has started"
     if one in NEED_CLOCKS:

@@ -36,6 +36,8 @@ CONFIRM_TIMEOUT_S = 5.0
 
 REQUEST_ID_BYTES = 16
 
+NO_LEADER = "the metadata group has no leader now; a majority of the nodes must be up"
+
 Forward = Callable[[NodeId, bytes, float], Awaitable[bytes]]
 """(leader, encoded command, timeout in seconds) -> encoded result. Raises NotLeader, or ConnectionError, whose `sent`
 attribute (when there is one) is False if the command certainly did not reach the node."""
@@ -84,7 +86,7 @@ class CommandProposer:
         data = command.SerializeToString()
         now = asyncio.get_running_loop().time
         deadline = now() + timeout_s
-        answer = Refusal("unavailable", "the metadata group has no leader now; a majority of the nodes must be up")
+        answer = Refusal("unavailable", NO_LEADER)
         uncertain = False
         while (left_s := deadline - now()) > 0:
             self._changed.clear()
@@ -114,7 +116,7 @@ class CommandProposer:
         NotConfirmed."""
         now = asyncio.get_running_loop().time
         deadline = now() + timeout_s
-        why = "the metadata group has no leader now; a majority of the nodes must be up"
+        why = NO_LEADER
         while (left_s := deadline - now()) > 0:
             self._changed.clear()
             try:
@@ -123,7 +125,9 @@ class CommandProposer:
                 return
             except TimeoutError:
                 why = f"no majority has confirmed that the metadata leader still leads within {timeout_s:g} s"
-            except (NotLeader, ConnectionError) as error:
+            except NotLeader as error:
+                why = NO_LEADER if error.leader is None else str(error)
+            except ConnectionError as error:
                 why = str(error)
             await self._wait_for_change(min(RETRY_S, max(0.0, deadline - now())))
         raise NotConfirmed(why)
@@ -159,7 +163,7 @@ class CommandProposer:
             if self._group.is_leader:
                 return await self._propose(data, timeout_s)
             if leader is None or leader == self._self_id:
-                return Refusal("unavailable", "the metadata group has no leader now; a majority must be up")
+                return Refusal("unavailable", NO_LEADER)
             return decode_result(await self._forward(leader, data, timeout_s))
         except NotLeader as error:
             return Refusal("unavailable", str(error))

@@ -63,6 +63,11 @@ REQUEST_SIZE_LIMIT = 128 * 1024
 REQUEST_TIMEOUT_S = 30.0
 """After that the answer is "unknown": the metadata group has no leader, or is very slow."""
 
+PASSING = ("unavailable", "unknown")
+"""Failures that another node may not have."""
+
+CUT_OFF = "this node is cut off from the others: ask another one"
+
 
 # ------------------------------------------------------------------------------------------------- codec
 
@@ -239,6 +244,8 @@ class Management(Endpoint):
             # Whatever went wrong in the node, the client waits for an answer, and other requests go on.
             log.exception("a management request failed")
             failure = AdminError("internal-error", "the node failed; see its log")
+        if failure.code in PASSING and self.host.broker.is_cut_off:
+            failure = AdminError(failure.code, f"{failure.message}; {CUT_OFF}")
         if own is not None:
             own.refuse(f"a request under it failed: {failure.message}")
         return write_failure(correlation, failure)

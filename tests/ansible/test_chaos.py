@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ def test_nodes_of_an_inventory_are_hurt(network: Network, control: Control, meas
     before = [written(host) for host in network.hosts]
     processes_are_hurt(network, control)
     ways_are_hurt(network, control)
+    cells_of_a_matrix_are_run(network, control)
     who_is_not_let_in_is_told_before_anything_is_done(network, control)
     a_run_that_is_killed_leaves_no_node_standing_still(network, control)
     a_run_that_loses_its_connection_goes_on(network, control)
@@ -77,12 +79,14 @@ def written(host: Host) -> set[str]:
     return {path for path in host.written() if not path.startswith(("/var/lib/holdfast/", "/var/log/"))}
 
 
-def command(network: Network, control: Control, *words: str, user: str = "operator") -> list[str]:
+def command(
+    network: Network, control: Control, *words: str, user: str = "operator", what: str = "run"
+) -> list[str]:
     """`user`: nobody, where the cluster knows no users, and no TLS."""
     directory = control.directory
     login = ("--ca", str(directory / "ca.pem"), "--user", user, "--password-file", str(directory / "operator"))
     return network.control.command(
-        PYTHON_OF_TESTS, "-m", "holdfast.cli", "chaos", "run", "--inventory", str(control.inventory),
+        PYTHON_OF_TESTS, "-m", "holdfast.cli", "chaos", what, "--inventory", str(control.inventory),
         "--ansible", str(ansible_directory()), "--vault-password-file", str(directory / "vault-password"),
         *(login if user else ()), "--dir", str(directory / "runs"), *words,
     )  # fmt: skip
@@ -140,6 +144,18 @@ def ways_are_hurt(network: Network, control: Control) -> None:
             assert all(proxy["enabled"] and not proxy["toxics"] for proxy in told.values()), told
 
 
+def cells_of_a_matrix_are_run(network: Network, control: Control) -> None:
+    """Two of the short matrix, and one that such a cluster cannot have. Behind each the cluster is as it was."""
+    words = ("--workload", "W1,W2", "--part", "1/3", "--time", "8", "--seed", "7", "--json")
+    answer = ran(network, control, *words, what="matrix")
+    matrix = told(answer)
+    assert [one["result"] for one in matrix["runs"]] == ["PASSED", "PASSED"], json.dumps(matrix) + answer.stderr
+    first, second = (one["command"] for one in matrix["runs"])
+    assert ("--workload W1 --faults F1 " in first, "--workload W2 --faults F1,F16 " in second) == (True, True)
+    assert [(one["workload"], one["faults"]) for one in matrix["left_out"]] == [("W1", ["F9"])]
+    nothing_is_left(network)
+
+
 def nothing_is_left(network: Network) -> None:
     """But the nodes, each running and ready, and the logs that were there before."""
     for host in network.hosts:
@@ -195,8 +211,11 @@ def at_work(network: Network, control: Control) -> Iterator[subprocess.Popen[str
 
 
 def a_run_that_is_killed_leaves_no_node_standing_still(network: Network, control: Control) -> None:
-    """Its log it leaves, and a command ends that."""
+    """Its log it leaves, and a command ends that. While it is at work, another one is refused, and told whose it is."""
     with at_work(network, control) as run:
+        second = ran(network, control, "--workload", "W1", "--faults", "F1", "--time", "5")
+        assert second.returncode == 1, second.stderr
+        assert re.search(r"another run is at work here.*: \S+@\S+, process \d+, since ", second.stderr), second.stderr
         run.kill()
         run.wait()
         wait_until(lambda: not any(agents(host) for host in network.hosts), "the end of every agent", 120)

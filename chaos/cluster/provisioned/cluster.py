@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 import tomllib
@@ -14,9 +15,9 @@ from typing import Any, TypeVar
 from chaos.cannot_run import CannotRun
 from chaos.cluster.cluster import Cluster
 from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.links import Endpoints, links_between, missing
 from chaos.cluster.provisioned.node import RemoteNode
 from chaos.cluster.provisioned.ssh import Connection
-from chaos.cluster.provisioned.ways import Ends, links_between, missing
 from holdfast.client import AuthenticationError, HoldfastError, NotAuthorizedError, Security
 
 T = TypeVar("T")
@@ -26,30 +27,33 @@ SAYS_WHO_LEADS = ("debug", "info")
 """Levels of a node's log."""
 CLOCK_LOOKS = 5
 DELETED_WITHIN_S = 60.0
+LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
 class Provisioned:
-    """`listener`: by whose name clients connect; nothing: the first one of the nodes' configuration."""
+    """`warn`: hears what somebody has to see to after a run. `listener`: by whose name clients connect; nothing: the
+    first one of the nodes' configuration. `patience_s`: for the hosts to be reached, and the cluster to be whole."""
 
     hosts: Sequence[Host]
+    warn: Callable[[str], None]
     security: Security = field(default_factory=Security)
     listener: str = ""
+    patience_s: float = 0.0
 
 
 class ProvisionedCluster(Cluster):
     beginning = "connecting to the hosts, and looking whether the cluster is whole"
-    ending = "the logs of the nodes are fetched, and the run's own logs deleted; the nodes run on"
+    ending = "the logs of the nodes are fetched; the nodes run on"
 
-    def __init__(self, directory: Path, provisioned: Provisioned, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, provisioned: Provisioned) -> None:
         super().__init__(directory, "", provisioned.security)
-        self._provisioned, self._say = provisioned, say
+        self._provisioned = provisioned
         self._connections = [Connection(host) for host in provisioned.hosts]
         self.nodes: dict[int, RemoteNode] = {}
-        self.prefix = f"chaos-{secrets.token_hex(3)}-"
         self._made: list[str] = []  # logs
         self._is_open = False
-        self._ends: dict[int, Ends] = {}
+        self._ends: dict[int, Endpoints] = {}
         self.no_links = "nobody has looked yet"
 
     # ---------------------------------------------------------------- before anything is done
@@ -64,7 +68,8 @@ class ProvisionedCluster(Cluster):
             self.nodes[number].wait_ready()
 
     def _open(self) -> None:
-        told = _each(Connection.open, self._connections)
+        deadline_s = time.monotonic() + self._provisioned.patience_s
+        told = _each(lambda one: one.open(self._provisioned.patience_s), self._connections)
         found = [self._node(connection, one) for connection, one in zip(self._connections, told, strict=True)]
         for name, node in found:
             host = node.connection.host.name
@@ -75,17 +80,43 @@ class ProvisionedCluster(Cluster):
             self.name = name
             self.nodes[node.id] = node
         self.nodes = dict(sorted(self.nodes.items()))
-        _each(Ends.ask, list(self._ends.values()))
+        _each(Endpoints.ask, list(self._ends.values()))
         self.no_links = missing(self._ends)
         if not self.no_links:
             links_between(self._ends, self.links)
-        for node in self.nodes.values():
-            if not node.ready_within(0.0):
-                raise CannotRun(
-                    f"{self._host(node.id)}: node {node.id} does not say that it is ready (there, at "
-                    f"http://{node.health}/health/ready): a run begins with a cluster that is whole"
-                )
+        self._wait(self._not_ready, deadline_s)
         self._check_login()
+        self._wait(self._apart, deadline_s)
+        taken = {str(one["name"]) for one in self.call(lambda admin: admin.list_logs())}
+        while not self.prefix or any(name.startswith(self.prefix) for name in taken):
+            self.prefix = f"chaos-{secrets.token_hex(3)}-"
+
+    @staticmethod
+    def _wait(look: Callable[[], str], deadline_s: float) -> None:
+        """Until it finds nothing wrong."""
+        while why := look():
+            if time.monotonic() > deadline_s:
+                raise CannotRun(f"{why}: a run begins with a cluster that is whole")
+            time.sleep(LOOK_AGAIN_S)
+
+    def _not_ready(self) -> str:
+        """A node that is ready knows a leader of everything that it stores, and may lead itself."""
+        for node in self.nodes.values():
+            if why := node.unready():
+                return f"{self._host(node.id)}: node {node.id} is not ready: {why}"
+        return ""
+
+    def _apart(self) -> str:
+        """By every node's own word."""
+        for node in self.nodes.values():
+            where = f"{self._host(node.id)}: node {node.id}"
+            try:
+                told = self.call(lambda admin: admin.cluster_status(), [node.id])["nodes"]
+            except HoldfastError as error:
+                return f"{where} does not answer: {error}"
+            if apart := [int(one["node"]) for one in told if not one["up"]]:
+                return f"{where} does not reach {_numbers(apart)}"
+        return ""
 
     def _host(self, node: int) -> str:
         return self.nodes[node].connection.host.name
@@ -113,7 +144,7 @@ class ProvisionedCluster(Cluster):
             self.directory / f"node{number}", next(iter(listeners.items())),
         )  # fmt: skip
         peers.pop(number, None)
-        self._ends[number] = Ends(number, connection, peers, wanted, listeners)
+        self._ends[number] = Endpoints(number, connection, peers, wanted, listeners)
         return name, node
 
     def _check_login(self) -> None:
@@ -161,19 +192,26 @@ class ProvisionedCluster(Cluster):
         return [self.nodes[number] for number in list(numbers) or self.nodes]
 
     def heal(self) -> None:
-        for node in self.nodes.values():
-            node.resume()
-            node.look()
+        """Each node, whatever becomes of the others."""
+        _each(RemoteNode.resume, self._some([]))
+        _each(RemoteNode.look, self._some([]))
         self.start()
 
     def hand_over(self, node: int) -> None:
+        """Its agent knows it before, and again afterwards: by then it may be another one, on a new connection."""
+        self._drained(node)
+        try:
+            super().hand_over(node)
+        finally:
+            self._drained(node)
+
+    def _drained(self, node: int) -> None:
         listener, server = self.nodes[node].first_listener
-        self.nodes[node].connection.order("drained", node=node, server=server, listener=listener)
-        super().hand_over(node)
+        self.nodes[node].order("drained", node=node, server=server, listener=listener)
 
     def lead_again(self, node: int) -> None:
         super().lead_again(node)
-        self.nodes[node].connection.order("leads")
+        self.nodes[node].order("leads")
 
     # ---------------------------------------------------------------- the run's own logs
 
@@ -182,7 +220,7 @@ class ProvisionedCluster(Cluster):
         super().create_log(log, partitions)
 
     def _delete_logs(self) -> None:
-        """Says which are left; nobody but the cluster would know."""
+        """Those that this run has made, and no other. Says which are left; nobody but the cluster would know."""
         deadline_s = time.monotonic() + DELETED_WITHIN_S
         while self._made:
             log = self._made[-1]
@@ -192,21 +230,46 @@ class ProvisionedCluster(Cluster):
                 self._made.pop()
             except HoldfastError as error:
                 if time.monotonic() > deadline_s:
-                    self._say(f"these logs are left: {', '.join(self._made)} ({error}); holdfast log delete ends them")
+                    names = ", ".join(self._made)
+                    self._provisioned.warn(f"these logs are left: {names} ({error}); holdfast log delete ends them")
                     return
+                time.sleep(LOOK_AGAIN_S)
+
+    def keep_logs(self) -> None:
+        names, self._made = ", ".join(self._made), []
+        if names:
+            self._provisioned.warn(f"the run has failed, and its logs are kept: {names}; holdfast log delete ends them")
+
+    # ---------------------------------------------------------------- the end
 
     def conclude(self) -> None:
         for node in self.nodes.values():
             node.fetch_log()
-        self._delete_logs()
 
-    def close(self) -> None:
+    def let_go(self) -> None:
         for told in _each(Connection.close, self._connections):
             if told:
-                self._say(f"{told}: see to it that its node runs (playbooks/site.yml does)")
-        if self._made:
-            self._delete_logs()
+                self._provisioned.warn(f"{told}: see to it that its node runs (playbooks/site.yml does)")
+
+    def close(self) -> None:
+        self.let_go()
+        self._delete_logs()
         super().close()
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of a cluster, at the first look. `no_links`: why the ways between its nodes cannot be harmed, or nothing."""
+
+    nodes: int
+    no_links: str
+
+
+def look(provisioned: Provisioned, directory: Path) -> Found:
+    """Whether there can be runs at all, and which. Nothing is done to it. Raises CannotRun."""
+    with contextlib.closing(ProvisionedCluster(directory, provisioned)) as cluster:
+        cluster.start()
+        return Found(len(cluster.nodes), cluster.no_links)
 
 
 def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:

@@ -93,7 +93,13 @@ def hosts_in(told: Mapping[str, Any]) -> list[Host]:
     named = {str(own[GROUP_OF_ROLE]) for own in variables.values() if GROUP_OF_ROLE in own}
     if len(named) > 1:
         raise CannotRun(f"{GROUP_OF_ROLE} is not the same on all hosts: {', '.join(sorted(named))}")
-    return [_host(name, variables.get(name, {})) for name in _members(told, named.pop() if named else GROUP)]
+    hosts = [_host(name, variables.get(name, {})) for name in _members(told, named.pop() if named else GROUP)]
+    reached: dict[tuple[str, str, tuple[str, ...]], str] = {}  # by way of which jump host is part of where it is
+    for host in hosts:
+        other = reached.setdefault((host.address, host.port, host.arguments), host.name)
+        if other != host.name:
+            raise CannotRun(f"{other} and {host.name} are one host, {host.address}: see to their ansible_host")
+    return hosts
 
 
 def _members(told: Mapping[str, Any], group: str, above: Sequence[str] = ()) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from chaos.cannot_run import BrokenOff
 from chaos.cluster.nodes import READY_WITHIN_S, NodeFailed, bugs_in, leaderships_in
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed
 
@@ -39,28 +40,33 @@ class RemoteNode:
     is_paused: bool = False
     complaints: list[str] = field(default_factory=list)
 
-    def _order(self, name: str, /, **arguments: Any) -> Any:
+    def order(self, name: str, /, **arguments: Any) -> Any:
+        """Raises BrokenOff: what the host cannot do, or that it is lost, is not the node's fault."""
         try:
             return self.connection.order(name, **arguments)
         except OrderFailed as error:
-            raise NodeFailed(self.id, f"cannot be told to {name}: {error}") from error
+            raise BrokenOff(f"{error} (asked to {name}): the run was broken off") from error
 
     @property
     def is_running(self) -> bool:
-        return bool(self._order("pid"))
+        return bool(self.order("pid"))
 
     # ---------------------------------------------------------------- life
 
     def spawn(self) -> None:
-        self.pid = int(self._order("start"))
+        self.pid = int(self.order("start"))
 
     def ready_within(self, seconds: float) -> bool:
         deadline_s = time.monotonic() + seconds
-        while not self._order("status", health=self.health)["ready"]:
+        while not self.order("status", health=self.health)["ready"]:
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(ASK_AGAIN_S)
         return True
+
+    def unready(self) -> str:
+        """Why it is not ready, in its own words; nothing: it is."""
+        return str(self.order("status", health=self.health)["why"])
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
         if not self.ready_within(within_s):
@@ -69,28 +75,28 @@ class RemoteNode:
     def kill(self) -> None:
         self.look()
         self.pid = 0
-        self._order("kill")
+        self.order("kill")
         self.is_paused = False
 
     def stop(self) -> None:
         """As an operator would; it is down then, until it is started."""
         self.look()
         self.pid = 0
-        self._order("stop")
+        self.order("stop")
         self.is_paused = False
 
     def pause(self) -> None:
-        self.is_paused = bool(self._order("pause", bound_s=PAUSE_AT_MOST_S))
+        self.is_paused = bool(self.order("pause", bound_s=PAUSE_AT_MOST_S))
 
     def resume(self) -> None:
-        self._order("resume")
+        self.order("resume")
         self.is_paused = False
 
     # ---------------------------------------------------------------- what it says
 
     def look(self) -> list[str]:
         """Whether it ended by itself since the last look: then its service manager has started another process."""
-        now = int(self._order("pid"))
+        now = int(self.order("pid"))
         found = []
         if self.pid and now != self.pid:
             found.append(f"process {self.pid} ended by itself" + (f", and {now} was started" if now else ""))
@@ -104,7 +110,7 @@ class RemoteNode:
         position = self.log_from
         with self.log_path.open("wb") as file:
             while True:
-                piece = self._order("log", path=self.log, position=position)
+                piece = self.order("log", path=self.log, position=position)
                 file.write(piece["text"].encode("latin-1"))
                 position = piece["position"]
                 if not piece["text"]:

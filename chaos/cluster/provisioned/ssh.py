@@ -5,10 +5,12 @@ inventory says and a bound for everything.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import select
 import shlex
+import socket
 import subprocess
 import tempfile
 import threading
@@ -17,9 +19,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chaos import processes
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned.inventory import Host
-from chaos.cluster.provisioned.on_host import agent, guard, proxies, services
+from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, proxies, services
 
 CONNECT_S = 15
 OPENS_WITHIN_S = 60.0
@@ -36,7 +38,7 @@ START = 'import json;exec(json.loads(open(0,"rb",0,closefd=False).readline()),{"
 """Unbuffered, so that it takes no byte more than the line with the agent's text."""
 
 
-class HostLost(CannotRun):
+class HostLost(BrokenOff):
     """It could not be reached any more. What was done there its agent undoes by itself."""
 
 
@@ -64,19 +66,29 @@ def program(then: str = "module.main()") -> str:
     """The agent's text, complete."""
     parts = [
         (module.__name__, Path(str(module.__file__)).read_text(encoding="utf-8"))
-        for module in (services, guard, proxies, agent)
+        for module in (services, guard, keeper, lock, proxies, agent)
     ]
     return f"PARTS = {parts!r}\n{LOAD}\n{then}\n"
 
 
-def command(host: Host) -> list[str]:
-    """Of the agent on that host. As root, if need be by sudo, whatever shell the user has there."""
+def who() -> str:
+    """Whose run this is, for those who meet it on a host: what it runs as there shows it, and the next run is told."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}, process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}"
+
+
+def command(host: Host, whose: str = "") -> list[str]:
+    """Of the agent on that host. As root, if need be by sudo, whatever shell the user has there, and whatever files lie
+    where a login begins: Python looks for none of its modules there."""
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
     words += ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
     for option, value in (("-p", host.port), ("-l", host.user), ("-i", os.path.expanduser(host.key_file))):
         if value:
             words += [option, value]
-    python = shlex.join([host.python, "-u", "-c", START])
+    python = shlex.join([host.python, "-I", "-u", "-c", START, whose])
     script = f'if [ "$(id -u)" = 0 ]; then exec {python}; else exec sudo -n {python}; fi'
     return [*words, *host.arguments, "--", host.address, shlex.join(["sh", "-c", script])]
 
@@ -86,6 +98,7 @@ class Connection:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self._who = who()
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: BinaryIO | None = None
         self._kept = b""
@@ -93,17 +106,16 @@ class Connection:
         self._over = threading.Event()
         self._pinging: threading.Thread | None = None
 
-    def open(self) -> dict[str, Any]:
-        """What the agent says of the host. Raises CannotRun, with whose fault it is."""
+    def open(self, patience_s: float = 0.0) -> dict[str, Any]:
+        """What the agent says of the host. `patience_s`: for a host that is away, or busy, to be there. Raises
+        CannotRun, with whose fault it is."""
         with self._lock:
             try:
-                told = self._begin()
+                told = self._begin_within(patience_s)
             except (OrderFailed, CannotRun) as error:
                 self._over.set()
-                self._drop()
-                if isinstance(error, OrderFailed):
-                    raise CannotRun(f"{error}{advice(error.kind)}") from error
-                raise
+                why = f"{error}{advice(error.kind)}" if isinstance(error, OrderFailed) else str(error)
+                raise CannotRun(why) from error  # nothing was begun that could be broken off
         if self._pinging is None:
             self._pinging = threading.Thread(target=self._ping, name=f"pings-{self.host.name}", daemon=True)
             self._pinging.start()
@@ -113,7 +125,8 @@ class Connection:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
         try:
             self._process = processes.spawn(
-                command(self.host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
+                command(self.host, self._who), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                bufsize=0,
                 start_new_session=True,  # a Ctrl-C at the terminal is for us: we heal, and need it for that
             )  # fmt: skip
         except FileNotFoundError:
@@ -140,19 +153,24 @@ class Connection:
                 self._write(json.dumps({"order": name, **arguments}))
                 return self._answer(ANSWERS_WITHIN_S)
 
-    def _begin_again(self) -> None:
-        deadline_s = time.monotonic() + REOPENS_WITHIN_S
+    def _begin_within(self, seconds: float, *, again: bool = False) -> dict[str, Any]:
+        deadline_s = time.monotonic() + seconds
         while True:
             try:
-                self._begin(again=True)
-                return
+                return self._begin(again=again)
             except (CannotRun, OrderFailed) as error:
                 self._drop()
                 passes = isinstance(error, CannotRun) or error.kind in ("busy", "down")
-                if time.monotonic() > deadline_s or not passes:
-                    raise HostLost(f"{self.host.name} was lost: its connection broke, and then: {error}") from error
+                if time.monotonic() >= deadline_s or not passes:
+                    raise
             if self._over.wait(1.0):
                 raise HostLost(f"{self.host.name}: its connection was closed")
+
+    def _begin_again(self) -> None:
+        try:
+            self._begin_within(REOPENS_WITHIN_S, again=True)
+        except (CannotRun, OrderFailed) as error:
+            raise HostLost(f"{self.host.name} was lost: its connection broke, and then: {error}") from error
 
     def _ping(self) -> None:
         while not self._over.wait(PING_EVERY_S):

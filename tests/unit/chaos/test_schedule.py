@@ -14,8 +14,8 @@ from chaos.faults.compounds import InsideRecovery, PowerLossThenQuorum
 from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.schedule import FREE_SHARE, draw
 from chaos.history.recorder import Recorder
-from chaos.matrix import Cell, full, run
-from chaos.run import CannotRun, Plan, asked_of
+from chaos.matrix import Cell, NotRun, full, run
+from chaos.run import CannotRun, Plan, Run, asked_of
 from chaos.workloads.catalogue import WORKLOADS
 from chaos.workloads.world import LogName, World
 
@@ -108,10 +108,13 @@ def test_without_zookeeper_its_faults_say_why_they_cannot_be_done(monkeypatch: p
     with pytest.raises(CannotRun, match=r"^F14: no ZooKeeper: .*system-packages\.sh zookeeper"):
         Plan("W1", ("F1", "F14")).check()
     Plan("W1", ("F1",)).check()
-    said: list[str] = []
-    worst = run([Cell("W1", ("F14",))], Path("nothing/is/written"), seconds=1, seed=1, say=said.append, done=print)
+    told: list[Run | NotRun] = []
+    cells = [(0, Cell("W1", ("F14",)))]
+    worst = run(cells, Path("nothing/is/written"), seconds=1, seed=1, say=print, done=told.append)
     assert worst is Result.NODATA
-    assert "not run: F14: no ZooKeeper" in said[-1]
+    [one] = told
+    assert isinstance(one, NotRun)
+    assert one.why.startswith("F14: no ZooKeeper")
 
 
 def test_a_run_with_zookeeper_must_have_something_to_say_of_it() -> None:

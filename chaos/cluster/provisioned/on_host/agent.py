@@ -5,7 +5,8 @@ as lines of JSON on standard input, {"order": name, ...}; each is answered by on
 or {"trouble": kind, "text": ...}.
 
 What was done is undone when standard input ends, when there was no order for SILENT_S (a dead network tells nobody),
-and when this program is asked to end. A node that stands still has a guard besides: a process that lets it go on when
+when nobody takes an answer for so long, and when this program is asked to end. Should it be killed, another process,
+the keeper, undoes what it had noted. A node that stands still has a guard besides: a process that lets it go on when
 this one is gone, however it went, or after a bound.
 """
 
@@ -17,55 +18,123 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
+import sys
 import time
+import urllib.error
 import urllib.request
 import xmlrpc.client
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from chaos.cluster.provisioned.on_host.guard import Guard
+from chaos.cluster.provisioned.on_host.keeper import TRIES_S, Keeper
+from chaos.cluster.provisioned.on_host.lock import Lock
 from chaos.cluster.provisioned.on_host.proxies import Proxies, api_of_proxies
 from chaos.cluster.provisioned.on_host.services import SERVICE, STOPS_WITHIN_S, Manager, Trouble, manager
 
 HOLDFAST = "/usr/local/bin/holdfast"
 CONFIG = "/etc/holdfast/node.toml"
-LOCK = "\0holdfast-chaos"
-"""A name in the kernel, and no file: it is gone with whoever has it."""
-
 SILENT_S = 30.0
 ANSWERS_WITHIN_S = 5.0
 LOG_PIECE = 1 << 20
 
+FAILURES = (
+    Trouble, OSError, ValueError, LookupError, subprocess.SubprocessError, xmlrpc.client.Error,
+    http.client.HTTPException,
+)  # fmt: skip
+"""What goes wrong on a host, and not in here."""
+
 
 class Agent:
-    def __init__(self, manager: Manager) -> None:
+    """`is_kept`: by another process, which undoes what was done should this one be killed."""
+
+    def __init__(self, manager: Manager, *, is_kept: bool = True) -> None:
         self._manager = manager
         self._guard: Guard | None = None
-        self._is_down = False
+        self._is_down = self._stands_still = False
         self._undo: list[str] = []  # the words of a command
         self._proxies: Proxies | None = None
-        self.held: socket.socket | None = None
+        self._keeper = Keeper(lambda done: healed(manager, done), FAILURES) if is_kept else None
+        self.held: Lock | None = None
 
     def obey(self, order: str, arguments: dict[str, Any]) -> Any:
         return getattr(self, f"order_{order}")(**arguments)
 
+    # ---------------------------------------------------------------- what is to be undone
+
+    def _note(self) -> None:
+        """Before it is done, and when it has been undone."""
+        if self._keeper is None:
+            return
+        done: dict[str, Any] = {}
+        if self._stands_still:  # its guard may be killed as well; whoever heals lets it go on first of all
+            done["stands_still"] = True
+        if self._is_down:
+            done["is_down"] = True
+        if self._undo:
+            done["undo"] = self._undo
+        if self._proxies is not None and self._proxies.harm:
+            done["harm"] = [self._proxies.api, self._proxies.harm]
+        self._keeper.note(done)
+
+    def remember(self, done: dict[str, Any]) -> None:
+        """What another one had noted."""
+        self._is_down, self._undo = done.get("is_down", False), done.get("undo", [])
+        if "harm" in done:
+            api, harm = done["harm"]
+            self._proxies = Proxies(api, self._note, [(proxy, toxic) for proxy, toxic in harm])
+
     def heal(self) -> None:
-        """Whatever was done: its ways are whole, the node goes on, or is started again, and may lead."""
-        self.order_resume()
+        """Whatever was done: its ways are whole, the node goes on, or is started again, and may lead. Each of it,
+        whatever becomes of the rest; then raises the first of `FAILURES`."""
+        failed: list[Exception] = []
+        for step in (self.order_resume, self._mend_ways, self._start_what_is_down, self._let_lead):
+            try:
+                step()
+            except FAILURES as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _mend_ways(self) -> None:
         if self._proxies is not None:
             self._proxies.heal()
+
+    def _start_what_is_down(self) -> None:
         if self._is_down:
             self.order_start()
-        if self._undo:
-            command, self._undo = self._undo, []
-            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=STOPS_WITHIN_S, check=True)
+
+    def _let_lead(self) -> None:
+        """A node that cannot be told so (nobody on its host may log in) forgets with its process that it may not."""
+        if not self._undo:
+            return
+        try:
+            subprocess.run(
+                self._undo, stdin=subprocess.DEVNULL, capture_output=True, timeout=STOPS_WITHIN_S, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            self.order_stop()
+            self.order_start()
+        self.order_leads()
+
+    def end(self) -> None:
+        """Nobody gives orders any more. What cannot be undone is said, and left to the keeper, which goes on to try."""
+        try:
+            self.heal()
+        except FAILURES as error:
+            raise SystemExit(f"not undone yet, and tried again for {TRIES_S:g} s: {error}") from error
+        if self._keeper is not None:
+            self._keeper.end()
+
+    # ---------------------------------------------------------------- orders
 
     def order_hello(self, again: bool = False) -> dict[str, Any]:
-        """What the node is, by its own configuration. `again`: one before us may have been killed, and have left it
-        stopped."""
+        """What the node is, by its own configuration. `again`: one before us, and its keeper, may have been killed, and
+        have left it stopped, or standing still."""
         pid = self._manager.pid()
+        if again:
+            self.order_resume()
         if not pid and again:
             pid = self.order_start()
         if not pid:
@@ -81,16 +150,24 @@ class Agent:
         return {"now_s": now_s, "ahead_s": time.localtime(now_s).tm_gmtoff}
 
     def order_status(self, health: str) -> dict[str, Any]:
-        return {"pid": self._manager.pid(), "ready": self._is_ready(health)}
+        why = self._why_not_ready(f"http://{health}/health/ready")
+        return {"pid": self._manager.pid(), "ready": not why, "why": why}
 
     @staticmethod
-    def _is_ready(health: str) -> bool:
+    def _why_not_ready(url: str) -> str:
+        """In the node's words; nothing: it is ready."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{health}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:
-                return bool(answer.status == 200)
-        except (OSError, http.client.HTTPException):
-            return False
+            with opener.open(url, timeout=ANSWERS_WITHIN_S):
+                return ""
+        except urllib.error.HTTPError as error:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+                checks = json.loads(error.read())["checks"]
+                if wrong := [f"{one['name']}: {one['detail']}" for one in checks if not one["ok"]]:
+                    return "; ".join(wrong)
+            return f"{url}: {error}"
+        except (OSError, http.client.HTTPException) as error:
+            return f"{url}: {error}"
 
     def order_pid(self) -> int:
         return self._manager.pid()
@@ -98,6 +175,8 @@ class Agent:
     def order_pause(self, bound_s: float) -> int:
         pid = self._manager.pid()
         if pid and self._guard is None:
+            self._stands_still = True
+            self._note()
             self._guard = Guard(pid, bound_s)
         return pid
 
@@ -108,40 +187,45 @@ class Agent:
         elif pid := self._manager.pid():  # an agent before this one may have been killed, and its guard with it
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+        if self._stands_still:
+            self._stands_still = False
+            self._note()
 
     def order_kill(self) -> None:
         self._is_down = True
+        self._note()
         self._manager.kill()
         self.order_resume()  # of a guard there is nothing left to guard
 
     def order_stop(self) -> None:
         self._is_down = True
+        self._note()
         self.order_resume()
         self._manager.stop()
 
     def order_start(self) -> int:
         self._manager.start()
         self._is_down = False
+        self._note()
         return self._manager.pid()
-
-    def order_heal(self) -> None:
-        self.heal()
 
     def order_drained(self, node: int, server: str, listener: str) -> None:
         """It will hand over what it leads; should nobody let it lead again, we do, as plays would."""
         files = [name for name in ("operator", "client") if os.path.exists(f"/etc/holdfast/{name}.toml")]
         words = ["env", f"HOLDFAST_CONFIG=/etc/holdfast/{files[0]}.toml"] if files else []
         self._undo = [*words, HOLDFAST, "node", "resume", str(node), "--server", server, "--listener", listener]
+        self._note()
 
     def order_leads(self) -> None:
         """Somebody has let it."""
         self._undo = []
+        self._note()
 
     def order_proxies(self, api: str | None = None) -> list[dict[str, Any]]:
         """All that are on this host."""
         if not (found := api_of_proxies() if api is None else api):
             return []
-        self._proxies = Proxies(found)
+        self._proxies = Proxies(found, self._note)
         return self._proxies.listed()
 
     def order_toxic(self, proxy: str, toxic: dict[str, Any]) -> None:
@@ -155,7 +239,7 @@ class Agent:
 
     def _ways(self) -> Proxies:
         if self._proxies is None:  # another one was asked for them: its connection broke
-            self._proxies = Proxies(api_of_proxies())
+            self._proxies = Proxies(api_of_proxies(), self._note)
         return self._proxies
 
     def order_log(self, path: str, position: int) -> dict[str, Any]:
@@ -189,14 +273,22 @@ def serve(made: Callable[[], Agent], input_fd: int = 0, output_fd: int = 1) -> N
                 answer = {"ok": agent.obey(order.pop("order"), order)}
             except Trouble as trouble:
                 answer = {"trouble": trouble.kind, "text": str(trouble)}
-            except (OSError, ValueError, subprocess.SubprocessError, xmlrpc.client.Error) as error:
+            except FAILURES as error:
                 answer = {"trouble": "failed", "text": f"{type(error).__name__}: {error}"}
-            _say(output_fd, answer)
+            if not _say(output_fd, answer):
+                return
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         if agent is not None:
-            agent.heal()
+            agent.end()
+
+
+def healed(manager: Manager, done: dict[str, Any]) -> None:
+    """What an agent had noted, and is gone, is undone."""
+    agent = Agent(manager, is_kept=False)
+    agent.remember(done)
+    agent.heal()
 
 
 def _lines(input_fd: int) -> Iterator[bytes]:
@@ -209,30 +301,30 @@ def _lines(input_fd: int) -> Iterator[bytes]:
         yield from lines
 
 
-def _say(output_fd: int, answer: dict[str, Any]) -> None:
+def _say(output_fd: int, answer: dict[str, Any]) -> bool:
+    """False: nobody takes it. A dead network leaves its bytes in between, and whoever waits for room for ever would
+    never undo anything."""
     data = json.dumps(answer).encode() + b"\n"
     while data:
-        data = data[os.write(output_fd, data) :]
+        if not select.select([], [output_fd], [], SILENT_S)[1]:
+            return False
+        try:
+            data = data[os.write(output_fd, data[: select.PIPE_BUF]) :]
+        except OSError:
+            return False
+    return True
 
 
-def only_one() -> socket.socket:
-    """At a time on a host: two would undo each other's work."""
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        held.bind(LOCK)
-    except OSError:
-        raise Trouble("busy", "another run is at work here, or one whose connection broke a moment ago") from None
-    return held
-
-
-def on_this_host() -> Agent:
+def on_this_host(who: str) -> Agent:
     if os.geteuid() != 0:
         raise Trouble("rights", "who logs in here is not root, and did not become it")
-    agent = Agent(manager())
-    agent.held = only_one()
+    service = manager()
+    lock = Lock(who)  # before there is a keeper: it has the lock as well, until all is undone
+    agent = Agent(service)
+    agent.held = lock
     return agent
 
 
 def main() -> None:
     os.umask(0o077)
-    serve(on_this_host)
+    serve(lambda: on_this_host(" ".join(sys.argv[1:])))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import urllib.parse
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaos.cluster.provisioned.on_host.services import Trouble, manager
@@ -14,53 +16,89 @@ ANSWER_WITHIN_S = 60.0
 """To thaw a stream whose receiver has gone takes them 5 s."""
 
 
+class Refused(Trouble):
+    """Toxiproxy has said no: nothing was done."""
+
+
+class Gone(Refused):
+    """There is none of that name any more."""
+
+
 class Proxies:
-    """The Toxiproxy of this host. What was done to its proxies is undone by name: others may have toxics of theirs."""
+    """The Toxiproxy of this host. What was done to its proxies is undone by name: others may have toxics of theirs.
+    `harm`: pairs of a proxy and a toxic; of a proxy that was disabled, "". `note`: is called when it has changed, and
+    before harm is done."""
 
-    def __init__(self, api: str) -> None:
-        self._api = api
-        self._harm: list[tuple[str, str]] = []  # proxy, toxic; of a proxy that was disabled, ""
+    def __init__(self, api: str, note: Callable[[], None], harm: Sequence[tuple[str, str]] = ()) -> None:
+        self.api, self._note = api, note
+        self.harm: list[tuple[str, str]] = list(harm)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        connection = http.client.HTTPConnection(self._api, timeout=ANSWER_WITHIN_S)
+    def _ask(self, method: str, words: Sequence[str], body: dict[str, Any] | None = None) -> Any:
+        path = "".join(f"/{urllib.parse.quote(word, safe='')}" for word in words)
+        connection = http.client.HTTPConnection(self.api, timeout=ANSWER_WITHIN_S)
         with contextlib.closing(connection):
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             told = answer.read()
-        if answer.status >= 400 and not (method == "DELETE" and answer.status == 404):
-            raise Trouble("failed", f"Toxiproxy at {self._api}: {method} {path}: {told.decode(errors='replace')}")
+        if answer.status >= 400:
+            kind = Gone if answer.status == 404 else Refused if answer.status < 500 else Trouble
+            raise kind("failed", f"Toxiproxy at {self.api}: {method} {path}: {told.decode(errors='replace')}")
         return json.loads(told) if told else None
 
     def listed(self) -> list[dict[str, Any]]:
         """And that each is whole."""
-        found = list(self._ask("GET", "/proxies").values())
+        found = list(self._ask("GET", ["proxies"]).values())
         for one in found:
             if one["toxics"] or not one["enabled"]:
                 raise Trouble("proxies", f"proxy {one['name']} is not whole: it has toxics, or refuses")
         return [{"name": one["name"], "listen": one["listen"], "upstream": one["upstream"]} for one in found]
 
     def add(self, proxy: str, toxic: dict[str, Any]) -> None:
-        self._harm.append((proxy, toxic["name"]))
-        self._ask("POST", f"/proxies/{proxy}/toxics", toxic)
+        self._harmed((proxy, toxic["name"]), lambda: self._ask("POST", ["proxies", proxy, "toxics"], toxic))
 
     def remove(self, proxy: str, name: str) -> None:
-        self._ask("DELETE", f"/proxies/{proxy}/toxics/{name}")
-        self._harm = [one for one in self._harm if one != (proxy, name)]
+        with contextlib.suppress(Gone):
+            self._ask("DELETE", ["proxies", proxy, "toxics", name])
+        self._forget((proxy, name))
 
     def enable(self, proxy: str, enabled: bool) -> None:
-        if not enabled:
-            self._harm.append((proxy, ""))
-        self._ask("POST", f"/proxies/{proxy}", {"enabled": enabled})
+        def ask() -> None:
+            self._ask("POST", ["proxies", proxy], {"enabled": enabled})
+
         if enabled:
-            self._harm = [one for one in self._harm if one != (proxy, "")]
+            with contextlib.suppress(Gone):
+                ask()
+            self._forget((proxy, ""))
+        else:
+            self._harmed((proxy, ""), ask)
+
+    def _harmed(self, one: tuple[str, str], ask: Callable[[], object]) -> None:
+        self.harm.append(one)
+        self._note()
+        try:
+            ask()
+        except Refused:  # so it was not done, and what has that name may be somebody else's
+            self._forget(one)
+            raise
+
+    def _forget(self, one: tuple[str, str]) -> None:
+        self.harm = [other for other in self.harm if other != one]
+        self._note()
 
     def heal(self) -> None:
-        for proxy, name in list(self._harm):
-            if name:
-                self.remove(proxy, name)
-            else:
-                self.enable(proxy, True)
+        """Each of them, whatever becomes of the others; then raises the first of what went wrong."""
+        failed: list[Exception] = []
+        for proxy, name in list(self.harm):
+            try:
+                if name:
+                    self.remove(proxy, name)
+                else:
+                    self.enable(proxy, True)
+            except (Trouble, OSError, http.client.HTTPException) as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
 
 def api_of_proxies() -> str:
@@ -73,4 +111,8 @@ def api_of_proxies() -> str:
         raise Trouble("down", f"{PROXIES} does not run")
     with open(f"/proc/{pid}/cmdline") as file:
         words = file.read().split("\0")
-    return f"{words[words.index('-host') + 1]}:{words[words.index('-port') + 1]}"
+    try:
+        return f"{words[words.index('-host') + 1]}:{words[words.index('-port') + 1]}"
+    except (ValueError, IndexError):
+        said = " ".join(words).strip()
+        raise Trouble("service", f"{PROXIES} was not started with -host and -port, as its role does: {said}") from None

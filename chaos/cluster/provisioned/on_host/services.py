@@ -82,11 +82,14 @@ class Supervisord(Manager):
         for some milliseconds: it never sees that signal, it dies by the next one."""
         pid = self.pid()
         if pid:
-            os.kill(pid, signal.SIGSTOP)
-        self._stop(False)
-        if pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            self._stop(False)
+        finally:  # whatever supervisord says, or does not say, nothing is left standing still
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self._until_ended()
 
     def stop(self) -> None:
@@ -101,10 +104,14 @@ class Supervisord(Manager):
                 raise
 
     def _until_ended(self) -> None:
-        until(lambda: self._call("getProcessInfo")["statename"] in self.ENDED, f"{self._service} to end")
+        until(lambda: self._state() in self.ENDED, f"{self._service} to end")
+
+    def _state(self) -> str:
+        return str(self._call("getProcessInfo")["statename"])
 
     def start(self) -> None:
-        """Without waiting until it is sure that it stays."""
+        """Without waiting until it is sure that it stays. What is still ending has to end first."""
+        until(lambda: self._state() != "STOPPING", f"{self._service} to end")
         try:
             self._call("startProcess", False)
         except xmlrpc.client.Fault as fault:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +18,9 @@ from holdfast.cli.shared.errors import EXIT_FAILED, CliError
 from holdfast.cli.shared.spark import check_spark
 
 if TYPE_CHECKING:
+    from chaos.cannot_run import CannotRun
     from chaos.cluster.provisioned.cluster import Provisioned
+    from chaos.matrix import NotRun, Part, Site
     from chaos.run import Run
 
 EXIT_NOTHING_PROVEN = 6
@@ -30,6 +33,23 @@ _below = click.option(
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _nodes = click.option("--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="Nodes of the cluster.")
 _seed = click.option("--seed", type=int, default=None, help="Of all that is drawn (default: drawn, and told).")
+_INVENTORY = (
+    click.option("--inventory", type=click.Path(path_type=Path), default=None, metavar="FILE_OR_DIR",
+                 help="Hurt the nodes of this Ansible inventory, over SSH. TLS and login: for its cluster."),
+    click.option("--listener", default="", metavar="NAME",
+                 help="Of these nodes, that clients use (default: the first)."),
+    click.option("--ansible", type=click.Path(path_type=Path), default=None, metavar="DIR",
+                 help="Where ansible-inventory is (default: on the PATH)."),
+    click.option("--vault-password-file", type=click.Path(path_type=Path), default=None, metavar="FILE",
+                 help="For an inventory with secrets."),
+)  # fmt: skip
+
+
+def _of_inventory(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What a run on the nodes of an inventory is told of them."""
+    for option in reversed(_INVENTORY):
+        command = option(command)
+    return command
 
 
 @click.group()
@@ -59,13 +79,7 @@ def _check() -> None:
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--defect", default="", metavar="NAME", help="Nodes with a deliberate fault: is it noticed?")
 @click.option("--abort-if", metavar="COMMAND", default=None, help="End early once this shell command succeeds.")
-@click.option("--inventory", type=click.Path(path_type=Path), default=None, metavar="FILE_OR_DIR",
-              help="Hurt the nodes of this Ansible inventory, over SSH. TLS and login: for its cluster.")  # fmt: skip
-@click.option("--listener", default="", metavar="NAME", help="Of these nodes, that clients use (default: the first).")
-@click.option("--ansible", type=click.Path(path_type=Path), default=None, metavar="DIR",
-              help="Where ansible-inventory is (default: on the PATH).")  # fmt: skip
-@click.option("--vault-password-file", type=click.Path(path_type=Path), default=None, metavar="FILE",
-              help="For an inventory with secrets.")  # fmt: skip
+@_of_inventory
 @_below
 @command_frame(servers=False, login=True)
 def run_command(
@@ -81,7 +95,7 @@ def run_command(
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     plan = Plan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
     if inventory is None:
-        _refuse_given("ansible", "listener", "vault_password_file", without="--inventory")
+        _refuse_without_inventory()
         _run(frame, plan, below, abort_if)
         return
     _refuse_given("nodes", "durability", "defect", without="nodes that the run has started: leave it, or --inventory")
@@ -96,6 +110,10 @@ def run_command(
     _run(frame, replace(plan, nodes=len(provisioned.hosts)), below, abort_if, provisioned)
 
 
+def _refuse_without_inventory() -> None:
+    _refuse_given("ansible", "listener", "vault_password_file", without="--inventory")
+
+
 def _refuse_given(*names: str, without: str) -> None:
     context = click.get_current_context()
     for name in names:
@@ -107,10 +125,12 @@ def _refuse_given(*names: str, without: str) -> None:
 def _provisioned(
     frame: CommandFrame, path: Path, listener: str, ansible: Path | None, vault_password_file: Path | None
 ) -> Provisioned:
+    """Raises CannotRun."""
     from chaos.cluster.provisioned import inventory
     from chaos.cluster.provisioned.cluster import Provisioned
 
-    return Provisioned(inventory.read(path, ansible, vault_password_file), frame.security, listener)
+    hosts = inventory.read(path, ansible, vault_password_file)
+    return Provisioned(hosts, lambda text: click.echo(text, err=True), frame.security, listener)
 
 
 def _run(
@@ -129,7 +149,7 @@ def _run(
             plan, directory, say=frame.output.say, abort_if=abort_if, provisioned=provisioned
         )  # fmt: skip
     except CannotRun as error:
-        raise CliError(str(error)) from error
+        raise _not_run(error) from error
     _tell(frame, done)
 
 
@@ -161,6 +181,13 @@ def _tell(frame: CommandFrame, done: Run) -> None:
     _exit(str(judgement.result))
 
 
+def _not_run(error: CannotRun) -> CliError:
+    """What was broken off has shown nothing; what could not begin is the command's to mend."""
+    from chaos.cannot_run import BrokenOff
+
+    return CliError(str(error), exit_code=EXIT_NOTHING_PROVEN if isinstance(error, BrokenOff) else EXIT_FAILED)
+
+
 def _exit(result: str) -> None:
     if result != "PASSED":
         sys.exit(EXIT_FAILED if result == "FAILED" else EXIT_NOTHING_PROVEN)
@@ -169,39 +196,85 @@ def _exit(result: str) -> None:
 @chaos.command("matrix")
 @click.option("--full", is_flag=True, help="Every workload under every fault, and compounds: hours.")
 @click.option("--time", "seconds", type=click.FloatRange(min=1), default=None, help="Of faults in each run, s.")
+@click.option("--workload", "workloads", default="", metavar="W,W", help="Only cells of these (default: of all).")
+@click.option("--part", default="1/1", metavar="K/N", show_default=True,
+              help="Only every N-th of them, from the K-th, with the seeds of the whole matrix.")  # fmt: skip
 @_seed
+@_of_inventory
 @_below
-@command_frame(servers=False)
-def matrix_command(frame: CommandFrame, full: bool, seconds: float | None, seed: int | None, below: Path) -> None:
+@command_frame(servers=False, login=True)
+def matrix_command(
+    frame: CommandFrame, full: bool, seconds: float | None, workloads: str, part: str, seed: int | None,
+    inventory: Path | None, listener: str, ansible: Path | None, vault_password_file: Path | None, below: Path,
+) -> None:  # fmt: skip
     """Many runs, one after the other; a short choice of them without --full."""
     _check()
     from chaos import matrix
     from chaos.run import CannotRun
 
     terminate_like_interrupt()
-    cells = list(matrix.full()) if full else list(matrix.SHORT)
+    cells = matrix.chosen(matrix.full() if full else matrix.SHORT, _workloads(workloads), _part(part))
+    if not cells:
+        raise click.UsageError(f"there is no cell in part {part}: the cells are fewer than the parts")
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     each_s = seconds or (matrix.FULL_S if full else matrix.SHORT_S)
-    told: list[Run] = []
+    site: Site | None = None
+    told: list[Run | NotRun] = []
 
-    def done(one: Run) -> None:
+    def done(one: Run | NotRun) -> None:
         told.append(one)
-        frame.output.say(f"  {one.judgement.result}: {one.judgement.why}")
+        if isinstance(one, matrix.NotRun):
+            frame.output.say(f"  not run: {one.why}")
+        else:
+            frame.output.say(f"  {one.judgement.result}: {one.judgement.why}")
 
     try:
-        worst = matrix.run(cells, below, seconds=each_s, seed=drawn, say=frame.output.say, done=done)
+        if inventory is None:
+            _refuse_without_inventory()
+        else:
+            site = matrix.look(str(inventory), _provisioned(frame, inventory, listener, ansible, vault_password_file))
+        worst = matrix.run(cells, below, seconds=each_s, seed=drawn, say=frame.output.say, done=done, site=site)
     except CannotRun as error:
-        raise CliError(str(error)) from error
+        raise _not_run(error) from error
     frame.output.result(
         {
             "result": str(worst),
-            "runs": [
-                {"command": one.plan.command, "result": str(one.judgement.result), "directory": str(one.directory)}
-                for one in told
+            "runs": [_row(one) for one in told],
+            "left_out": [
+                {"workload": cell.workload, "faults": cell.faults, "nodes": cell.nodes, "why": why}
+                for why, those in (matrix.left_out(cells, site).items() if site is not None else ())
+                for cell in those
             ],
         }
     )
     _exit(str(worst))
+
+
+def _row(one: Run | NotRun) -> dict[str, str]:
+    from chaos.matrix import NotRun
+
+    if isinstance(one, NotRun):
+        return {"command": one.plan.command, "result": "NODATA", "why": one.why}
+    return {"command": one.plan.command, "result": str(one.judgement.result), "directory": str(one.directory)}
+
+
+def _workloads(text: str) -> list[str]:
+    from chaos.workloads.catalogue import WORKLOADS
+
+    wanted = [one.strip().upper() for one in text.split(",") if one.strip()]
+    if unknown := [one for one in wanted if one not in WORKLOADS]:
+        raise click.UsageError(f"--workload: {', '.join(unknown)} is none; there are {', '.join(WORKLOADS)}")
+    return wanted
+
+
+def _part(text: str) -> Part:
+    from chaos.matrix import Part
+
+    number, _, of = text.partition("/")
+    try:
+        return Part(int(number), int(of))
+    except ValueError as error:
+        raise click.UsageError(f"--part {text}: {error}; 2/3 is every third cell from the second on") from None
 
 
 @chaos.command("replay")

@@ -45,6 +45,15 @@ def test_hosts_of_groups_below_belong_to_it_once() -> None:
     assert [host.name for host in found] == ["n1", "n2"]
 
 
+def test_one_host_under_two_names_is_refused() -> None:
+    """It would stand in its own way."""
+    group = {"hosts": ["n1", "n2"]}
+    with pytest.raises(CannotRun, match=r"n1 and n2 are one host, 192\.0\.2\.1"):
+        hosts_in(told(group, n1={"ansible_host": "192.0.2.1"}, n2={"ansible_host": "192.0.2.1"}))
+    jumps = {f"n{one}": {"ansible_host": "10.0.0.1", "ansible_ssh_common_args": f"-J j{one}"} for one in (1, 2)}
+    assert len(hosts_in(told(group, **jumps))) == 2
+
+
 def test_the_group_may_be_another_one() -> None:
     inventory = told({"hosts": ["n9"]}, n1={"holdfast_node_group": "mine"}) | {"mine": {"hosts": ["n1"]}}
     assert [host.name for host in hosts_in(inventory)] == ["n1"]

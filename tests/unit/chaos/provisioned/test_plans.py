@@ -54,7 +54,7 @@ def test_what_cannot_be_there_is_refused_with_the_reason(workload: str, fault: s
 
 
 def test_nodes_of_an_inventory_are_not_the_runs_own(tmp_path: Path) -> None:
-    cluster = ProvisionedCluster(tmp_path, Provisioned([]), say=lambda text: None)
+    cluster = ProvisionedCluster(tmp_path, Provisioned([], warn=print))
     try:
         with pytest.raises(CannotStrike):
             assert Scene(cluster, "log", random.Random(1), 1.0).own is None
@@ -97,7 +97,7 @@ def test_a_host_that_is_not_reached_ends_a_run_at_once(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin")
     plan = Plan("W1", ("F1",), inventory="hosts.yml")
     with pytest.raises(CannotRun, match="n1: ssh does not reach it at n1: no route to host"):
-        run(plan, tmp_path / "run", provisioned=Provisioned([Host("n1", "n1")]))
+        run(plan, tmp_path / "run", provisioned=Provisioned([Host("n1", "n1")], warn=print))
 
 
 @pytest.mark.parametrize(
@@ -120,3 +120,13 @@ def test_an_inventory_that_is_not_there_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(chaos, words)
     assert done.exit_code == 1
     assert f"there is no {tmp_path}/x" in " ".join(done.output.split())
+
+
+def test_logs_of_a_run_that_has_failed_are_kept_and_named(tmp_path: Path) -> None:
+    """No node is there that could be asked to delete them: nobody asks."""
+    said: list[str] = []
+    cluster = ProvisionedCluster(tmp_path, Provisioned([], warn=said.append))
+    cluster._made.append("chaos-0a1b2c-chaos0")
+    cluster.keep_logs()
+    cluster.close()
+    assert said == ["the run has failed, and its logs are kept: chaos-0a1b2c-chaos0; holdfast log delete ends them"]

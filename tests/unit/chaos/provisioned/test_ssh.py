@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned import ssh
 from chaos.cluster.provisioned.inventory import Host
 from chaos.cluster.provisioned.ssh import Connection, command
@@ -68,6 +70,48 @@ def test_a_host_without_the_service_is_told_by_its_agent(tmp_path: Path, monkeyp
     goes_to(tmp_path, 'exec sh -c "$word"', monkeypatch)
     with pytest.raises(CannotRun, match=r"n1: there is no service holdfast-node.*provisioned by playbooks/site\.yml"):
         Connection(Host("n1", "n1")).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_lies_where_a_login_begins_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("json", "select", "signal"):
+        (home / f"{name}.py").write_text("raise SystemExit('somebody else wrote this')\n")
+    goes_to(tmp_path, f'cd {home}; PYTHONPATH={home} exec sh -c "$word"', monkeypatch)
+    with pytest.raises(CannotRun, match="n1: there is no service holdfast-node"):
+        Connection(Host("n1", "n1")).open()
+
+
+def test_whose_run_it_is_stands_where_it_runs() -> None:
+    assert re.fullmatch(rf"\S+@\S+, process {os.getpid()}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+", ssh.who())
+    assert f"'{ssh.who()}'" in shlex.split(command(Host("n1", "n1"), ssh.who())[-1])[-1]
+
+
+def test_a_host_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_to(tmp_path, f'test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3', monkeypatch)
+    with pytest.raises(CannotRun, match="ended with status 3"):
+        Connection(Host("n1", "n1")).open(patience_s=0.5)
+
+
+def test_a_host_that_is_lost_in_a_run_is_another_matter_than_one_that_was_never_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers once, and is gone."""
+    monkeypatch.setattr(ssh, "REOPENS_WITHIN_S", 0.0)
+    script = f"test -e {tmp_path}/once && exit 255; touch {tmp_path}/once"
+    goes_to(tmp_path, script + """; echo '{"ok": {}}'; exec sleep 1000""", monkeypatch)
+    connection = Connection(Host("n1", "n1"))
+    connection.open()
+    process = connection._process
+    assert process is not None
+    process.kill()
+    with pytest.raises(BrokenOff, match="n1 was lost: its connection broke, and then: n1: ssh does not reach it"):
+        connection.order("pid")
+    connection.close()
+    with pytest.raises(CannotRun, match="ssh does not reach it") as never:
+        Connection(Host("n1", "n1")).open()
+    assert not isinstance(never.value, BrokenOff)
 
 
 def test_silence_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,8 +17,8 @@ from chaos import processes
 from chaos.cannot_run import CannotRun
 from chaos.cluster.links import CLIENTS, NODES, Link, Links
 from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.links import Endpoints, RemoteProxy, links_between, missing
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed
-from chaos.cluster.provisioned.ways import Ends, RemoteProxy, links_between, missing
 from chaos.proxies import HOW_TO_GET, find_server
 from tests.integration.clusters.cluster import wait_until
 from tests.ports import free_ports
@@ -80,6 +81,66 @@ def test_what_was_done_to_proxies_is_undone_when_the_connection_ends(told: Told,
     assert server.ask("GET", "/proxies/to-n3")["enabled"]
 
 
+def test_what_was_done_to_proxies_is_undone_when_the_agent_is_killed(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("toxic", proxy="to-n2", toxic=TOXIC)
+    told.order("enable", proxy="to-n3", enabled=False)
+    told.process.kill()
+    wait_until(lambda: server.toxics("to-n2") == [], "the toxic to go")
+    wait_until(lambda: server.ask("GET", "/proxies/to-n3")["enabled"], "the proxy to be enabled")
+
+
+def test_a_node_is_healed_though_its_proxies_cannot_be(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("toxic", proxy="to-n2", toxic=TOXIC)
+    told.order("kill")
+    server.process.kill()
+    server.process.wait()
+    assert told.process.stdin is not None
+    told.process.stdin.close()
+    wait_until(lambda: len(told.started) >= 2, "the node to be started")
+
+
+def test_one_proxy_is_healed_though_another_one_cannot_be_and_that_one_later(told: Told, server: Server) -> None:
+    listed = told.order("proxies", api=server.api)["ok"]
+    host, _, port = listed[0]["listen"].rpartition(":")
+    assert listed[0]["name"] == "to-n2"
+    told.order("enable", proxy="to-n2", enabled=False)
+    told.order("enable", proxy="to-n3", enabled=False)
+    with socket.create_server((host, int(port))):
+        assert told.leave() != 0
+        assert server.ask("GET", "/proxies/to-n3")["enabled"]
+        assert not server.ask("GET", "/proxies/to-n2")["enabled"]
+    wait_until(lambda: server.ask("GET", "/proxies/to-n2")["enabled"], "the keeper to enable it")
+
+
+def test_a_proxy_that_somebody_took_away_needs_no_healing(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    told.order("enable", proxy="to-n2", enabled=False)
+    told.order("enable", proxy="to-n3", enabled=False)
+    server.ask("DELETE", "/proxies/to-n2")
+    assert told.leave() == 0
+    assert server.ask("GET", "/proxies/to-n3")["enabled"]
+
+
+def test_a_toxic_of_somebody_else_is_left_where_ours_was_refused_for_its_name(told: Told, server: Server) -> None:
+    told.order("proxies", api=server.api)
+    server.ask("POST", "/proxies/to-n2/toxics", TOXIC)
+    assert told.order("toxic", proxy="to-n2", toxic=TOXIC)["trouble"] == "failed"
+    assert told.leave() == 0
+    assert server.toxics("to-n2") == ["ours"]
+
+
+def test_a_proxy_may_have_any_name(told: Told, server: Server) -> None:
+    [port] = free_ports(1)
+    server.ask("POST", "/proxies", {"name": "to n4?", "listen": f"127.0.0.1:{port}", "upstream": "127.0.0.1:1"})
+    told.order("proxies", api=server.api)
+    assert told.order("toxic", proxy="to n4?", toxic=TOXIC) == {"ok": None}
+    assert server.toxics("to%20n4%3F") == ["ours"]
+    assert told.leave() == 0
+    assert server.toxics("to%20n4%3F") == []
+
+
 def test_what_was_undone_by_order_is_undone_once(told: Told, server: Server) -> None:
     told.order("proxies", api=server.api)
     told.order("toxic", proxy="to-n2", toxic=TOXIC)
@@ -103,10 +164,10 @@ def test_a_proxy_that_is_not_there_is_told(told: Told, server: Server) -> None:
     assert "/proxies/to-n9/toxics" in answer["text"]
 
 
-def ends(node: int, others: list[int], **listeners: str) -> Ends:
+def ends(node: int, others: list[int], **listeners: str) -> Endpoints:
     """Each dials by proxies on its loopback; clients by one on its address."""
     connection = Connection(Host(f"n{node}", f"n{node}"))
-    found = Ends(node, connection, {other: f"127.0.0.1:{17100 + other}" for other in others}, "chaos", {
+    found = Endpoints(node, connection, {other: f"127.0.0.1:{17100 + other}" for other in others}, "chaos", {
         "default": f"n{node}:5672", "chaos": f"n{node}:15673", **listeners,
     })  # fmt: skip
     for listen in (*found.dials.values(), f"n{node}:15673"):
@@ -115,11 +176,11 @@ def ends(node: int, others: list[int], **listeners: str) -> Ends:
 
 
 @pytest.fixture
-def three() -> dict[int, Ends]:
+def three() -> dict[int, Endpoints]:
     return {node: ends(node, [other for other in (1, 2, 3) if other != node]) for node in (1, 2, 3)}
 
 
-def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dict[int, Ends]) -> None:
+def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dict[int, Endpoints]) -> None:
     assert missing(three) == ""
     links = Links()
     links_between(three, links)
@@ -139,12 +200,14 @@ def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dic
         (lambda one: one.proxies.pop("n2:15673"), "no proxy on the host of node 2 stands before listener chaos"),
     ],
 )
-def test_which_way_has_no_proxy_is_said(three: dict[int, Ends], spoil: Callable[[Ends], object], why: str) -> None:
+def test_which_way_has_no_proxy_is_said(
+    three: dict[int, Endpoints], spoil: Callable[[Endpoints], object], why: str
+) -> None:
     spoil(three[2])
     assert missing(three).startswith(why)
 
 
-def test_what_must_not_be_disturbed_goes_past_the_proxies(three: dict[int, Ends]) -> None:
+def test_what_must_not_be_disturbed_goes_past_the_proxies(three: dict[int, Endpoints]) -> None:
     assert three[1].past_proxies == "n1:5672"
     three[1].proxies.pop("n1:15673")
     assert three[1].past_proxies == "n1:15673", "no proxy stands before the listener of the clients"

@@ -1,4 +1,4 @@
-"""The ways between the nodes of an inventory that can be broken: proxies that the role `toxiproxy` has put there.
+"""The links of an inventory's cluster that can be broken: by the proxies that the role `toxiproxy` has put there.
 
 Which proxy is whose way is nobody's to declare: a node says where it dials each other node, and where clients find it,
 and a proxy of its own host that listens there is the way.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.cannot_run import CannotRun
+from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.cluster import CLASSES
 from chaos.cluster.links import CLIENTS, NODES, Links
 from chaos.cluster.provisioned.ssh import Connection, OrderFailed, advice
@@ -30,7 +30,7 @@ class RemoteProxy:
         try:
             self.connection.order(name, proxy=self.name, **arguments)
         except OrderFailed as error:
-            raise CannotRun(f"{error}: the run was broken off") from error  # the cluster's fault it is not
+            raise BrokenOff(f"{error}: the run was broken off") from error  # the cluster's fault it is not
 
     def add_toxic(self, type: str, stream: str, name: str, attributes: Mapping[str, int]) -> None:
         toxic = {"type": type, "stream": stream, "name": name, "attributes": dict(attributes)}
@@ -47,7 +47,7 @@ class RemoteProxy:
 
 
 @dataclass
-class Ends:
+class Endpoints:
     """Of one node. `dials`: where it reaches each other one; `listeners`: where clients are sent by each."""
 
     node: int
@@ -72,7 +72,7 @@ class Ends:
         return wanted if wanted not in self.proxies or not plain else plain[0]
 
 
-def missing(nodes: Mapping[int, Ends]) -> str:
+def missing(nodes: Mapping[int, Endpoints]) -> str:
     """Which way has no proxy; nothing: each has one."""
     for node, ends in nodes.items():
         for other, address in ends.dials.items():
@@ -85,13 +85,13 @@ def missing(nodes: Mapping[int, Ends]) -> str:
     return ""
 
 
-def _way(ends: Ends, address: str) -> Way:
+def _way(ends: Endpoints, address: str) -> Way:
     way = Way(ends.proxies[address])
     way.name = f"{ends.connection.host.name}/{way.name}"  # proxies of two hosts may have one name
     return way
 
 
-def links_between(nodes: Mapping[int, Ends], links: Links) -> None:
+def links_between(nodes: Mapping[int, Endpoints], links: Links) -> None:
     """Into the table, where no way is missing."""
     for node, ends in nodes.items():
         for other, address in ends.dials.items():
