@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.cell import drive
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.wire import PeerError, Url
+from benchmarks.matrix.cell import drive
 from benchmarks.peers.base import PeerFailed, PeerUnavailable, Target, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
-from benchmarks.run import RESULTS, scratch
+from benchmarks.places import RESULTS, scratch
 
 SIZE, WINDOW = 1024, 100
 PEACE_S = 2.0  # of work before the kill

@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.cell import measure
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import PeerError, Url
-from benchmarks.matrix import AT_ONCE, CACHED, FLUSHED, FSYNC, FSYNC_CLIENT, REPLICATED, REPLICATED_CLIENT, Row
+from benchmarks.matrix.cell import measure
+from benchmarks.matrix.rows import AT_ONCE, CACHED, FLUSHED, FSYNC, FSYNC_CLIENT, REPLICATED, REPLICATED_CLIENT, Row
 from benchmarks.peers import kafka
 from benchmarks.peers.base import PeerUnavailable, free_ports, running
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cell import measure
 from benchmarks.client.driver import ClientLoad
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.wire import PeerError, Url
-from benchmarks.matrix import Contestant, Row
+from benchmarks.matrix.cell import measure
+from benchmarks.matrix.rows import Contestant, Row
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
 

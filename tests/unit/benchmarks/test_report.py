@@ -14,13 +14,13 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks.cell import Cell, _idle_cpu_s
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
 from benchmarks.driver.stamp import MIN_BODY_BYTES, Sequences, Template, read_stamp
-from benchmarks.matrix import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
-from benchmarks.memory import Sample, verdicts
-from benchmarks.report import Report
-from benchmarks.run import Bench
+from benchmarks.matrix.cell import Cell, _idle_cpu_s
+from benchmarks.matrix.report import Report
+from benchmarks.matrix.rows import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
+from benchmarks.matrix.run import Bench
+from benchmarks.subjects.memory import Sample, verdicts
 
 ROW = Row("r", "a row", (FSYNC, QUORUM), goal=Goal(FSYNC, QUORUM, 3.0))
 

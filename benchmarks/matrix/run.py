@@ -14,11 +14,9 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -26,19 +24,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
-from benchmarks.cell import Cell, measure
 from benchmarks.driver.wire import PeerError
-from benchmarks.matrix import CONTESTANTS, FSYNC, MATRIX, Contestant, Row
+from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.profiles import Profile
+from benchmarks.matrix.profiles import leader as leader_profile
+from benchmarks.matrix.report import Report
+from benchmarks.matrix.rows import CONTESTANTS, FSYNC, MATRIX, Contestant, Row
 from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.rabbitmq import RabbitMQ
-from benchmarks.profiles import Profile
-from benchmarks.profiles import leader as leader_profile
-from benchmarks.report import Report
+from benchmarks.places import RESULTS, scratch
 
-RESULTS = Path(__file__).parent / "results"
-DATA = Path("var") / "bench"  # on the disk of the checkout: /tmp is memory on many machines, and a sync free of charge
 REPEATS = 3
 SECONDS = 6.0
 QUICK_SECONDS = 3.0
@@ -50,16 +47,6 @@ MAKERS: dict[str, Callable[[Path], Peer]] = {
     "rabbitmq": RabbitMQ,
     "kafka": Kafka,
 }
-
-
-@contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    DATA.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(dir=DATA)).resolve()
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class Bench:

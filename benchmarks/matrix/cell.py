@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
-from benchmarks.matrix import Contestant, Row
+from benchmarks.matrix.rows import Contestant, Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
 
 WARMUP_S = 1.0

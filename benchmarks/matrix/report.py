@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cell import Cell
-from benchmarks.matrix import Contestant, Goal, Row
-from benchmarks.profiles import Profile
+from benchmarks.matrix.cell import Cell
+from benchmarks.matrix.profiles import Profile
+from benchmarks.matrix.rows import Contestant, Goal, Row
 
 COLUMNS = (
     "contestant", "events/s", "MiB/s", "Holdfast is x", "received/s", "ack p50 ms", "p95", "p99", "p99.9",

@@ -5,7 +5,7 @@ log of many partitions is made, with three replicas each; then nobody comes, and
 then the node that leads most of them is killed, and each partition's wait for its next leader is read from the nodes'
 own logs, so that asking does not disturb; at last that node is started again.
 
-    python -m benchmarks.partitions --partitions 1000
+    python -m benchmarks.subjects.partitions --partitions 1000
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.peers.base import end_on_signals, running, wait_until
 from benchmarks.peers.holdfast import NODES, Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 
 CREATE_TIMEOUT_S = 300.0
 LED_TIMEOUT_S = 60.0
