@@ -31,6 +31,15 @@ def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
         assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2000, 2000, 0, {})
         assert (received["events"], received["gaps"], received["repeats"], received["foreign"]) == (2000, 0, 0, 0)
         assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"]
+        chunks = Plan(
+            senders=2, send_urls=(target.send_url,), count=1300, size=100, window=None, sending="chunks",
+        )  # fmt: skip
+        sent = ClientLoad(chunks).run()["send"]
+        assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2600, 2600, 0, {})
+        divided = peer.create("own-client", 4)
+        for sending in ("events", "chunks"):
+            plan = Plan(senders=1, send_urls=(divided.send_url,), count=2100, size=100, partitions=4, sending=sending)
+            assert ClientLoad(plan).run()["send"]["events"] == 2100
         row = Row("r", "a row", (OWN,), mode="backlog", size=100, count=2000)
         cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
         assert cell.problems == ()

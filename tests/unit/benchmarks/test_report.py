@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
-from benchmarks.driver.stamp import MIN_BODY_BYTES, Sequences, Template, read_stamp
+from benchmarks.driver.stamp import GREETING, MIN_BODY_BYTES, Sequences, Template, read_stamp
 from benchmarks.matrix.cell import Cell, _idle_cpu_s
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
@@ -128,11 +128,7 @@ def test_growth_is_what_the_second_half_added() -> None:
 
 def bodies(numbers: list[int], sender_id: int = 1) -> list[bytes]:
     template = Template(100, sender_id)
-    found = []
-    for number in numbers:
-        template.stamp(number, 1000 + number)
-        found.append(bytes(template.body))
-    return found
+    return [body for number in numbers for body in template.bodies(number, 1, 1000 + number)]
 
 
 def test_what_is_missing_comes_twice_or_is_not_ours_is_counted() -> None:
@@ -146,13 +142,42 @@ def test_what_is_missing_comes_twice_or_is_not_ours_is_counted() -> None:
     assert (sequences.gaps, sequences.repeats) == (2, 2)
 
 
+def test_of_a_list_without_a_hole_only_the_ends_are_looked_at() -> None:
+    sequences = Sequences()
+
+    def count(numbers: list[int], sender_id: int = 1) -> tuple[int, bool]:
+        """How many are ours, and whether all were looked at."""
+        given, looked = bodies(numbers, sender_id), []
+        return sequences.count(len(given), given[0], given[-1], lambda: looked.append(1) or given), bool(looked)  # type: ignore[func-returns-value]
+
+    assert count([0, 1, 2]) == (3, False)
+    assert count([3]) == (1, False)
+    assert (sequences.gaps, sequences.repeats) == (0, 0)
+    assert count([5, 6]) == (2, True)  # 4 is missing in front
+    assert count([7, 9, 10]) == (3, True)  # 8 within
+    assert (sequences.gaps, sequences.repeats) == (2, 0)
+    assert count([10, 11]) == (2, True)
+    assert count([12, 12, 13]) == (3, True)
+    assert (sequences.gaps, sequences.repeats, sequences.foreign) == (2, 2, 0)
+    assert count([0, 1], sender_id=2) == (2, False)
+    assert sequences.count(1, b"alien", b"alien", lambda: [b"alien"]) == 0
+    assert sequences.foreign == 1
+
+
+def test_a_greeting_counts_as_nothing() -> None:
+    sequences, given = Sequences(), [GREETING, *bodies([0, 1])]
+    assert sequences.count(3, given[0], given[-1], lambda: given) == 2
+    assert sequences.take([GREETING]) == []
+    assert (sequences.gaps, sequences.repeats, sequences.foreign) == (0, 0, 0)
+
+
 def test_a_body_is_the_message_without_what_amqp_puts_around_it() -> None:
     template = Template(100, sender_id=1)
-    template.stamp(3, 5)
-    body = bytes(template.body)
-    assert len(body) == 100 < len(template.buffer)
-    assert template.buffer.endswith(body)
-    assert read_stamp(body, 100) == (1, 3, 5)
+    template.stamp(4, 5)
+    third, fourth = template.bodies(3, 2, 5)
+    assert template.buffer.endswith(fourth)
+    assert len(third) == len(fourth) == 100 < len(template.buffer)
+    assert [read_stamp(third, 100), read_stamp(fourth, 100)] == [(1, 3, 5), (1, 4, 5)]
 
 
 def test_kafka_is_held_against_the_client_first_and_else_against_the_driver() -> None:
