@@ -119,9 +119,9 @@ class Holdfast:
         """Of the nodes, for clients."""
         return list(self._amqp)
 
-    def create(self, kind: str) -> Target:
-        """A log of one partition with three replicas. kind: log, or own-client for our own client."""
-        name, leaders = self.create_log(1)
+    def create(self, kind: str, partitions: int = 1) -> Target:
+        """kind: log, whose first partition the AMQP driver is bound to; or own-client for our own client."""
+        name, leaders = self.create_log(partitions)
         host, _, port = self._amqp[0].rpartition(":")
         url = Url(host, int(port), name)
         bound = {PARTITION_PROPERTY: PARTITION}
