@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.cell import measure
-from benchmarks.matrix.rows import FSYNC, Contestant, Row
+from benchmarks.matrix.contestants import FSYNC, Contestant
+from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import PeerFailed, running
 from benchmarks.peers.holdfast import Holdfast
 

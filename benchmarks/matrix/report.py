@@ -4,95 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.matrix import goals
 from benchmarks.matrix.cell import Cell
+from benchmarks.matrix.extras import Found
+from benchmarks.matrix.goals import Goal, Verdict, judged
+from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line
 from benchmarks.matrix.profiles import Profile
-from benchmarks.matrix.rows import Contestant, Goal, Row
+from benchmarks.matrix.rows import Row
 
-COLUMNS = (
-    "contestant", "events/s", "MiB/s", "Holdfast is x", "received/s", "ack p50 ms", "p95", "p99", "p99.9",
-    "client us", "leader us", "follower us", "all us", "CPU x", "spread",
-)  # fmt: skip
-IN_TERMINAL = (
-    "contestant", "events/s", "Holdfast is x", "received/s", "ack p50 ms", "p99", "leader us", "all us", "CPU x",
-)  # fmt: skip
 CROWDED_CORES = 0.3  # other processes then took more than a share that can be overlooked
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Line:
-    """One contestant in one row: medians over the repeats."""
-
-    row: Row
-    contestant: Contestant
-    cells: tuple[Cell, ...]
-
-    @property
-    def events_per_s(self) -> float:
-        return statistics.median(cell.events_per_s for cell in self.cells)
-
-    @property
-    def spread(self) -> str:
-        rates = [cell.events_per_s for cell in self.cells]
-        return f"{min(rates):,.0f}..{max(rates):,.0f}" if len(rates) > 1 else "-"
-
-    @property
-    def received_per_s(self) -> float | None:
-        rates = [cell.receive_events_per_s for cell in self.cells if cell.receive_events_per_s is not None]
-        return statistics.median(rates) if rates else None
-
-    def latency_ms(self, percentile: str) -> float | None:
-        found = [cell.latency_ms[percentile] for cell in self.cells if percentile in cell.latency_ms]
-        return statistics.median(found) if found else None
-
-    def cpu_us(self, part: str) -> float:
-        return statistics.median(cell.cpu_us[part] for cell in self.cells)
-
-    def values(self, rival: Line | None) -> list[str]:
-        """What the table shows, one text per column."""
-        rate = self.events_per_s
-        return [
-            self.contestant.title,
-            f"{rate:,.0f}",
-            f"{rate * self.row.size / MIB:,.1f}",
-            f"{rival.events_per_s / rate:.2f}" if rival and rate else "-",
-            _number(self.received_per_s, ",.0f"),
-            *(_number(self.latency_ms(name), ".2f") for name in ("p50", "p95", "p99", "p99.9")),
-            *(f"{self.cpu_us(part):.1f}" for part in ("client", "leader", "follower", "all")),
-            f"{self.cpu_us('all') / rival.cpu_us('all'):.2f}" if rival else "-",
-            self.spread,
-        ]
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    goal: Goal
-    row: Row
-    ratio: float
-
-    @property
-    def reached(self) -> bool:
-        return self.ratio >= self.goal.factor
-
-    def __str__(self) -> str:
-        word = "reached" if self.reached else "NOT reached"
-        return (
-            f"{self.row.title}: {self.goal.mine.title} is {self.ratio:.2f} x {self.goal.theirs.title}; "
-            f"the goal of {self.goal.factor:g} x is {word}"
-        )
 
 
 class Report:
@@ -103,8 +30,9 @@ class Report:
         facts: Mapping[str, Any],
         notes: Sequence[str],
         profiles: Sequence[Profile] = (),
+        extras: Sequence[Found] = (),
     ) -> None:
-        self.facts, self.notes, self.profiles = facts, notes, profiles
+        self.facts, self.notes, self.profiles, self.extras = facts, notes, profiles, extras
         self.cells = list(cells)
         self.rows: dict[Row, list[Line]] = {}
         for row in rows:
@@ -113,15 +41,14 @@ class Report:
                 if mine:
                     self.rows.setdefault(row, []).append(Line(row, contestant, mine))
 
-    @property
-    def verdicts(self) -> list[Verdict]:
-        found = []
-        for row, lines in self.rows.items():
-            rates = {line.contestant: line.events_per_s for line in lines}
-            goal = row.goal
-            if goal and goal.mine in rates and rates.get(goal.theirs):
-                found.append(Verdict(goal, row, rates[goal.mine] / rates[goal.theirs]))
-        return found
+        judgements = [
+            (row, goal, judged(goal, row.title, {line.contestant: line for line in self.rows.get(row, ())}))
+            for row in rows
+            for goal in row.goals
+        ]
+        self.verdicts: list[Verdict] = [verdict for _, _, verdict in judgements if verdict]
+        self.verdicts += [verdict for extra in extras for verdict in extra.verdicts]
+        self.unjudged = [_lacking(row, goal) for row, goal, verdict in judgements if verdict is None]
 
     @property
     def problems(self) -> list[str]:
@@ -140,24 +67,27 @@ class Report:
 
     def print(self, console: Console) -> None:
         for row, lines in self.rows.items():
-            table = Table(title=row.title, title_justify="left")
-            for column in IN_TERMINAL:
-                table.add_column(column, justify="left" if column == "contestant" else "right")
-            for line in lines:
-                values = dict(zip(COLUMNS, line.values(_rival(line, lines)), strict=True))
-                table.add_row(*(values[column] for column in IN_TERMINAL))
-            console.print(table)
-        for text in [*map(str, self.verdicts), *self.problems, *self.notes]:
+            shown = [dict(zip(COLUMNS, line.values(_rival(line, lines)), strict=True)) for line in lines]
+            _print(console, row.title, IN_TERMINAL, [[values[column] for column in IN_TERMINAL] for values in shown])
+        for extra in self.extras:
+            _print(console, extra.title, extra.columns, extra.rows)
+        _print(console, "goals", goals.COLUMNS, [verdict.values() for verdict in self.verdicts])
+        for text in [*self.unjudged, *self.problems, *self.notes]:
             console.print(text, highlight=False)
         for profile in self.profiles:
             console.print("\n".join(profile.markdown()), highlight=False, markup=False)
 
     def markdown(self) -> str:
         parts = ["# Benchmark", "", *_fact_lines(self.facts), "", EXPLANATION, ""]
-        parts += [f"- {verdict}" for verdict in self.verdicts] + [""]
+        if self.verdicts:
+            parts += ["## Goals", "", *_markdown(goals.COLUMNS, [one.values() for one in self.verdicts]), ""]
+        parts += [f"- {text}" for text in self.unjudged] + [""] * bool(self.unjudged)
         for row, lines in self.rows.items():
-            parts += [f"## {row.title}", "", _markdown_row(COLUMNS), _markdown_row(["---"] * len(COLUMNS))]
-            parts += [_markdown_row(line.values(_rival(line, lines))) for line in lines] + [""]
+            values = [line.values(_rival(line, lines)) for line in lines]
+            parts += [f"## {row.title}", "", *_markdown(COLUMNS, values), "", _circumstances(lines), ""]
+        for extra in self.extras:
+            remarks = [f"- {text}" for text in extra.remarks]
+            parts += [f"## {extra.title}", "", *_markdown(extra.columns, extra.rows), "", *remarks, ""]
         if self.problems or self.notes:
             parts += ["## Notes", "", *(f"- {text}" for text in [*self.problems, *self.notes]), ""]
         for profile in self.profiles:
@@ -167,10 +97,14 @@ class Report:
     def write(self, directory: Path, name: str) -> list[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         cells = [dataclasses.asdict(cell) for cell in self.cells]
-        texts = {
-            ".md": self.markdown(),
-            ".json": json.dumps({"facts": self.facts, "notes": self.notes, "cells": cells}, indent=1),
+        data = {
+            "facts": self.facts,
+            "notes": self.notes,
+            "goals": [dataclasses.asdict(verdict) | {"reached": verdict.reached} for verdict in self.verdicts],
+            "cells": cells,
+            "extras": [dataclasses.asdict(extra) for extra in self.extras],
         }
+        texts = {".md": self.markdown(), ".json": json.dumps(data, indent=1)}
         for suffix, text in texts.items():
             (directory / f"{name}{suffix}").write_text(text + "\n", encoding="utf-8")
         return [directory / f"{name}{suffix}" for suffix in texts]
@@ -181,12 +115,14 @@ All contestants ran in this one run on this one machine, each a cluster of three
 with the same event size and window, in turn. RabbitMQ and Holdfast are driven by the same client over AMQP 1.0. Kafka
 does not speak it: its lines come from a second driver that shares the plan, the bodies, the counting and the clock, on
 confluent-kafka (acks=all, idempotent, else as it comes: it gathers events for 5 ms; "linger 0": it does not), and
-beside them stands Holdfast by its own client ("own client": idempotent, single sends). "Kafka" acknowledges from page
-caches as it ships, "flush.messages=1" syncs first. events/s: acknowledged events per second (backlog: received),
-median of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of the Holdfast line of the
-same durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU microseconds per event
-of the client, of the leader's process, of a follower's process, of all four together; "CPU x": what this line spends
-of them, over what that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
+beside them stands Holdfast by its own client, idempotent ("own client": single sends; "as it comes": the client chooses
+the window; "send_many": 500 events a call, the client chooses the window; "columns", "arrays": what it makes of what it
+reads, instead of an object for each event). "Kafka" acknowledges from page caches as it ships, "flush.messages=1" syncs
+first. One partition where nothing is said. events/s: acknowledged events per second (from the start: received), median
+of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of the Holdfast line of the same
+durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU microseconds per event of the
+client, of the leader's process, of a follower's process, of all processes together; "CPU x": what this line spends of
+them, over what that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
@@ -195,8 +131,40 @@ def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
     return next((others[rival] for rival in line.contestant.rivals if rival in others), None)
 
 
-def _markdown_row(values: Iterable[str]) -> str:
-    return "| " + " | ".join(values) + " |"
+def _lacking(row: Row, goal: Goal) -> str:
+    sides = (" or ".join(one.title for one in side) for side in (goal.mine, goal.theirs))
+    return f"not judged, a side is missing: {row.title}: {' beside '.join(sides)}"
+
+
+def _circumstances(lines: Sequence[Line]) -> str:
+    """What else went on in the runs of a row, which are not one behind the other."""
+    cells = [cell for line in lines for cell in line.cells]
+
+    def span(value: Callable[[Cell], float]) -> str:
+        found = sorted(map(value, cells))
+        return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+    return (
+        f"{len(cells)} runs took {sum(cell.took_s for cell in cells):.0f} s; load of the machine before them "
+        f"{span(lambda cell: cell.load[0])}, after them {span(lambda cell: cell.load[1])}; other processes used "
+        f"{span(lambda cell: cell.other_cores)} cores, idle clusters {span(lambda cell: cell.idle_cores)}."
+    )
+
+
+def _print(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        is_text = place == 0 or not any(row[place][:1].isdigit() for row in rows)
+        table.add_column(column, justify="left" if is_text else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(values) + " |" for values in (columns, ["---"] * len(columns), *rows)]
 
 
 def _fact_lines(facts: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import Url
 from benchmarks.peers.base import Driver, PeerFailed, Target, wait_until
 
-NODES = 3
+NODES = REPLICAS = 3
 COMMAND_TIMEOUT_S = 120.0
 LEADER_TIMEOUT_S = 30.0
 PARTITION = "0"
@@ -35,10 +35,15 @@ OUTPUT_TAIL_CHARACTERS = 2000
 
 class Holdfast:
     def __init__(
-        self, durability: str = "fsync", directory: Path | None = None, environment: dict[str, str] | None = None
+        self,
+        durability: str = "fsync",
+        directory: Path | None = None,
+        environment: dict[str, str] | None = None,
+        nodes: int = NODES,
     ) -> None:
         self.name = f"holdfast-{durability}"
         self.durability = durability
+        self.nodes = nodes
         self._parent = directory
         self._environment = environment or {}
         self._directory: Path | None = None
@@ -48,13 +53,13 @@ class Holdfast:
 
     def start(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=self._parent))
-        shape = ("--nodes", str(NODES), "--durability", self.durability)
+        shape = ("--nodes", str(self.nodes), "--durability", self.durability)
         self._up(*shape)
 
     def restart(self, more: Callable[[int], str]) -> None:
         """With further sections in each node's configuration."""
         self._cli("cluster", "down", "--dir", self._dir)
-        for number in range(1, NODES + 1):
+        for number in range(1, self.nodes + 1):
             with (Path(self._dir) / f"node{number}" / "node.toml").open("a") as config:
                 config.write(more(number))
         self._up()
@@ -91,7 +96,7 @@ class Holdfast:
         self._created += 1
         name = f"bench-{self._created}"
         server = ("--server", self._amqp[0])
-        self._cli("log", "create", name, "--partitions", str(partitions), "--replicas", str(NODES), *server)
+        self._cli("log", "create", name, "--partitions", str(partitions), "--replicas", str(REPLICAS), *server)
         leaders: dict[str, str] = {}
 
         def led() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from benchmarks.client.driver import ClientLoad
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import measure
-from benchmarks.matrix.rows import Contestant, Row
+from benchmarks.matrix.contestants import Contestant
+from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
+from holdfast.client.sync import RangeClient
 
 OWN = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
 
@@ -37,10 +40,17 @@ def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
         sent = ClientLoad(chunks).run()["send"]
         assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2600, 2600, 0, {})
         divided = peer.create("own-client", 4)
-        for sending in ("events", "chunks"):
-            plan = Plan(senders=1, send_urls=(divided.send_url,), count=2100, size=100, partitions=4, sending=sending)
-            assert ClientLoad(plan).run()["send"]["events"] == 2100
+        plan = Plan(senders=1, send_urls=(divided.send_url,), count=2100, size=100, partitions=4)
+        for each in (plan, dataclasses.replace(plan, sending="chunks")):
+            assert ClientLoad(each).run()["send"]["events"] == 2100
+        with RangeClient(peer.addresses) as client:
+            held = [extent.end - extent.start for extent in client.extents(divided.name)]
+        assert sum(held) == 2 * (2100 + 4)  # with greetings
+        assert min(held) > 500
         row = Row("r", "a row", (OWN,), mode="backlog", size=100, count=2000)
+        columns = dataclasses.replace(OWN, reading="columns")
+        read = measure(row, columns, {"holdfast-replicated": peer}, 1.0)
+        assert (read.problems, read.driver["receive"]["events"]) == ((), 2000)
         cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
         assert cell.problems == ()
         assert cell.driver["receive"]["events"] >= 2000
