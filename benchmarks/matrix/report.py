@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.matrix import goals
 from benchmarks.matrix.cell import Cell
 from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import Goal, Verdict, judged
+from benchmarks.matrix.goals import WORDS, Goal, Verdict, judged
 from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.rows import Row
@@ -133,7 +133,7 @@ def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
 
 def _lacking(row: Row, goal: Goal) -> str:
     sides = (" or ".join(one.title for one in side) for side in (goal.mine, goal.theirs))
-    return f"not judged, a side is missing: {row.title}: {' beside '.join(sides)}"
+    return f"not judged, a side is missing: {row.title}: {WORDS[goal.measure]}: {' beside '.join(sides)}"
 
 
 def _circumstances(lines: Sequence[Line]) -> str:
