@@ -41,6 +41,7 @@ LEADS = re.compile(r"^(?P<at>\S+ \S+) .*(?P<group>group \d+) at node \d+: leads 
 class Figures:
     partitions: int
     created_s: float = 0.0
+    created_cpu_s: float = 0.0  # of all nodes
     idle_cores: float = 0.0
     idle_mib: float = 0.0  # of the largest node
     led_again: int = 0
@@ -66,9 +67,9 @@ def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, f
 
 def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
     figures = Figures(partitions)
-    began = time.monotonic()
+    before, began = cpu_s(peer), time.monotonic()
     name, _ = peer.create_log(partitions, CREATE_TIMEOUT_S)
-    figures.created_s = time.monotonic() - began
+    figures.created_s, figures.created_cpu_s = time.monotonic() - began, cpu_s(peer) - before
     time.sleep(SETTLE_S)
 
     before, began = cpu_s(peer), time.monotonic()
@@ -104,6 +105,7 @@ def medians(found: Sequence[Figures]) -> Figures:
 def rows(figures: Figures) -> list[tuple[str, str]]:
     return [
         ("created and led", f"{figures.created_s:.1f} s"),
+        ("CPU of all nodes meanwhile", f"{figures.created_cpu_s:.1f} s"),
         ("idle, all nodes together", f"{figures.idle_cores:.3f} cores"),
         ("resident, the largest node", f"{figures.idle_mib:.0f} MiB"),
         (f"led again after kill -9 of a node ({figures.led_again}): p50", f"{figures.led_p50_s:.2f} s"),
@@ -126,6 +128,8 @@ def main(numbers: tuple[int, ...], nodes: int, idle_s: float, durability: str, r
     for number in numbers:
         with scratch() as directory, running(peer := Holdfast(durability, directory, nodes=nodes)):
             found.append(rows(measure(peer, number, idle_s)))
+        for name, value in found[-1]:
+            console.print(f"{number} partitions: {name}: {value}", highlight=False)
     table = Table(f"partitions, three replicas each, {nodes} nodes", *map(str, numbers))
     for place, (name, _) in enumerate(found[-1]):
         table.add_row(name, *(column[place][1] for column in found))
