@@ -45,8 +45,8 @@ class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
             await self.receivers[-1].start()
 
     def _turn(self, window: Window) -> None:
-        self._loop.run_until_complete(self._move())
         try:
+            self._loop.run_until_complete(self._move())
             for endpoint in self._endpoints:
                 endpoint.counted(perf_counter_ns(), window)
         except HoldfastError as error:

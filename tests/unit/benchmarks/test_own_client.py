@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.client.driver import ClientLoad
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import Plan, Reading
+from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import measure
 from benchmarks.matrix.contestants import Contestant
@@ -18,6 +21,24 @@ from benchmarks.peers.holdfast import Holdfast
 from holdfast.client.sync import RangeClient
 
 OWN = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
+READINGS: tuple[Reading, ...] = ("columns", "arrays") if importlib.util.find_spec("numpy") else ("columns",)
+
+
+def test_arrays_without_numpy_are_said_to_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    url = Url("127.0.0.1", 1, "nowhere")
+    plan = Plan(
+        receivers=1, receive_urls=(url,), count=1, reading="arrays", receive_options=LinkOptions(start="earliest")
+    )  # fmt: skip
+    with pytest.raises(PeerError, match="there is no numpy here"):
+        ClientLoad(plan).run()
+
+
+def test_plans_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="a receiver reads one partition"):
+        Plan(senders=1, receivers=1, partitions=4)
+    with pytest.raises(ValueError, match="chooses none"):
+        _ = Plan(senders=1, window=None).fixed_window
 
 
 @pytest.mark.cluster
@@ -48,9 +69,9 @@ def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
         assert sum(held) == 2 * (2100 + 4)  # with greetings
         assert min(held) > 500
         row = Row("r", "a row", (OWN,), mode="backlog", size=100, count=2000)
-        columns = dataclasses.replace(OWN, reading="columns")
-        read = measure(row, columns, {"holdfast-replicated": peer}, 1.0)
-        assert (read.problems, read.driver["receive"]["events"]) == ((), 2000)
+        for reading in READINGS:
+            read = measure(row, dataclasses.replace(OWN, reading=reading), {"holdfast-replicated": peer}, 1.0)
+            assert (read.problems, read.driver["receive"]["events"]) == ((), 2000)
         cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
         assert cell.problems == ()
         assert cell.driver["receive"]["events"] >= 2000
