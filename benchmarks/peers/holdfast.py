@@ -156,12 +156,16 @@ class Holdfast:
 
     def _cli(self, *arguments: str) -> Any:
         """One command of the `holdfast` command line, with its JSON output decoded."""
-        answer = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *arguments, "--json"],
-            capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
-            env=os.environ | self._environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        words = f"holdfast {' '.join(arguments[:2])}"
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-m", "holdfast.cli", *arguments, "--json"],
+                capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+                env=os.environ | self._environment, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise PeerFailed(f"{words} took longer than {COMMAND_TIMEOUT_S:g} s") from error
         if answer.returncode:
             said = (answer.stderr or answer.stdout)[-OUTPUT_TAIL_CHARACTERS:].strip()
-            raise PeerFailed(f"holdfast {' '.join(arguments[:2])} ended with status {answer.returncode}: {said}")
+            raise PeerFailed(f"{words} ended with status {answer.returncode}: {said}")
         return json.loads(answer.stdout) if answer.stdout.strip() else None
