@@ -1,5 +1,5 @@
-"""`python -m benchmarks`: see run.py."""
+"""`python -m benchmarks`: see matrix/run.py."""
 
-from benchmarks.run import main
+from benchmarks.matrix.run import main
 
 main()

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.checks import history as histories
 from benchmarks.checks.planted import PLANTED
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from chaos.checkers.all import Judgement
 from chaos.checkers.verdict import Result
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks.client.load import Place, Round, Row, run
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 
 ROWS = (
     Row("batches, 4 partitions", 4, 500, goal_per_s=40_000),

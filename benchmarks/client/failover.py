@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.cell import drive
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.wire import PeerError, Url
+from benchmarks.matrix.cell import drive
 from benchmarks.peers.base import PeerFailed, PeerUnavailable, Target, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
-from benchmarks.run import RESULTS, scratch
+from benchmarks.places import RESULTS, scratch
 
 SIZE, WINDOW = 1024, 100
 PEACE_S = 2.0  # of work before the kill
@@ -132,6 +132,29 @@ def rows(found: Mapping[str, Sequence[Kill]]) -> list[tuple[str, ...]]:
     return told
 
 
+def measured(
+    directory: Path, names: Sequence[str], kills: int, console: Console
+) -> tuple[dict[str, list[Kill]], list[str]]:
+    """Each one's kills, and what is to be said of them."""
+    found: dict[str, list[Kill]] = {}
+    notes: list[str] = []
+    for name in names:
+        found[name] = []
+        try:
+            contestant = CONTESTANTS[name](directory)
+            with running(contestant.peer):
+                for number in range(1, kills + 1):
+                    kill = one_kill(contestant)
+                    found[name].append(kill)
+                    notes += [f"{name}, kill {number}: {problem}" for problem in kill.problems]
+                    console.print(f"{name}, {number} of {kills}: {kill.waited_s:.2f} s", highlight=False)
+        except PeerUnavailable as error:
+            notes.append(str(error))
+        except (PeerError, PeerFailed, OSError) as error:
+            notes.append(f"{name}: no more figures: {error}")
+    return found, notes
+
+
 COLUMNS = ("contestant", "kills", "p50 s", "shortest s", "longest s", "x the first")
 
 
@@ -151,24 +174,9 @@ def main(kills: int, only: Sequence[str], results: Path) -> None:
     """Kill the leader that a producer sends to, again and again."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    found: dict[str, list[Kill]] = {}
-    notes: list[str] = []
     with scratch() as directory:
         facts = machine.facts(directory)
-        for name in only or CONTESTANTS:
-            found[name] = []
-            try:
-                contestant = CONTESTANTS[name](directory)
-                with running(contestant.peer):
-                    for number in range(1, kills + 1):
-                        kill = one_kill(contestant)
-                        found[name].append(kill)
-                        notes += [f"{name}, kill {number}: {problem}" for problem in kill.problems]
-                        console.print(f"{name}, {number} of {kills}: {kill.waited_s:.2f} s", highlight=False)
-            except PeerUnavailable as error:
-                notes.append(str(error))
-            except (PeerError, PeerFailed, OSError) as error:
-                notes.append(f"{name}: no more figures: {error}")
+        found, notes = measured(directory, only or tuple(CONTESTANTS), kills, console)
     told = rows(found)
     table = Table(*COLUMNS)
     for values in told:

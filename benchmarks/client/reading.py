@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.client.spark import PARTITIONS, SENT_AT_ONCE, fill
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from holdfast.client import ConsumerClient, ConsumerOptions, EventBlock, RangeClient, Start
 from holdfast.client.blocks.event_arrays import arrays_of
 from holdfast.client.consume.packed_window import WORTH_EVENTS

@@ -36,7 +36,7 @@ from rich.table import Table
 from benchmarks.client.load import Place, Row, run
 from benchmarks.peers.base import LOOPBACK, end_on_signals, free_ports, running
 from benchmarks.peers.holdfast import NODES, Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from holdfast.client import AdminClient, NetworkOptions, RangeClient, Security
 
 PUBLISHING = Row("batches, 1 partition", 1, 500)

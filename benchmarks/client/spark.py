@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from holdfast.client.blocks.event_arrays import arrays_of
 from holdfast.client.sync import Event, ProducerClient, RangeClient
 

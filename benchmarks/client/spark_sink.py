@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.client.spark import PARTITIONS, session
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from holdfast.client.sync import RangeClient
 
 WORTH_PER_S = 50_000

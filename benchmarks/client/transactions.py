@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 from holdfast.client import ProducerClient, ProducerOptions
 from holdfast.client.options import CommitAnswer
 

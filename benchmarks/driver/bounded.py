@@ -13,7 +13,7 @@ import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.measure import NEVER, NS_PER_S, OPEN_END_NS, Outcomes, Tally, Window
@@ -21,17 +21,25 @@ from benchmarks.driver.wire import Url
 
 POLL_S = 0.05  # how late the end of a run may be noticed when nothing comes in
 
+Sending = Literal["events", "chunks"]
+"""How our own client is given events: each by itself (`send`), or some hundred at a time (`send_many`)."""
+Reading = Literal["events", "columns", "arrays"]
+"""What our own client makes of what it reads: an object for each event, lists for all, or arrays of numpy."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. `send_urls` and `receive_urls` are used round robin by that many links. Beside senders: one receiver."""
+    """One run. `send_urls` and `receive_urls` are used round robin by that many links. Beside senders: one receiver.
+
+    Only drivers on client libraries know several partitions, to each of which a sender sends in turn.
+    """
 
     senders: int = 0
     receivers: int = 0
     send_urls: tuple[Url, ...] = ()
     receive_urls: tuple[Url, ...] = ()
     size: int = 1024
-    window: int = 1000
+    window: int | None = 1000  # None: whatever our own client thinks right
     credit: int = 2000
     count: int | None = None  # per link
     seconds: float | None = None
@@ -41,6 +49,20 @@ class Plan:
     send_options: LinkOptions = field(default_factory=LinkOptions)
     receive_options: LinkOptions = field(default_factory=LinkOptions)
     receive_latency: bool = True
+    partitions: int = 1
+    sending: Sending = "events"
+    reading: Reading = "events"
+
+    def __post_init__(self) -> None:
+        if self.partitions > 1 and self.receivers:
+            raise ValueError("a receiver reads one partition: of several it would see gaps")
+
+    @property
+    def fixed_window(self) -> int:
+        """For clients that have none of their own."""
+        if self.window is None:
+            raise ValueError(f"{self.name}: the window is to be chosen by a client that chooses none")
+        return self.window
 
 
 class Endpoint(Protocol):
@@ -56,7 +78,7 @@ class Endpoint(Protocol):
         """How often the peer sent it elsewhere."""
 
 
-class Sending(Endpoint, Protocol):
+class Sender(Endpoint, Protocol):
     @property
     def sent(self) -> int: ...
 
@@ -71,7 +93,7 @@ class Sending(Endpoint, Protocol):
         """Nothing is sent before: all senders of a run start together."""
 
 
-class Receiving(Endpoint, Protocol):
+class Receiver(Endpoint, Protocol):
     @property
     def gaps(self) -> int: ...
 
@@ -82,8 +104,8 @@ class Receiving(Endpoint, Protocol):
     def foreign(self) -> int: ...
 
 
-S = TypeVar("S", bound=Sending)
-R = TypeVar("R", bound=Receiving)
+S = TypeVar("S", bound=Sender)
+R = TypeVar("R", bound=Receiver)
 
 
 class BoundedLoad(Generic[S, R]):

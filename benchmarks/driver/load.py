@@ -46,7 +46,7 @@ class Load(BoundedLoad[Sender, Receiver]):
         for index in range(plan.senders):
             sender = Sender(
                 plan.send_urls[index % len(plan.send_urls)], f"{plan.name}-{run}-sender-{index}", plan.send_options,
-                sender_id=run << 8 | index & 0xFF, body_bytes=plan.size, window=plan.window, count=plan.count,
+                sender_id=run << 8 | index & 0xFF, body_bytes=plan.size, window=plan.fixed_window, count=plan.count,
                 tally=self.sent, outcomes=self.outcomes,
             )  # fmt: skip
             self.senders.append(sender)

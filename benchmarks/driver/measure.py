@@ -90,8 +90,8 @@ class Outcomes:
     counts: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
 
-    def add(self, outcome: str, reason: str | None) -> None:
-        self.counts[outcome] += 1
+    def add(self, outcome: str, reason: str | None, events: int = 1) -> None:
+        self.counts[outcome] += events
         if reason:
             self.reasons.setdefault(outcome, reason)
 

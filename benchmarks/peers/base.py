@@ -43,7 +43,7 @@ class Target:
     receive_url: Url
     tail_options: LinkOptions
     start_options: LinkOptions
-    leader: str  # the process that leads it, a key of Peer.processes()
+    leader: str  # the process that leads it (of several partitions: the first), a key of Peer.processes()
     driver: Driver = "amqp"
 
 
@@ -56,8 +56,8 @@ class Peer(Protocol):
     def stop(self) -> None:
         """Ends every process and removes every file. Safe to call twice and after a failed start."""
 
-    def create(self, kind: str) -> Target:
-        """A fresh log (or queue, or stream: `kind`) with three replicas."""
+    def create(self, kind: str, partitions: int = 1) -> Target:
+        """A fresh log (or queue, or stream: `kind`) with three replicas of each partition."""
 
     def delete(self, target: Target) -> None: ...
 

@@ -25,7 +25,7 @@ from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import Url
 from benchmarks.peers.base import Driver, PeerFailed, Target, wait_until
 
-NODES = 3
+NODES = REPLICAS = 3
 COMMAND_TIMEOUT_S = 120.0
 LEADER_TIMEOUT_S = 30.0
 PARTITION = "0"
@@ -35,10 +35,15 @@ OUTPUT_TAIL_CHARACTERS = 2000
 
 class Holdfast:
     def __init__(
-        self, durability: str = "fsync", directory: Path | None = None, environment: dict[str, str] | None = None
+        self,
+        durability: str = "fsync",
+        directory: Path | None = None,
+        environment: dict[str, str] | None = None,
+        nodes: int = NODES,
     ) -> None:
         self.name = f"holdfast-{durability}"
         self.durability = durability
+        self.nodes = nodes
         self._parent = directory
         self._environment = environment or {}
         self._directory: Path | None = None
@@ -48,13 +53,13 @@ class Holdfast:
 
     def start(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=self._parent))
-        shape = ("--nodes", str(NODES), "--durability", self.durability)
+        shape = ("--nodes", str(self.nodes), "--durability", self.durability)
         self._up(*shape)
 
     def restart(self, more: Callable[[int], str]) -> None:
         """With further sections in each node's configuration."""
         self._cli("cluster", "down", "--dir", self._dir)
-        for number in range(1, NODES + 1):
+        for number in range(1, self.nodes + 1):
             with (Path(self._dir) / f"node{number}" / "node.toml").open("a") as config:
                 config.write(more(number))
         self._up()
@@ -91,11 +96,12 @@ class Holdfast:
         self._created += 1
         name = f"bench-{self._created}"
         server = ("--server", self._amqp[0])
-        self._cli("log", "create", name, "--partitions", str(partitions), "--replicas", str(NODES), *server)
+        self._cli("log", "create", name, "--partitions", str(partitions), "--replicas", str(REPLICAS), *server)
         leaders: dict[str, str] = {}
 
         def led() -> bool:
-            leaders.update(self.leaders(name))
+            with contextlib.suppress(PeerFailed):  # on a busy machine it may have to be asked again
+                leaders.update(self.leaders(name))
             return len(leaders) == partitions
 
         wait_until(led, f"the election of leaders for {name}", within_s)
@@ -119,9 +125,9 @@ class Holdfast:
         """Of the nodes, for clients."""
         return list(self._amqp)
 
-    def create(self, kind: str) -> Target:
-        """A log of one partition with three replicas. kind: log, or own-client for our own client."""
-        name, leaders = self.create_log(1)
+    def create(self, kind: str, partitions: int = 1) -> Target:
+        """kind: log, whose first partition the AMQP driver is bound to; or own-client for our own client."""
+        name, leaders = self.create_log(partitions)
         host, _, port = self._amqp[0].rpartition(":")
         url = Url(host, int(port), name)
         bound = {PARTITION_PROPERTY: PARTITION}
@@ -150,12 +156,16 @@ class Holdfast:
 
     def _cli(self, *arguments: str) -> Any:
         """One command of the `holdfast` command line, with its JSON output decoded."""
-        answer = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *arguments, "--json"],
-            capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
-            env=os.environ | self._environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        words = f"holdfast {' '.join(arguments[:2])}"
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-m", "holdfast.cli", *arguments, "--json"],
+                capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+                env=os.environ | self._environment, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise PeerFailed(f"{words} took longer than {COMMAND_TIMEOUT_S:g} s") from error
         if answer.returncode:
             said = (answer.stderr or answer.stdout)[-OUTPUT_TAIL_CHARACTERS:].strip()
-            raise PeerFailed(f"holdfast {' '.join(arguments[:2])} ended with status {answer.returncode}: {said}")
+            raise PeerFailed(f"{words} ended with status {answer.returncode}: {said}")
         return json.loads(answer.stdout) if answer.stdout.strip() else None

@@ -18,10 +18,7 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
-import tempfile
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,21 +35,18 @@ from benchmarks.peers.base import (
     PeerUnavailable,
     Target,
     accepts,
-    end,
-    end_on_signals,
     free_ports,
     wait_until,
 )
+from benchmarks.peers.servers import ServerCluster, play
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 POM = Path(__file__).parents[1] / "kafka" / "pom.xml"
 NODES = 3
-PARTITION = 0
 START_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 30.0
-LOG_TAIL_BYTES = 3000
 WARM_UP_S = 4.0
 WARM_UP_WINDOW = 100
 HEAP = ("-Xms512m", "-Xmx512m")
@@ -100,36 +94,32 @@ def missing() -> str | None:
     return f"Kafka's rows are left out; missing: {', '.join(lacking)}" if lacking else None
 
 
-class Kafka:
+class Kafka(ServerCluster):
+    name = "kafka"
+
     def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         """`settings`: of the brokers, beyond what they need to find each other."""
         reason = missing()
         if reason is not None:
             raise PeerUnavailable(reason)
-        self.name = "kafka"
-        self._parent = directory
+        super().__init__(directory)
         self._settings = settings or {}
-        self._directory: Path | None = None
-        self._formatting: list[subprocess.Popen[bytes]] = []
-        self._servers: dict[str, subprocess.Popen[bytes]] = {}
         ports = free_ports(2 * NODES)
         self.ports, self._controller_ports = ports[:NODES], ports[NODES:]
         self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._admin: AdminClient | None = None
-        self._created = 0
 
     # life of the cluster
 
-    def start(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=self._parent))
+    def _bring_up(self) -> None:
         for number in range(1, NODES + 1):
             home = self._home(number)
             (home / "tmp").mkdir(parents=True)
             (home / "server.properties").write_text(self.properties(number))
-            self._formatting.append(
+            self._helpers.append(
                 self._java(number, "kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", "server.properties")
             )
-        formatting = self._formatting
+        formatting = self._helpers
         wait_until(lambda: all(one.poll() is not None for one in formatting), "formatting of storage", START_TIMEOUT_S)
         for number, process in enumerate(formatting, start=1):
             if process.returncode:
@@ -140,14 +130,8 @@ class Kafka:
         self._warm_up()
 
     def stop(self) -> None:
-        # Nothing of it is wanted again, so no graceful end.
         self._admin = None
-        end([*self._formatting, *self._servers.values()], signal.SIGKILL)
-        self._formatting.clear()
-        self._servers.clear()
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        super().stop()
 
     def start_again(self, node: str) -> None:
         """A broker that has died, with the data it had."""
@@ -160,11 +144,7 @@ class Kafka:
 
     def _java(self, number: int, *words: str) -> subprocess.Popen[bytes]:
         home = self._home(number)
-        with (home / "output").open("ab") as output:
-            return subprocess.Popen(
-                ["java", *FLAGS, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", f"{jars()}/*", *words],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=home,
-            )  # fmt: skip
+        return self._spawn(["java", *FLAGS, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", f"{jars()}/*", *words], number)
 
     def properties(self, number: int) -> str:
         """The configuration of a broker."""
@@ -187,10 +167,6 @@ class Kafka:
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
-    def _home(self, number: int) -> Path:
-        assert self._directory is not None, "the cluster was not started"
-        return self._directory.resolve() / f"broker{number}"
-
     def _is_whole(self) -> bool:
         for node, server in self._servers.items():
             if server.poll() is not None:
@@ -204,9 +180,6 @@ class Kafka:
             return len(self._client().list_topics(timeout=REQUEST_TIMEOUT_S).brokers) == NODES
         except KafkaException:
             return False
-
-    def _log_tail(self, number: int) -> str:
-        return (self._home(number) / "output").read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def _warm_up(self) -> None:
         """A broker that has just started runs bytecode that is not compiled yet, and is not what anybody has to do
@@ -238,45 +211,44 @@ class Kafka:
             self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         return self._admin
 
-    def create(self, kind: str) -> Target:
-        """kind: log or flush, with `-linger0` behind it for a producer that gathers nothing. One partition; the client
-        finds its leader from whichever broker it asks.
+    def create(self, kind: str, partitions: int = 1) -> Target:
+        """kind: log or flush, with `-linger0` behind it for a producer that gathers nothing. Its client finds
+        the leaders from whichever broker it asks.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
         topic_kind, _, client = kind.partition("-")
-        self._created += 1
-        name = f"bench-{kind}-{self._created}"
-        topic = NewTopic(name, num_partitions=1, replication_factor=NODES, config=TOPIC | KINDS[topic_kind])
+        name = self._next_name(kind)
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=NODES, config=TOPIC | KINDS[topic_kind])
         try:
             self._client().create_topics([topic])[name].result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise PeerFailed(f"Kafka did not create {name}: {error}") from error
-        leader: list[str] = []
+        leaders: list[str] = []
 
         def led() -> bool:
-            found = self.leader(name)
-            leader[:] = [found] if found else []
-            return bool(leader)
+            leaders[:] = self.leaders(name)
+            return len(leaders) == partitions
 
-        wait_until(led, f"the election of a leader for {name}", START_TIMEOUT_S)
+        wait_until(led, f"the election of leaders for {name}", START_TIMEOUT_S)
         url = Url(LOOPBACK, self.ports[0], name)
         properties = {"linger.ms": "0"} if client == LINGER_0 else {}
         return Target(
             name, url, LinkOptions(properties=properties), url,
-            LinkOptions(start="latest"), LinkOptions(start="earliest"), leader[0], driver="kafka",
+            LinkOptions(start="latest"), LinkOptions(start="earliest"), leaders[0], driver="kafka",
         )  # fmt: skip
 
-    def leader(self, topic: str) -> str | None:
-        """Which broker leads its partition, once all three have it."""
+    def leaders(self, topic: str) -> list[str]:
+        """Which brokers lead its partitions, of those that all three have."""
         from confluent_kafka import KafkaException
 
         try:
-            found = self._client().list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions.get(PARTITION)
+            found = self._client().list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions
         except KafkaException:
-            return None
-        return f"broker{found.leader}" if found and found.leader > 0 and len(found.isrs) == NODES else None
+            return []
+        whole = [one for _, one in sorted(found.items()) if one.leader > 0 and len(one.isrs) == NODES]
+        return [f"broker{one.leader}" for one in whole]
 
     def delete(self, target: Target) -> None:
         from confluent_kafka import KafkaException
@@ -295,22 +267,5 @@ class Kafka:
         return f"Kafka {version()} (client: confluent-kafka {confluent_kafka.__version__})"
 
 
-def main() -> None:
-    peer = Kafka()
-    began_s = time.monotonic()
-    try:
-        peer.start()
-        print(f"{peer.version()} after {time.monotonic() - began_s:.1f} s")
-        for kind in KINDS:
-            target = peer.create(kind)
-            print(f"{kind}: {LOOPBACK}:{target.send_url.port} topic {target.name}  leader {target.leader}", flush=True)
-        signal.pause()
-    except KeyboardInterrupt:
-        print("ending it")
-    finally:
-        peer.stop()
-
-
 if __name__ == "__main__":
-    end_on_signals()
-    main()
+    play(Kafka(), KINDS, lambda target: f"{LOOPBACK}:{target.send_url.port} topic {target.name}")

@@ -20,10 +20,7 @@ import http.client
 import json
 import os
 import shutil
-import signal
 import subprocess
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,18 +35,16 @@ from benchmarks.peers.base import (
     PeerUnavailable,
     Target,
     accepts,
-    end,
-    end_on_signals,
     free_ports,
     wait_until,
 )
+from benchmarks.peers.servers import OUTPUT, ServerCluster, play
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 NODES = 3
 START_TIMEOUT_S = 90.0
 HTTP_TIMEOUT_S = 30.0
 USER = PASSWORD = "guest"
-LOG_TAIL_BYTES = 3000
 PLUGINS = "[rabbitmq_amqp1_0,rabbitmq_management]."
 HOW_TO_GET_IT = (
     "RabbitMQ is not installed: its rows are left out. On Debian and Ubuntu: apt-get install rabbitmq-server "
@@ -57,35 +52,32 @@ HOW_TO_GET_IT = (
 )
 
 
-class RabbitMQ:
+class RabbitMQ(ServerCluster):
     name = "rabbitmq"
 
     def __init__(self, directory: Path | None = None) -> None:
         if not SERVER.exists() or not shutil.which("epmd"):
             raise PeerUnavailable(HOW_TO_GET_IT)
-        self._parent = directory
-        self._directory: Path | None = None
-        self._epmd: subprocess.Popen[bytes] | None = None
-        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        super().__init__(directory)
         ports = free_ports(1 + 3 * NODES)
         self._epmd_port = ports[0]
         self.amqp_ports = ports[1 : 1 + NODES]
         self._http_ports = ports[1 + NODES : 1 + 2 * NODES]
         self._dist_ports = ports[1 + 2 * NODES :]
-        self._created = 0
 
     # life of the cluster
 
-    def start(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="rabbitmq-", dir=self._parent))
+    def _bring_up(self) -> None:
         epmd_environment = os.environ | {"ERL_EPMD_PORT": str(self._epmd_port)}
-        self._epmd = subprocess.Popen(
+        epmd = subprocess.Popen(
             ["epmd", "-port", str(self._epmd_port), "-address", LOOPBACK],
             env=epmd_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
+        self._helpers.append(epmd)
         wait_until(lambda: accepts(self._epmd_port), "the start of epmd", START_TIMEOUT_S)
-        (self._directory / ".erlang.cookie").write_text("HOLDFASTBENCHMARK")
-        (self._directory / ".erlang.cookie").chmod(0o400)
+        cookie = self._root / ".erlang.cookie"
+        cookie.write_text("HOLDFASTBENCHMARK")
+        cookie.chmod(0o400)
         self._launch(0)  # the first node forms the cluster; the others, started together, find it and join
         self._await_node(0)
         for index in range(1, NODES):
@@ -94,29 +86,13 @@ class RabbitMQ:
             self._await_node(index)
         wait_until(self._is_whole, "the forming of the cluster", START_TIMEOUT_S)
 
-    def stop(self) -> None:
-        # Nothing of it is wanted again, so no graceful end: killed, each with its helpers.
-        end(self._servers.values(), signal.SIGKILL)
-        self._servers.clear()
-        if self._epmd:
-            end([self._epmd])
-            self._epmd = None
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
-
     def _launch(self, index: int) -> None:
-        assert self._directory is not None
-        home = self._directory / f"node{index + 1}"
+        home = self._home(index + 1)
         home.mkdir()
         (home / "rabbitmq.conf").write_text(self._configuration(index))
         (home / "enabled_plugins").write_text(PLUGINS)
         (home / "env.conf").touch()
-        with (home / "output").open("wb") as output:
-            self._servers[self._node(index)] = subprocess.Popen(
-                [str(SERVER)], env=self._environment(index, home), stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=home,
-            )  # fmt: skip
+        self._servers[self._node(index)] = self._spawn([str(SERVER)], index + 1, self._environment(index, home))
 
     @staticmethod
     def _node(index: int) -> str:
@@ -171,7 +147,7 @@ class RabbitMQ:
         try:
             wait_until(serves, f"the start of RabbitMQ node {index + 1}", START_TIMEOUT_S)
         except PeerFailed as error:
-            raise PeerFailed(f"{error}; its log ends: {self._log_tail(index)}") from error
+            raise PeerFailed(f"{error}; its log ends: {self._log_tail(index + 1, 'log', OUTPUT)}") from error
 
     def _is_whole(self) -> bool:
         try:
@@ -180,18 +156,13 @@ class RabbitMQ:
             return False
         return len(nodes) == NODES and all(node.get("running") for node in nodes)
 
-    def _log_tail(self, index: int) -> str:
-        assert self._directory is not None
-        home = self._directory / f"node{index + 1}"
-        logs = [path for path in (home / "log", home / "output") if path.exists()]
-        return "\n".join(path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace") for path in logs)
-
     # queues and streams
 
-    def create(self, kind: str) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> Target:
         """kind: quorum or stream. Led by the first node, to which the driver connects: the best case."""
-        self._created += 1
-        name = f"bench-{kind}-{self._created}"
+        if partitions != 1:
+            raise PeerFailed("a queue has no partitions")
+        name = self._next_name(kind)
         group_size = {"quorum": "x-quorum-initial-group-size", "stream": "x-initial-cluster-size"}[kind]
         arguments = {"x-queue-type": kind, "x-queue-leader-locator": "client-local", group_size: NODES}
         declaration = {"durable": True, "auto_delete": False, "arguments": arguments}
@@ -214,8 +185,7 @@ class RabbitMQ:
 
         def whole() -> bool:
             found.update(self._http("GET", f"/api/queues/%2F/{name}"))
-            assert self._directory is not None
-            segments = {path.parts[-5] for path in self._directory.glob(f"node*/data/stream/*{name}_*/*.segment")}
+            segments = {path.parts[-5] for path in self._root.glob(f"broker*/data/stream/*{name}_*/*.segment")}
             return len(found.get("members", segments)) == NODES
 
         try:
@@ -256,23 +226,9 @@ class RabbitMQ:
         return json.loads(text) if text else None
 
 
-def main() -> None:
-    peer = RabbitMQ()
-    began_s = time.monotonic()
-    try:
-        peer.start()
-        print(f"{peer.version()} after {time.monotonic() - began_s:.1f} s")
-        for kind in ("quorum", "stream"):
-            target = peer.create(kind)
-            port, address = target.send_url.port, target.send_url.address
-            print(f"{kind}: amqp://{USER}:{PASSWORD}@{LOOPBACK}:{port}/{address}  leader {target.leader}", flush=True)
-        signal.pause()
-    except KeyboardInterrupt:
-        print("ending it")
-    finally:
-        peer.stop()
+def _reached_at(target: Target) -> str:
+    return f"amqp://{USER}:{PASSWORD}@{LOOPBACK}:{target.send_url.port}/{target.send_url.address}"
 
 
 if __name__ == "__main__":
-    end_on_signals()
-    main()
+    play(RabbitMQ(), ("quorum", "stream"), _reached_at)

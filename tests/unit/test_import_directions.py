@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "node": {"cluster", "holdfast.amqp", "holdfast.batches", "holdfast.protocol", "holdfast.extras"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
-    "benchmarks.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
+    "benchmarks.subjects.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
     "benchmarks.checks": {"benchmarks", "chaos"},
     "chaos": {"holdfast.client"},
     "chaos.workloads.spark_job": {"chaos", "holdfast.spark"},  # the query that is at work in W5

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.cell import measure
 from benchmarks.client.driver import ClientLoad
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import Plan, Reading
+from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import PeerError, Url
-from benchmarks.matrix import Contestant, Row
+from benchmarks.matrix.cell import measure
+from benchmarks.matrix.contestants import Contestant
+from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
+from holdfast.client.sync import RangeClient
 
 OWN = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
+READINGS: tuple[Reading, ...] = ("columns", "arrays") if importlib.util.find_spec("numpy") else ("columns",)
+
+
+def test_arrays_without_numpy_are_said_to_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    url = Url("127.0.0.1", 1, "nowhere")
+    plan = Plan(
+        receivers=1, receive_urls=(url,), count=1, reading="arrays", receive_options=LinkOptions(start="earliest")
+    )  # fmt: skip
+    with pytest.raises(PeerError, match="there is no numpy here"):
+        ClientLoad(plan).run()
+
+
+def test_plans_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="a receiver reads one partition"):
+        Plan(senders=1, receivers=1, partitions=4)
+    with pytest.raises(ValueError, match="chooses none"):
+        _ = Plan(senders=1, window=None).fixed_window
 
 
 @pytest.mark.cluster
@@ -31,7 +55,23 @@ def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
         assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2000, 2000, 0, {})
         assert (received["events"], received["gaps"], received["repeats"], received["foreign"]) == (2000, 0, 0, 0)
         assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"]
+        chunks = Plan(
+            senders=2, send_urls=(target.send_url,), count=1300, size=100, window=None, sending="chunks",
+        )  # fmt: skip
+        sent = ClientLoad(chunks).run()["send"]
+        assert (sent["events"], sent["sent"], sent["unsettled"], sent["outcomes"]) == (2600, 2600, 0, {})
+        divided = peer.create("own-client", 4)
+        plan = Plan(senders=1, send_urls=(divided.send_url,), count=2100, size=100, partitions=4)
+        for each in (plan, dataclasses.replace(plan, sending="chunks")):
+            assert ClientLoad(each).run()["send"]["events"] == 2100
+        with RangeClient(peer.addresses) as client:
+            held = [extent.end - extent.start for extent in client.extents(divided.name)]
+        assert sum(held) == 2 * (2100 + 4)  # with greetings
+        assert min(held) > 500
         row = Row("r", "a row", (OWN,), mode="backlog", size=100, count=2000)
+        for reading in READINGS:
+            read = measure(row, dataclasses.replace(OWN, reading=reading), {"holdfast-replicated": peer}, 1.0)
+            assert (read.problems, read.driver["receive"]["events"]) == ((), 2000)
         cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
         assert cell.problems == ()
         assert cell.driver["receive"]["events"] >= 2000

@@ -10,19 +10,33 @@ from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks.cell import Cell, _idle_cpu_s
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
-from benchmarks.driver.stamp import MIN_BODY_BYTES, Sequences, Template, read_stamp
-from benchmarks.matrix import CACHED, FSYNC, MATRIX, QUORUM, REPLICATED, REPLICATED_CLIENT, Goal, Row
-from benchmarks.memory import Sample, verdicts
-from benchmarks.report import Report
-from benchmarks.run import Bench
+from benchmarks.driver.stamp import GREETING, MIN_BODY_BYTES, Sequences, Template, read_stamp
+from benchmarks.matrix.cell import Cell, _idle_cpu_s
+from benchmarks.matrix.contestants import (
+    CACHED,
+    CACHED_DEEP,
+    FSYNC,
+    QUORUM,
+    REPLICATED,
+    REPLICATED_CLIENT,
+    Contestant,
+)
+from benchmarks.matrix.extras import Found
+from benchmarks.matrix.goals import Goal, judged, kept, limited, rate_and_cpu, twice
+from benchmarks.matrix.line import Line
+from benchmarks.matrix.report import Report
+from benchmarks.matrix.rows import MATRIX, Row
+from benchmarks.matrix.run import Bench, _selection, _titles
+from benchmarks.subjects import partitions
+from benchmarks.subjects.memory import Sample, verdicts
 
-ROW = Row("r", "a row", (FSYNC, QUORUM), goal=Goal(FSYNC, QUORUM, 3.0))
+ROW = Row("r", "a row", (FSYNC, QUORUM), goals=(Goal((FSYNC,), (QUORUM,), 3.0),))
 
 
 def cell(contestant: str, rate: float, problems: tuple[str, ...] = ()) -> Cell:
@@ -105,17 +119,109 @@ def test_what_idle_clusters_use_is_counted_without_nodes_that_have_ended() -> No
 
 def test_a_goal_that_is_missed_is_said_to_be_missed() -> None:
     report = Report([ROW], [cell(FSYNC.title, 59.0), cell(QUORUM.title, 20.0)], {}, [])
-    assert "is NOT reached" in str(report.verdicts[0])
+    assert [one.reached for one in report.verdicts] == [False]
+    assert "| 2.95 | at least 3 | NOT reached |" in report.markdown()
 
 
 def test_no_verdict_without_both_sides() -> None:
-    assert Report([ROW], [cell(FSYNC.title, 59.0)], {}, []).verdicts == []
+    report = Report([ROW], [cell(FSYNC.title, 59.0)], {}, [])
+    assert report.verdicts == []
+    (told,) = report.unjudged
+    assert told == "not judged, a side is missing: a row: events/s: Holdfast fsync beside RabbitMQ quorum queue"
+    assert told in report.markdown()
 
 
-def test_the_matrix_holds_the_promised_goals_and_distinct_names() -> None:
-    goals = {row.name: (row.goal.mine, row.goal.factor) for row in MATRIX if row.goal}
-    assert goals == {"1KiB": (FSYNC, 3.0), "100B": (REPLICATED, 2.0)}
+def test_names_of_rows_are_distinct_and_goals_are_about_who_takes_part() -> None:
     assert len({row.name for row in MATRIX}) == len(MATRIX)
+    for row in MATRIX:
+        named = {one for goal in row.goals for one in (*goal.mine, *goal.theirs)}
+        assert named <= set(row.contestants), row.name
+        assert len({one.title for one in row.contestants}) == len(row.contestants)
+
+
+def lines(*measured: tuple[Contestant, float, float], received: float | None = None) -> dict[Contestant, Line]:
+    """Contestant, events per second, CPU for each."""
+    found = {}
+    for who, rate, cpu_us in measured:
+        one = dataclasses.replace(cell(who.title, rate), cpu_us={"client": 1.0, "all": cpu_us})
+        found[who] = Line(ROW, who, (dataclasses.replace(one, receive_events_per_s=received),))
+    return found
+
+
+def test_a_rival_is_met_at_its_best_and_cpu_is_that_of_the_same_lines() -> None:
+    rate, cpu = rate_and_cpu(REPLICATED_CLIENT, (CACHED, CACHED_DEEP))
+    measured = lines((REPLICATED_CLIENT, 90.0, 6.0), (CACHED, 60.0, 2.0), (CACHED_DEEP, 100.0, 5.0))
+    one, two = judged(rate, "a row", measured), judged(cpu, "a row", measured)
+    assert one is not None
+    assert two is not None
+    assert (one.ratio, one.reached, one.theirs) == (0.9, False, "Kafka, window 50,000, its best: 100/s")
+    assert (two.ratio, two.reached, two.theirs) == (1.2, False, "Kafka, window 50,000, its best: 5.00 us")
+    assert two.goal == "at most 1"
+    frugal = judged(cpu, "a row", lines((REPLICATED_CLIENT, 1.0, 5.0), (CACHED, 2.0, 1.0), (CACHED_DEEP, 3.0, 5.0)))
+    assert frugal is not None
+    assert frugal.reached
+
+
+def test_of_several_ways_ours_may_be_missing_and_the_rivals_may_not() -> None:
+    goal = Goal((REPLICATED, REPLICATED_CLIENT), (CACHED, CACHED_DEEP), 1.0)
+    both = (CACHED, 60.0, 1.0), (CACHED_DEEP, 30.0, 1.0)
+    found = judged(goal, "a row", lines((REPLICATED, 60.0, 1.0), *both))
+    assert found is not None
+    assert found.reached
+    assert judged(goal, "a row", lines((REPLICATED, 60.0, 1.0), both[0])) is None
+    assert judged(goal, "a row", lines(*both)) is None
+
+
+def test_what_is_received_is_judged_where_that_is_asked() -> None:
+    goal = Goal((REPLICATED_CLIENT,), (CACHED,), 1.0, "received")
+    measured = lines((REPLICATED_CLIENT, 10.0, 1.0), received=50.0) | lines((CACHED, 90.0, 1.0), received=40.0)
+    found = judged(goal, "a row", measured)
+    assert found is not None
+    assert (found.ratio, found.reached) == (1.25, True)
+
+
+def test_goals_that_were_ratios_once_and_bounds() -> None:
+    assert twice(REPLICATED_CLIENT, (CACHED,), 62_600, 113_300).factor == 1.105
+    assert kept(FSYNC, QUORUM, 5.0).factor == 4.0
+    slow, fast = limited("x", 4.5, 3, "s"), limited("x", 3, 3, "s")
+    assert (slow.ratio, slow.reached, fast.reached) == (1.5, False, True)
+    assert slow.values()[:5] == ("x", "4.5 s", "the bound of 3 s", "1.50", "at most 1")
+
+
+def test_what_else_went_on_stands_under_each_row() -> None:
+    one = dataclasses.replace(cell(FSYNC.title, 60.0), load=(0.5, 1.5), took_s=8.0)
+    two = dataclasses.replace(one, load=(0.25, 2.0), other_cores=0.2)
+    text = Report([ROW], [one, two], {}, []).markdown()
+    assert "2 runs took 16 s; load of the machine before them 0.25 to 0.50, after them 1.50 to 2.00; " in text
+    assert "other processes used 0.01 to 0.20 cores" in text
+
+
+def test_the_leader_is_told_only_where_one_node_leads() -> None:
+    divided = dataclasses.replace(cell(FSYNC.title, 60.0), cpu_us={"client": 3.0, "all": 21.0})
+    assert "| 3.0 | - | - | 21.0 |" in Report([ROW], [divided], {}, []).markdown()
+
+
+def test_extras_have_tables_and_goals() -> None:
+    found = Found("many", ("what", "how much"), [("idle", "0.08 cores")], [limited("idle", 0.08, 0.1, "cores")], ["so"])
+    report = Report([], [], {}, [], extras=[found])
+    assert "| idle | 0.08 cores |" in report.markdown()
+    assert "| idle | 0.08 cores | the bound of 0.1 cores | 0.80 | at most 1 | reached |" in report.markdown()
+    assert "- so" in report.markdown()
+
+
+def test_contestants_are_chosen_by_title_or_by_a_word_in_it() -> None:
+    assert _titles(["Holdfast fsync"]) == {FSYNC.title}
+    assert _titles(["quorum", "STREAM"]) == {QUORUM.title, "RabbitMQ stream"}
+    assert len(_titles(["kafka"])) > 5
+    with pytest.raises(click.BadParameter, match="no contestant has 'rabit' in its title"):
+        _titles(["rabit"])
+    (row,) = _selection(["1KiB"], {FSYNC.title})
+    assert row.contestants == (FSYNC,)
+
+
+def test_medians_of_several_clusters_are_taken_figure_by_figure() -> None:
+    found = [partitions.Figures(10, created_s=s, idle_cores=c) for s, c in ((1.0, 0.3), (2.0, 0.1), (9.0, 0.2))]
+    assert partitions.medians(found) == partitions.Figures(10, created_s=2.0, idle_cores=0.2)
 
 
 def test_growth_is_what_the_second_half_added() -> None:
@@ -128,11 +234,7 @@ def test_growth_is_what_the_second_half_added() -> None:
 
 def bodies(numbers: list[int], sender_id: int = 1) -> list[bytes]:
     template = Template(100, sender_id)
-    found = []
-    for number in numbers:
-        template.stamp(number, 1000 + number)
-        found.append(bytes(template.body))
-    return found
+    return [body for number in numbers for body in template.bodies(number, 1, 1000 + number)]
 
 
 def test_what_is_missing_comes_twice_or_is_not_ours_is_counted() -> None:
@@ -146,13 +248,45 @@ def test_what_is_missing_comes_twice_or_is_not_ours_is_counted() -> None:
     assert (sequences.gaps, sequences.repeats) == (2, 2)
 
 
+def test_of_a_list_without_a_hole_only_the_ends_are_looked_at() -> None:
+    sequences = Sequences()
+
+    def count(numbers: list[int], sender_id: int = 1) -> tuple[int, bool]:
+        """How many are ours, and whether all were looked at."""
+        given, looked = bodies(numbers, sender_id), []
+        return sequences.count(len(given), given[0], given[-1], lambda: looked.append(1) or given), bool(looked)  # type: ignore[func-returns-value]
+
+    assert count([0, 1, 2]) == (3, False)
+    assert count([3]) == (1, False)
+    assert (sequences.gaps, sequences.repeats) == (0, 0)
+    assert count([5, 6]) == (2, True)  # 4 is missing in front
+    assert count([7, 9, 10]) == (3, True)  # 8 within
+    assert (sequences.gaps, sequences.repeats) == (2, 0)
+    assert count([10, 11]) == (2, True)
+    assert count([12, 12, 13]) == (3, True)
+    assert (sequences.gaps, sequences.repeats, sequences.foreign) == (2, 2, 0)
+    assert count([0, 1], sender_id=2) == (2, False)
+    ends_alike = [*bodies([14]), *bodies([15], sender_id=2)]  # of two senders
+    assert sequences.count(2, ends_alike[0], ends_alike[1], lambda: ends_alike) == 2
+    assert (sequences.gaps, sequences.repeats) == (2 + 13, 2)
+    assert sequences.count(1, b"alien", b"alien", lambda: [b"alien"]) == 0
+    assert sequences.foreign == 1
+
+
+def test_a_greeting_counts_as_nothing() -> None:
+    sequences, given = Sequences(), [GREETING, *bodies([0, 1])]
+    assert sequences.count(3, given[0], given[-1], lambda: given) == 2
+    assert sequences.take([GREETING]) == []
+    assert (sequences.gaps, sequences.repeats, sequences.foreign) == (0, 0, 0)
+
+
 def test_a_body_is_the_message_without_what_amqp_puts_around_it() -> None:
     template = Template(100, sender_id=1)
-    template.stamp(3, 5)
-    body = bytes(template.body)
-    assert len(body) == 100 < len(template.buffer)
-    assert template.buffer.endswith(body)
-    assert read_stamp(body, 100) == (1, 3, 5)
+    template.stamp(4, 5)
+    third, fourth = template.bodies(3, 2, 5)
+    assert template.buffer.endswith(fourth)
+    assert len(third) == len(fourth) == 100 < len(template.buffer)
+    assert [read_stamp(third, 100), read_stamp(fourth, 100)] == [(1, 3, 5), (1, 4, 5)]
 
 
 def test_kafka_is_held_against_the_client_first_and_else_against_the_driver() -> None:

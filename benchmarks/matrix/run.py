@@ -7,18 +7,18 @@ their ratios are what counts.
 
     python -m benchmarks --quick                    # every row once, a few seconds each
     python -m benchmarks --row 1KiB --row 100B      # only these
+    python -m benchmarks --only Kafka --only send_many
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import click
@@ -26,21 +26,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
-from benchmarks.cell import Cell, measure
 from benchmarks.driver.wire import PeerError
-from benchmarks.matrix import CONTESTANTS, FSYNC, MATRIX, Contestant, Row
+from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.contestants import Contestant
+from benchmarks.matrix.extras import EXTRAS, Extra, Found
+from benchmarks.matrix.profiles import Profile
+from benchmarks.matrix.profiles import leader as leader_profile
+from benchmarks.matrix.report import Report
+from benchmarks.matrix.rows import CONTESTANTS, MATRIX, Row
 from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.rabbitmq import RabbitMQ
-from benchmarks.profiles import Profile
-from benchmarks.profiles import leader as leader_profile
-from benchmarks.report import Report
+from benchmarks.places import RESULTS, scratch
 
-RESULTS = Path(__file__).parent / "results"
-DATA = Path("var") / "bench"  # on the disk of the checkout: /tmp is memory on many machines, and a sync free of charge
 REPEATS = 3
-SECONDS = 6.0
+SECONDS = 5.0
 QUICK_SECONDS = 3.0
 SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
 
@@ -50,16 +51,6 @@ MAKERS: dict[str, Callable[[Path], Peer]] = {
     "rabbitmq": RabbitMQ,
     "kafka": Kafka,
 }
-
-
-@contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    DATA.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(dir=DATA)).resolve()
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class Bench:
@@ -105,14 +96,27 @@ class Bench:
             self._note(f"{row.name}, {contestant.title}: no figure: {error}")
 
     def profile(self, directory: Path) -> list[Profile]:
-        """Of the leader, in each row that Holdfast has a goal in (or in the first)."""
+        """Of the leader, in each row, at work for whom the row's first goal is about."""
         found = []
-        for row in [row for row in self.rows if row.goal] or self.rows[:1]:
+        for row in self.rows:
             try:
                 with self.console.status(f"profiling the leader: {row.title}"):
-                    found.append(leader_profile(directory, row, row.goal.mine if row.goal else FSYNC))
+                    found.append(leader_profile(directory, row, row.goals[0].mine[0]))
             except (PeerError, PeerFailed, OSError) as error:
                 self._note(f"{row.name}: no profile: {error}")
+        return found
+
+    def run_extras(self, directory: Path, extras: Sequence[Extra]) -> list[Found]:
+        """One after the other, with nothing else up."""
+        found = []
+        for extra in extras:
+            try:
+                load, began_s = os.getloadavg()[0], time.monotonic()
+                one = extra.measure(directory, self.repeats, self.console)
+                took = f"It took {time.monotonic() - began_s:.0f} s; load of the machine before {load:.2f}, after "
+                found.append(dataclasses.replace(one, remarks=[*one.remarks, f"{took}{os.getloadavg()[0]:.2f}."]))
+            except (PeerError, PeerFailed, OSError) as error:
+                self._note(f"{extra.title}: no figures: {error}")
         return found
 
     def _note(self, text: str) -> None:
@@ -135,10 +139,26 @@ def _rotated(contestants: list[Contestant], by: int) -> list[Contestant]:
     return contestants[middle:] + contestants[:middle]
 
 
+NAMES = [part.name for part in (*MATRIX, *EXTRAS)]
+
+
+def _titles(words: Sequence[str]) -> set[str]:
+    """Of the contestants that are meant."""
+    found = set()
+    for word in words:
+        titles = {one.title for one in CONTESTANTS}
+        meant = {word} & titles or {title for title in titles if word.lower() in title.lower()}
+        if not meant:
+            raise click.BadParameter(f"no contestant has {word!r} in its title; there are: {', '.join(sorted(titles))}")
+        found |= meant
+    return found
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help="Every cell once and shorter: a look, not a result.")
-@click.option("--row", "row_names", multiple=True, type=click.Choice([r.name for r in MATRIX]), help="Only this row.")
-@click.option("--only", multiple=True, type=click.Choice([c.title for c in CONTESTANTS]), help="Only this contestant.")
+@click.option("--row", "row_names", multiple=True, type=click.Choice(NAMES), help="Only this row.")
+@click.option("--only", multiple=True, callback=lambda _, __, words: _titles(words),
+              help="Only contestants with this in their titles (or the one whose title it is).")
 @click.option("--repeats", type=click.IntRange(1), help=f"Times each cell is run (default {REPEATS}, quick 1).")
 @click.option("--seconds", type=click.FloatRange(1), help=f"Per cell (default {SECONDS:g}, quick {QUICK_SECONDS:g}).")
 @click.option("--profile", is_flag=True, help="Also profile the leader: where its CPU time goes.")
@@ -146,36 +166,40 @@ def _rotated(contestants: list[Contestant], by: int) -> list[Contestant]:
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False,
               help="Where the results are written (default: benchmarks/results).")  # fmt: skip
 def main(
-    quick: bool, row_names: tuple[str, ...], only: tuple[str, ...], repeats: int | None, seconds: float | None,
+    quick: bool, row_names: tuple[str, ...], only: set[str], repeats: int | None, seconds: float | None,
     profile: bool, name: str | None, results: Path,
 ) -> None:  # fmt: skip
     """Measure Holdfast, RabbitMQ and Kafka side by side and write the table to benchmarks/results/."""
     end_on_signals()  # so that the clusters are taken down
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 160)
     rows = _selection(row_names, only)
+    extras = [extra for extra in EXTRAS if extra.name in row_names or not (row_names or only)]
+    began_s = time.monotonic()
     bench = Bench(rows, repeats or (1 if quick else REPEATS), seconds or (QUICK_SECONDS if quick else SECONDS), console)
     with scratch() as directory:
         with contextlib.ExitStack() as life:
             bench.start(directory, life)
-            if not bench.peers:
+            if rows and not bench.peers:
                 raise click.ClickException("no contestant could be started")
             facts = bench.facts(directory)
             bench.run()
-        found = bench.profile(directory) if profile else []
-    report = Report(rows, bench.cells, facts, bench.notes, found)
+        found = bench.run_extras(directory, extras)
+        profiles = bench.profile(directory) if profile else []
+    facts |= {"load_after": round(os.getloadavg()[0], 2), "took_minutes": round((time.monotonic() - began_s) / 60, 1)}
+    report = Report(rows, bench.cells, facts, bench.notes, profiles, found)
     report.print(console)
-    if not bench.cells:
+    if not bench.cells and not found:
         raise click.ClickException("nothing could be measured")
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     for path in report.write(results, f"{day}-{name or ('quick' if quick else 'full')}"):
         console.print(f"written: {os.path.relpath(path)}", highlight=False)
 
 
-def _selection(row_names: Sequence[str], only: Sequence[str]) -> list[Row]:
+def _selection(row_names: Sequence[str], titles: Collection[str]) -> list[Row]:
     rows = [row for row in MATRIX if not row_names or row.name in row_names]
-    if not only:
+    if not titles:
         return rows
-    return [row.limited_to(only) for row in rows if any(c.title in only for c in row.contestants)]
+    return [row.limited_to(titles) for row in rows if any(c.title in titles for c in row.contestants)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one AMQP transfer costs in `holdfast.amqp`, in and out: `python -m benchmarks.engine [--json]`.
+"""What one AMQP transfer costs in `holdfast.amqp`, in and out: `python -m benchmarks.subjects.engine [--json]`.
 
 Two engines talk in memory; only the calls of the engine under measurement are on the clock, per transfer, on one
 core. Rows: `in` = receive + events + settle + the disposition's bytes; `in settled` = the same for pre-settled

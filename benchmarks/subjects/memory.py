@@ -5,7 +5,7 @@ over time. So the resident size is taken idle, and after each tenth of the event
 second half, when every buffer that has a limit has reached it. Events are sent and received from the tail at once,
 so that both paths are in it.
 
-    python -m benchmarks.memory --events 1000000
+    python -m benchmarks.subjects.memory --events 1000000
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks import machine
 from benchmarks.driver.load import Load, Plan
 from benchmarks.peers.base import Peer, Target, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.run import RESULTS, scratch
+from benchmarks.places import RESULTS, scratch
 
 PARTS = 10
 SETTLE_S = 2.0  # what is in flight has gone to the followers, what was read has been let go

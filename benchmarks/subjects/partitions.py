@@ -5,7 +5,8 @@ log of many partitions is made, with three replicas each; then nobody comes, and
 then the node that leads most of them is killed, and each partition's wait for its next leader is read from the nodes'
 own logs, so that asking does not disturb; at last that node is started again.
 
-    python -m benchmarks.partitions --partitions 1000
+    python -m benchmarks.subjects.partitions --partitions 1000
+    python -m benchmarks.subjects.partitions --partitions 1 --partitions 300 --nodes 7      # what more nodes cost
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import click
@@ -26,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.peers.base import end_on_signals, running, wait_until
 from benchmarks.peers.holdfast import NODES, Holdfast
-from benchmarks.run import scratch
+from benchmarks.places import scratch
 
 CREATE_TIMEOUT_S = 300.0
 LED_TIMEOUT_S = 60.0
@@ -40,6 +41,7 @@ LEADS = re.compile(r"^(?P<at>\S+ \S+) .*(?P<group>group \d+) at node \d+: leads 
 class Figures:
     partitions: int
     created_s: float = 0.0
+    created_cpu_s: float = 0.0  # of all nodes
     idle_cores: float = 0.0
     idle_mib: float = 0.0  # of the largest node
     led_again: int = 0
@@ -65,9 +67,9 @@ def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, f
 
 def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
     figures = Figures(partitions)
-    began = time.monotonic()
+    before, began = cpu_s(peer), time.monotonic()
     name, _ = peer.create_log(partitions, CREATE_TIMEOUT_S)
-    figures.created_s = time.monotonic() - began
+    figures.created_s, figures.created_cpu_s = time.monotonic() - began, cpu_s(peer) - before
     time.sleep(SETTLE_S)
 
     before, began = cpu_s(peer), time.monotonic()
@@ -94,10 +96,17 @@ def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
     return figures
 
 
+def medians(found: Sequence[Figures]) -> Figures:
+    """Of several clusters."""
+    names = [field.name for field in fields(Figures)]
+    return Figures(**{name: statistics.median(getattr(one, name) for one in found) for name in names})
+
+
 def rows(figures: Figures) -> list[tuple[str, str]]:
     return [
         ("created and led", f"{figures.created_s:.1f} s"),
-        (f"idle, {NODES} nodes together", f"{figures.idle_cores:.3f} cores"),
+        ("CPU of all nodes meanwhile", f"{figures.created_cpu_s:.1f} s"),
+        ("idle, all nodes together", f"{figures.idle_cores:.3f} cores"),
         ("resident, the largest node", f"{figures.idle_mib:.0f} MiB"),
         (f"led again after kill -9 of a node ({figures.led_again}): p50", f"{figures.led_p50_s:.2f} s"),
         ("p95", f"{figures.led_p95_s:.2f} s"),
@@ -108,27 +117,31 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
 
 @click.command()
 @click.option("--partitions", "numbers", multiple=True, default=(1, 400, 1000), show_default=True, type=int)
+@click.option("--nodes", default=NODES, show_default=True, type=click.IntRange(NODES), help="Of the cluster.")
 @click.option("--idle", "idle_s", default=15.0, show_default=True, help="How long idle nodes are watched, s.")
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Where to write the table, too.")
-def main(numbers: tuple[int, ...], idle_s: float, durability: str, results: Path | None) -> None:
+def main(numbers: tuple[int, ...], nodes: int, idle_s: float, durability: str, results: Path | None) -> None:
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 120)
     found = []
     for number in numbers:
-        with scratch() as directory, running(peer := Holdfast(durability, directory)):
+        with scratch() as directory, running(peer := Holdfast(durability, directory, nodes=nodes)):
             found.append(rows(measure(peer, number, idle_s)))
-    table = Table("partitions, three replicas each", *map(str, numbers))
+        for name, value in found[-1]:
+            console.print(f"{number} partitions: {name}: {value}", highlight=False)
+    table = Table(f"partitions, three replicas each, {nodes} nodes", *map(str, numbers))
     for place, (name, _) in enumerate(found[-1]):
         table.add_row(name, *(column[place][1] for column in found))
     console.print(table)
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
-        lines = [f"| partitions | {' | '.join(map(str, numbers))} |", "| --- " * (len(numbers) + 1) + "|"]
+        heads = [f"partitions, {nodes} nodes", *map(str, numbers)]
+        lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
         for place, (name, _) in enumerate(found[-1]):
             lines.append(f"| {name} | {' | '.join(column[place][1] for column in found)} |")
-        (results / f"{day}-partitions.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (results / f"{day}-partitions-{nodes}-nodes.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cell import measure
-from benchmarks.matrix import FSYNC, Contestant, Row
+from benchmarks.matrix.cell import measure
+from benchmarks.matrix.contestants import FSYNC, Contestant
+from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import PeerFailed, running
 from benchmarks.peers.holdfast import Holdfast
 
-PROFILER = Path(__file__).parent / "profiling"
+PROFILER = Path(__file__).parents[1] / "profiling"
 SECONDS = 8.0
 SHOWN = 25
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +16,12 @@ import psutil
 
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
-from benchmarks.matrix import Contestant, Row
+from benchmarks.matrix.contestants import Contestant
+from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
 
 WARMUP_S = 1.0
+FILL_WINDOW = 10_000  # a backlog comes in as fast as a client library makes it
 CREDIT = 2000
 MICROSECONDS = 1_000_000
 
@@ -31,20 +35,22 @@ class Cell:
     events_per_s: float
     receive_events_per_s: float | None
     latency_ms: Mapping[str, float]
-    cpu_us: Mapping[str, float]  # client, leader, follower (mean of them), all
+    cpu_us: Mapping[str, float]  # client, all; where one node leads, leader, follower (mean of them)
     other_cores: float  # cores that everything else on the machine used meanwhile, but for the idle clusters
     problems: tuple[str, ...]
     driver: Mapping[str, Any]  # all that the driver reported
     idle_cores: float = 0.0  # cores that the clusters of the other contestants used meanwhile
+    load: tuple[float, float] = (0.0, 0.0)  # the machine's load average (1 min), before and after
+    took_s: float = 0.0  # with all that it takes to come there and to clean up
 
 
 def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
-    peer = peers[contestant.peer]
-    target = peer.create(contestant.kind)
+    peer, began_s, load = peers[contestant.peer], time.monotonic(), os.getloadavg()[0]
+    target = peer.create(contestant.kind, contestant.partitions)
     try:
         if row.mode == "backlog":
             drive(target, _fill_plan(row, target))
-        plan = _plan(row, target, seconds)
+        plan = _plan(row, contestant, target, seconds)
         mine, idle = peer.processes(), [other for other in peers.values() if other is not peer]
         before, idle_before_s, machine_before_s = _cpu_s(mine), _idle_cpu_s(idle), _machine_cpu_s()
         report = drive(target, plan)
@@ -53,7 +59,10 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
         machine_s = _machine_cpu_s() - machine_before_s
     finally:
         undeleted = _delete(peer, target)
-    return _cell(row, contestant, target, report, used, idle_s, machine_s, undeleted)
+    cell = _cell(row, contestant, target, report, used, idle_s, machine_s, undeleted)
+    return dataclasses.replace(
+        cell, load=(round(load, 2), round(os.getloadavg()[0], 2)), took_s=round(time.monotonic() - began_s, 1)
+    )
 
 
 def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -> dict[str, Any]:
@@ -80,24 +89,28 @@ def _delete(peer: Peer, target: Target) -> list[str]:
     return []
 
 
-def _plan(row: Row, target: Target, seconds: float) -> Plan:
+def _plan(row: Row, contestant: Contestant, target: Target, seconds: float) -> Plan:
     tail = dataclasses.replace(target.tail_options, settled=True)
     start = dataclasses.replace(target.start_options, settled=True)
     bound: dict[str, Any] = {"count": row.count} if row.count else {"seconds": seconds, "warmup_s": WARMUP_S}
+    window = row.window if contestant.window == "row" else None if contestant.window == "own" else contestant.window
     return Plan(
         senders=0 if row.mode == "backlog" else row.senders,
         receivers=0 if row.mode == "send" else 1,
         send_urls=(target.send_url,), receive_urls=(target.receive_url,),
-        size=row.size, window=row.window, credit=CREDIT,
+        size=row.size, window=window, credit=CREDIT,
         send_options=target.send_options, receive_options=start if row.mode == "backlog" else tail,
-        receive_latency=row.mode == "tail", **bound,
+        receive_latency=row.mode == "tail",
+        partitions=contestant.partitions, sending=contestant.sending, reading=contestant.reading, **bound,
     )  # fmt: skip
 
 
 def _fill_plan(row: Row, target: Target) -> Plan:
+    """A client library fills the log in the way that is fastest for it; AMQP links do as in the other rows."""
     return Plan(
         senders=1, send_urls=(target.send_url,), send_options=target.send_options,
-        size=row.size, window=row.window, count=row.count,
+        size=row.size, window=row.window if target.driver == "amqp" else FILL_WINDOW, count=row.count,
+        sending="chunks" if target.driver == "own" else "events",
     )  # fmt: skip
 
 
@@ -143,12 +156,9 @@ def _cell(
     main = sent or received or {}
     events = max(main["events"], 1)
     followers = [cpu for name, cpu in used.items() if name != target.leader]
-    cpu_us = {
-        "client": report["client_cpu_s"] * MICROSECONDS / events,
-        "leader": used.get(target.leader, 0.0) * MICROSECONDS / events,
-        "follower": sum(followers) / max(len(followers), 1) * MICROSECONDS / events,
-        "all": (report["client_cpu_s"] + sum(used.values())) * MICROSECONDS / events,
-    }
+    used_s = {"client": report["client_cpu_s"], "all": report["client_cpu_s"] + sum(used.values())}
+    if contestant.partitions == 1:
+        used_s |= {"leader": used.get(target.leader, 0.0), "follower": sum(followers) / max(len(followers), 1)}
     other_cores = max(machine_s - sum(used.values()) - idle_s - report["client_cpu_s"], 0.0) / report["elapsed_s"]
     return Cell(
         row=row.name,
@@ -156,7 +166,7 @@ def _cell(
         events_per_s=main["events_per_s"],
         receive_events_per_s=received["events_per_s"] if received and sent else None,
         latency_ms=main.get("latency_ms", {}),
-        cpu_us={name: round(value, 2) for name, value in cpu_us.items()},
+        cpu_us={name: round(seconds * MICROSECONDS / events, 2) for name, seconds in used_s.items()},
         other_cores=round(other_cores, 2),
         problems=(*_problems(sent, received), *undeleted),
         driver=report,

@@ -6,7 +6,7 @@ idempotent producer of ours and for stock proton with a list of servers, both of
 off. A cut ends when both go on; the next one begins when the nodes have found each other, and the clients are at the
 leader again.
 
-    python -m benchmarks.cuts --cuts 20
+    python -m benchmarks.subjects.cuts --cuts 20
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.run import RESULTS, scratch
+from benchmarks.places import RESULTS, scratch
 from chaos.cluster.links import CLIENTS, Link
 from chaos.cluster.proxied import ProxiedCluster, Shape
 from chaos.faults import network

@@ -1,4 +1,4 @@
-"""How soon a time filter begins to deliver, and how fast a SQL filter scans: `python -m benchmarks.filters`.
+"""How soon a time filter begins to deliver, and how fast a SQL filter scans: `python -m benchmarks.subjects.filters`.
 
 Problem: both are promises about large logs (a start within 50 ms on five million events; at least 100,000 events a
 second on one core where 99 % are rejected), so they are measured on a large log, over the wire, on three nodes as a
@@ -30,7 +30,7 @@ from benchmarks import machine
 from benchmarks.driver.wire import Url
 from benchmarks.peers.base import PeerFailed, Target, end_on_signals, running
 from benchmarks.peers.holdfast import PARTITION, PARTITION_PROPERTY, Holdfast
-from benchmarks.run import RESULTS, scratch
+from benchmarks.places import RESULTS, scratch
 from holdfast.amqp import (
     Described,
     Drained,

@@ -1,0 +1,1 @@
+"""`make bench`: what is compared (`rows`), one measurement (`cell`), all of them (`run`), and the table (`report`)."""

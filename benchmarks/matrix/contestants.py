@@ -1,0 +1,75 @@
+"""Who takes part: kinds of logs of the peers, each behind a client that sends and reads in one way.
+
+Contestants of one row promise the same durability where they can: Holdfast `fsync` stands against the quorum queue and
+Kafka with a flush for each batch (all sync before they acknowledge), Holdfast `replicated` against the stream and Kafka
+as it ships (all acknowledge from page caches).
+
+Kafka does not speak AMQP: it is driven through its own client. So Holdfast runs by the AMQP driver that RabbitMQ is
+driven by, and by its own client, which is what Kafka's lines are held against first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.driver.bounded import Reading, Sending
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One kind of log of one peer, and how it is used."""
+
+    peer: str  # key of the started peers
+    kind: str  # what Peer.create() is asked for
+    title: str
+    rivals: tuple[Contestant, ...] = ()  # the Holdfast kinds it is held against, the fairest first
+    partitions: int = 1
+    window: int | Literal["row", "own"] = "row"  # events in flight: as the row says, or as its client thinks right
+    sending: Sending = "events"
+    reading: Reading = "events"
+
+
+FSYNC = Contestant("holdfast-fsync", "log", "Holdfast fsync")
+REPLICATED = Contestant("holdfast-replicated", "log", "Holdfast replicated")
+QUORUM = Contestant("rabbitmq", "quorum", "RabbitMQ quorum queue", (FSYNC, REPLICATED))
+STREAM = Contestant("rabbitmq", "stream", "RabbitMQ stream", (REPLICATED, FSYNC))
+
+FSYNC_CLIENT = Contestant("holdfast-fsync", "own-client", "Holdfast fsync, own client")
+REPLICATED_CLIENT = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
+AS_IT_COMES = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, own client as it comes", window="own"
+)
+FSYNC_MANY = Contestant(
+    "holdfast-fsync", "own-client", "Holdfast fsync, send_many", window="own", sending="chunks"
+)
+REPLICATED_MANY = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, send_many", window="own", sending="chunks"
+)
+REPLICATED_MANY_4 = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, send_many, four partitions",
+    partitions=4, window="own", sending="chunks",
+)  # fmt: skip
+COLUMNS = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, columns", sending="chunks", reading="columns"
+)
+ARRAYS = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, arrays", sending="chunks", reading="arrays"
+)
+
+_OF_FLUSHED = (FSYNC_CLIENT, FSYNC_MANY, FSYNC, REPLICATED_CLIENT, REPLICATED)
+_OF_CACHED = (REPLICATED_CLIENT, REPLICATED_MANY, REPLICATED, FSYNC_CLIENT, FSYNC)
+FLUSHED = Contestant("kafka", "flush", "Kafka, flush.messages=1", _OF_FLUSHED)
+FLUSHED_DEEP = Contestant(
+    "kafka", "flush", "Kafka, flush.messages=1, window 50,000", (FSYNC_MANY, *_OF_FLUSHED), window=50_000
+)
+CACHED = Contestant("kafka", "log", "Kafka", _OF_CACHED)
+CACHED_10K = Contestant("kafka", "log", "Kafka, window 10,000", (REPLICATED_MANY, *_OF_CACHED), window=10_000)
+CACHED_DEEP = Contestant("kafka", "log", "Kafka, window 50,000", (REPLICATED_MANY, *_OF_CACHED), window=50_000)
+CACHED_DEEP_4 = Contestant(
+    "kafka", "log", "Kafka, window 50,000, four partitions", (REPLICATED_MANY_4,), partitions=4, window=50_000
+)
+AT_ONCE = Contestant("kafka", "log-linger0", "Kafka, linger 0", (REPLICATED_CLIENT, REPLICATED))
+
+AMQP = (FSYNC, QUORUM, REPLICATED, STREAM)
+CLIENTS = (FSYNC_CLIENT, FLUSHED, REPLICATED_CLIENT, CACHED)

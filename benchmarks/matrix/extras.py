@@ -1,0 +1,74 @@
+"""What `make bench` measures beside the rows, each on clusters of its own: what idle partitions cost, and what becomes
+of them, or of one, when a node is killed. These goals are bounds in seconds and cores: nobody stands beside Holdfast.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.client import failover
+from benchmarks.matrix.goals import Verdict, limited
+from benchmarks.peers.base import running
+from benchmarks.peers.holdfast import Holdfast
+from benchmarks.subjects import partitions
+
+PARTITIONS = 1000
+IDLE_S = 15.0
+KILLED = ("Holdfast", "Kafka")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A table of its own, and what it says of the goals."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    verdicts: Sequence[Verdict]
+    remarks: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Extra:
+    name: str
+    title: str
+    measure: Callable[[Path, int, Console], Found]  # given the number of repeats
+
+
+def many_partitions(directory: Path, repeats: int, console: Console) -> Found:
+    found = []
+    for repeat in range(1, repeats + 1):
+        with console.status(f"{PARTITIONS:,} partitions, {repeat} of {repeats}"), running(
+            peer := Holdfast("fsync", directory)
+        ):
+            found.append(partitions.measure(peer, PARTITIONS, IDLE_S))
+    median = partitions.medians(found)
+    what = f"{PARTITIONS:,} partitions"
+    verdicts = (
+        limited(f"{what}, created and led", median.created_s, 60, "s"),
+        limited(f"{what}, idle, three nodes together", median.idle_cores, 0.1, "cores"),
+        limited(f"{what}, a node killed: p95 until led again", median.led_p95_s, 1.5, "s"),
+        limited(f"{what}, a node killed: until all are led again", median.led_max_s, 3, "s"),
+    )
+    columns = (f"{what}, three replicas each", f"Holdfast fsync, medians of {repeats}")
+    return Found(what, columns, partitions.rows(median), verdicts)
+
+
+def one_failover(directory: Path, repeats: int, console: Console) -> Found:
+    kills, notes = failover.measured(directory, KILLED, 2 * repeats - 1, console)
+    waited_s = [kill.waited_s for kill in kills["Holdfast"]]
+    verdicts = (limited(FAILOVER, statistics.median(waited_s), 0.2, "s"),) if waited_s else ()
+    return Found(FAILOVER, failover.COLUMNS, failover.rows(kills), verdicts, notes)
+
+
+FAILOVER = "from a kill of the leader to the next acknowledgement"
+
+EXTRAS = (
+    Extra("partitions", f"{PARTITIONS:,} partitions", many_partitions),
+    Extra("failover", FAILOVER, one_failover),
+)

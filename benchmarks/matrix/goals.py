@@ -1,0 +1,125 @@
+"""What Holdfast promises, as ratios within one run, and whether a run has shown it.
+
+Absolute figures say more about the machine than about the brokers. Where a goal is "twice what it was", what it was is
+taken as a ratio, too: to what Kafka did in the same run then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from benchmarks.matrix.contestants import Contestant
+
+Measure = Literal["events", "received", "CPU"]
+WORDS = {"events": "events/s", "received": "received/s", "CPU": "CPU for an event, of all processes"}
+
+NOISE = 0.8
+"""Of a ratio to RabbitMQ as it was. The same one came out as 2.5 and as 3.5 on two machines."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The best of `mine` must have `factor` times what the best of `theirs` has: events a second, or those received
+    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked.
+    """
+
+    mine: tuple[Contestant, ...]
+    theirs: tuple[Contestant, ...]
+    factor: float
+    measure: Measure = "events"
+    reason: str = ""  # for a factor that does not speak for itself
+
+
+def rate_and_cpu(mine: Contestant, theirs: tuple[Contestant, ...]) -> tuple[Goal, Goal]:
+    """At least the rate, and at most the CPU for an event."""
+    return Goal((mine,), theirs, 1.0), Goal((mine,), theirs, 1.0, "CPU")
+
+
+def twice(mine: Contestant, theirs: tuple[Contestant, ...], was: float, theirs_was: float) -> Goal:
+    reason = f"twice what it was: {was:,.0f}/s beside {theirs_was:,.0f}/s"
+    return Goal((mine,), theirs, round(2 * was / theirs_was, 3), reason=reason)
+
+
+def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
+    """For plain AMQP clients, who are to lose nothing."""
+    return Goal((mine,), (theirs,), round(NOISE * was, 2), reason=f"{NOISE:g} of {was:g}, which it was on 2026-11-20")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`subject`: of what; `mine` beside `theirs`: who, with what each has."""
+
+    subject: str
+    mine: str
+    theirs: str
+    ratio: float
+    factor: float
+    at_most: bool = False
+    reason: str = ""
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio <= self.factor if self.at_most else self.ratio >= self.factor
+
+    @property
+    def goal(self) -> str:
+        return f"at {'most' if self.at_most else 'least'} {self.factor:g}"
+
+    def values(self) -> tuple[str, ...]:
+        """What the table shows, one text per column."""
+        reached = "reached" if self.reached else "NOT reached"
+        return self.subject, self.mine, self.theirs, f"{self.ratio:.2f}", self.goal, reached, self.reason
+
+
+COLUMNS = ("of what", "Holdfast", "beside", "ratio", "goal", "", "why this goal")
+
+
+def limited(subject: str, value: float, limit: float, unit: str) -> Verdict:
+    """Where nobody stands beside it, but a bound: at most that."""
+    return Verdict(subject, f"{value:.3g} {unit}", f"the bound of {limit:g} {unit}", value / limit, 1.0, at_most=True)
+
+
+class Measured(Protocol):
+    """One contestant's medians in a row."""
+
+    @property
+    def events_per_s(self) -> float: ...
+
+    @property
+    def received_per_s(self) -> float | None: ...
+
+    def cpu_us(self, part: str) -> float | None: ...
+
+
+def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verdict | None:
+    """None: there is nothing on one of the sides."""
+    if not any(one in lines for one in goal.mine) or not all(one in lines for one in goal.theirs):
+        return None  # of a rival that stands there in several ways, the best may be the one that is missing
+    one, my_value = _best(goal, goal.mine, lines)
+    other, their_value = _best(goal, goal.theirs, lines)
+    if not their_value:
+        return None
+    form, unit = (".2f", " us") if goal.measure == "CPU" else (",.0f", "/s")
+    return Verdict(
+        f"{title}: {WORDS[goal.measure]}",
+        f"{one.title}: {my_value:{form}}{unit}",
+        f"{other.title}{', its best' if len(goal.theirs) > 1 else ''}: {their_value:{form}}{unit}",
+        my_value / their_value,
+        goal.factor,
+        goal.measure == "CPU",
+        goal.reason,
+    )
+
+
+def _best(
+    goal: Goal, side: tuple[Contestant, ...], lines: Mapping[Contestant, Measured]
+) -> tuple[Contestant, float]:
+    """Who is the best of a side, and what it has of what the goal measures."""
+
+    def rate(one: Contestant) -> float:
+        return (lines[one].received_per_s or 0.0) if goal.measure == "received" else lines[one].events_per_s
+
+    best = max((one for one in side if one in lines), key=rate)
+    return best, (lines[best].cpu_us("all") or 0.0) if goal.measure == "CPU" else rate(best)
