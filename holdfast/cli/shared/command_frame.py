@@ -205,9 +205,12 @@ def exit_status(error: CliError | HoldfastError) -> int:
 
 
 def terminate_like_interrupt() -> None:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, for commands that own processes: they must not be left behind."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, for commands that own processes: they must not be left behind. Shells start
+    what runs in the background deaf to Ctrl-C: that is for the one that is in the foreground."""
 
     def interrupt(number: int, frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)
 
     signal.signal(signal.SIGTERM, interrupt)
