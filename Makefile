@@ -101,8 +101,9 @@ bundle: $(INSTALLED)
 spark-bundle: $(INSTALLED)
 	@scripts/make-bundle.sh --with spark $(VENV) dist
 
-# Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own.
-provision-test: $(INSTALLED) $(ANSIBLE_VENV)/.installed
+# Hosts are network namespaces with sshd, so it needs root; Ansible comes into an environment of its own. Chaos runs keep
+# their histories by pyarrow, which comes with PySpark.
+provision-test: $(INSTALLED) $(SPARK_INSTALLED) $(ANSIBLE_VENV)/.installed
 	@scripts/system-packages.sh provision
 	HOLDFAST_PROVISION=1 HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n 2 --dist loadfile -q tests/ansible $(ARGS)
 

@@ -92,6 +92,7 @@ def a_changed_variable_restarts_it(control: Control, host: Host) -> None:
 
 def it_is_hurt_by_a_chaos_run(control: Control, network: Network) -> None:
     """It stays dead, for as long as the run wants it, although its unit would start it again."""
+    pytest.importorskip("pyarrow", reason="chaos runs keep their histories by it: pip install -e '.[chaos]'")
     control.variables |= {
         "ansible_ssh_private_key_file": str(network.key),
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={network.known_hosts}",
