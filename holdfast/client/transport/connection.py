@@ -166,6 +166,7 @@ class Connection(asyncio.Protocol):
             self._abort()
 
     def _abort(self) -> None:
+        self._opened.cancel()  # whoever opened it has given up, and does not hear how it ends
         if self._transport is not None:
             self._transport.abort()
         if self._tick is not None:
