@@ -96,7 +96,7 @@ class GroupMember:
                     await admin.commit_group(self._log.name, self._group, partition, event.offset, claim=claim)
                 except AdminError as error:
                     if error.code == NOT_OWNER:
-                        raise OwnershipLostError(str(error)) from error
+                        raise OwnershipLostError(str(error), in_doubt=error.in_doubt) from error
                     raise
 
         async def wake_up() -> None:
@@ -123,7 +123,9 @@ class GroupMember:
         try:
             await commit
         except OwnershipLostError as error:
-            recorder.end(call, FAIL, error)
+            recorder.end(call, INFO if error.in_doubt else FAIL, error)
+            if error.in_doubt:
+                self._note(call.op_id, member, event, claim)
             return
         except CLIENT_ERRORS as error:
             recorder.end(call, INFO, error)

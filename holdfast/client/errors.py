@@ -222,9 +222,23 @@ class PartitionOwnedError(LinkRefusedError):
 
 
 class OwnershipLostError(LinkRefusedError):
-    """Another receiver reads the partition for this group now. What was not committed is delivered to it."""
+    """Another receiver reads the partition for this group now. What was not committed is delivered to it. `in_doubt`:
+    of a commit that was refused so, when an earlier try of it was not answered: it may have counted, before the other
+    receiver came."""
 
     advice = "stop working on the partition; do not claim it again unless this consumer is to take it back"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: str = "",
+        advice: str | None = None,
+        retriable: bool = False,
+        in_doubt: bool = False,
+    ) -> None:
+        super().__init__(message, condition=condition, advice=advice, retriable=retriable)
+        self.in_doubt = in_doubt
 
 
 class LinkRedirected(HoldfastError):
@@ -272,7 +286,10 @@ class UndeliveredError(HoldfastError):
 
 
 class AdminError(HoldfastError):
-    """The cluster answered an administrative request with a failure. `code` is its error code."""
+    """The cluster answered an administrative request with a failure. `code` is its error code. `in_doubt`: an earlier
+    try of the request was not answered, and may have been carried out before this one was refused."""
+
+    in_doubt = False
 
     def __init__(self, message: str, *, code: str, status: int, retriable: bool) -> None:
         super().__init__(message, retriable=retriable, advice=ADMIN_ADVICE.get(code, ""))

@@ -332,7 +332,9 @@ class GroupMembers:
             await request(self.network, "group", "commit", self.consumer.log, given, changes=False, timeout_s=timeout_s)
         except AdminError as error:
             if error.code == "not-owner":
-                raise OwnershipLostError(f"partition {partition!r} of {self.consumer.log!r}: {error}") from error
+                doubt = "; an earlier try was not answered, and may have counted" if error.in_doubt else ""
+                text = f"partition {partition!r} of {self.consumer.log!r}: {error}{doubt}"
+                raise OwnershipLostError(text, in_doubt=error.in_doubt) from error
             raise
         self._committed(partition, offset, claim)
 

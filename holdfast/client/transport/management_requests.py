@@ -46,9 +46,10 @@ async def request(
     """A request to `$management` of any node. `changes`: it must not be repeated when its outcome is unknown."""
     what = f"{kind} {operation}" + (f" {name!r}" if name is not None else "")
     unanswered: Exchange | None = None
+    in_doubt = False  # an earlier try may have been carried out
 
     async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
-        nonlocal unanswered
+        nonlocal unanswered, in_doubt
         exchange = unanswered = Exchange(connection, what, bound_s)
         try:
             answer = await exchange.run(kind, operation, name, arguments)
@@ -56,6 +57,10 @@ async def request(
             unanswered = None
             if changes and exchange.sent and not isinstance(error, AdminError):
                 raise _outcome_unknown(what, error) from error
+            if isinstance(error, AdminError) and not error.retriable:
+                error.in_doubt = in_doubt
+            else:
+                in_doubt = in_doubt or exchange.sent
             raise
         finally:
             await exchange.close()

@@ -11,7 +11,9 @@ import pytest
 
 from holdfast.client import (
     AdminClient,
+    AdminError,
     ConfigurationError,
+    ConnectionLostError,
     ConsumerClient,
     ConsumerOptions,
     OwnershipLostError,
@@ -19,6 +21,7 @@ from holdfast.client import (
     Start,
 )
 from holdfast.client import sync as threaded
+from holdfast.client.transport.management_requests import Exchange
 from tests.unit.client.support.members import Member, filled, share
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.cluster import Cluster
@@ -116,6 +119,36 @@ async def test_named_partitions_are_claimed_and_only_a_greater_epoch_takes_them(
             assert "epoch 2" in str(first.error)
             assert ("revoked", "0") in first.heard
             assert ("revoked", "1") not in first.heard
+
+
+async def test_a_refused_commit_says_whether_an_earlier_try_may_have_counted(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await filled(nodes, 1, 10)
+    run, lost = Exchange.run, list[dict[str, Any]]()
+    async with Member(nodes, log, partitions=["0"], epoch=1) as first, AdminClient(nodes.servers) as admin:
+        await eventually(lambda: first.count == 10)
+        claim = first.consumer.assignment["0"]
+        second = Member(nodes, log, partitions=["0"], epoch=2)
+
+        async def losing_an_answer(exchange: Exchange, kind: str, operation: str, *rest: Any) -> dict[str, Any]:
+            answer = await run(exchange, kind, operation, *rest)
+            if lost or operation != "commit":
+                return answer
+            lost.append(answer)
+            await second.__aenter__()
+            await eventually(lambda: second.consumer.assignment)
+            raise ConnectionLostError("the node is gone, and its answer with it")
+
+        monkeypatch.setattr(Exchange, "run", losing_an_answer)
+        with pytest.raises(OwnershipLostError, match="may have counted") as refused:
+            await first.consumer.commit()
+        assert refused.value.in_doubt
+        await second.__aexit__(None, None, None)
+        assert second.count == 0, "it counted"
+        with pytest.raises(AdminError) as refused_at_once:
+            await admin.commit_group(log, "g", "0", f"{9:016x}", claim=claim)
+        assert (refused_at_once.value.code, refused_at_once.value.in_doubt) == ("not-owner", False)
 
 
 async def test_pausing_a_partition_holds_its_events_back(nodes: Nodes) -> None:
