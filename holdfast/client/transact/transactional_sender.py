@@ -50,6 +50,9 @@ class TransactionalSender:
     def put(self, item: Item, book: Book) -> None:
         """It goes out in this turn of the loop, with what else comes in it."""
         assert book is self._book or not self._waiting, "an earlier transaction has left something behind"
+        if self.ended is not None:
+            book.lost([item], self.ended)
+            return
         self._book = book
         self._waiting.append(item)
         if not self._pumping:

@@ -76,6 +76,8 @@ class Session:
                     self._address, partition, found, bound_s=bound_s,
                     which=self._network.log(self._address), codec=Codec.named(self._options.compression),
                 )  # fmt: skip
+                if found.ended is not None:  # it was attached, and ended before we were told of the first
+                    raise found.ended
                 self._senders[partition] = found
             return found
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client import (
     AdminClient,
     ConfigurationError,
+    ConnectionLostError,
     EventTooLargeError,
+    HoldfastError,
     InvalidOperationError,
     NotFoundError,
     ProducerClient,
@@ -19,10 +22,15 @@ from holdfast.client import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
+from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.transfers import Item
+from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transport.connection import Connection
 from node.coordinator import replica
 from node.coordinator.markers import MarkerSender
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, cut, cut_before_the_answer, noted
+from tests.unit.listener.support.peer import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -170,6 +178,52 @@ async def test_with_nothing_sent_a_broken_connection_costs_nothing(nodes: Nodes)
             async with one.transaction():
                 pass
     assert await bodies(nodes, log) == [b"sent once", b"and again"] * 2
+
+
+@pytest.mark.parametrize("name", [None, "late"])
+async def test_a_link_that_ends_right_after_its_attach_is_attached_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    log = await nodes.log(1)
+    attach, ended = Connection.attach_sender, list[Connection]()
+
+    async def ending_at_once(connection: Connection, address: str, place: str | None, owner: Any, **more: Any) -> Any:
+        link = await attach(connection, address, place, owner, **more)
+        if isinstance(owner, TransactionalSender) and not ended:
+            ended.append(connection)
+            assert connection._transport is not None
+            connection._transport.abort()
+            await eventually(lambda: owner.ended)
+        return link
+
+    monkeypatch.setattr(Connection, "attach_sender", ending_at_once)
+    async with producer(nodes, log, name) as one, asyncio.timeout(60), one.transaction() as tx:
+        await tx.send_batch([b"a", b"b"], partition="0")
+    assert ended
+    assert await bodies(nodes, log) == [b"a", b"b"]
+
+
+class NothingSent:
+    """A transaction's book that hears of losses only."""
+
+    txn_id = b"t"
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[list[Item], HoldfastError]] = []
+
+    def answered(self, item: Item, state: DeliveryState) -> None:
+        raise AssertionError("nothing was sent")
+
+    def lost(self, items: list[Item], why: HoldfastError) -> None:
+        self.losses.append((items, why))
+
+
+async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> None:
+    sender, book, why = TransactionalSender(10), NothingSent(), ConnectionLostError("the node is gone")
+    sender.on_closed(why)
+    event = Delivery(b"message", "0")
+    sender.put(event, book)
+    assert book.losses == [([event], why)]
 
 
 async def unlucky(one: ProducerClient, more: list[bytes]) -> None:
