@@ -40,7 +40,7 @@ async def last(producer: ProducerClient, partition: str = "0") -> int | None:
 
 async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
-    line = producer._accumulator.ways.line_for(partition)
+    line = producer._accumulator.routes.line_for(partition)
     await eventually(lambda: line._publisher._sender is None)
 
 

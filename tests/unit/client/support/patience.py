@@ -22,9 +22,9 @@ async def impatient(
     line: PartitionSender | PartitionPublisher
     if producer.options.idempotent:
         await producer.get_partition_publishing_properties(partition)
-        line = producer._accumulator.ways.line_for(partition)._publisher
+        line = producer._accumulator.routes.line_for(partition)._publisher
     else:
-        found = producer._accumulator.ways.way_for(None, partition)
+        found = producer._accumulator.routes.route_for(None, partition)
         assert isinstance(found, PartitionSender)
         line = found
     usual_s, line._delivery_timeout_s = line._delivery_timeout_s, patience_s
