@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from chaos import processes
 from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned.inventory import Host
-from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, proxies, services
+from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, outliving, proxies, services
 
 CONNECT_S = 15
 OPENS_WITHIN_S = 60.0
@@ -66,7 +66,7 @@ def program(then: str = "module.main()") -> str:
     """The agent's text, complete."""
     parts = [
         (module.__name__, Path(str(module.__file__)).read_text(encoding="utf-8"))
-        for module in (services, guard, keeper, lock, proxies, agent)
+        for module in (services, outliving, guard, keeper, lock, proxies, agent)
     ]
     return f"PARTS = {parts!r}\n{LOAD}\n{then}\n"
 

@@ -182,7 +182,7 @@ class Transaction:
         whole = as_event(event, key, properties)
         place = self._producer.place(whole.key, partition)
         content = encode_event(whole.body, whole.key, whole.properties)
-        sender = await self._way_to(place)
+        sender = await self._ready_sender(place)
         sender.check_size(len(content))
         delivery = Delivery(content, place)
         self._put(sender, delivery, place)
@@ -218,13 +218,13 @@ class Transaction:
         delivery = ChunkDelivery(len(contents), _told_already)
         delivery.partition = place
         for start in range(0, len(contents), YIELD_EVENTS):
-            sender = await self._way_to(place)
+            sender = await self._ready_sender(place)
             sender.check_size(largest)
             part = Chunk.of_messages(contents[start : start + YIELD_EVENTS], delivery, leads=not start)
             self._put(sender, part.whole(), place)
         return await delivery
 
-    async def _way_to(self, place: str | None) -> TransactionalSender:
+    async def _ready_sender(self, place: str | None) -> TransactionalSender:
         """When there is room for more."""
         self._check_usable("sent under")
         await self._room()

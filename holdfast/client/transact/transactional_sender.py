@@ -1,4 +1,4 @@
-"""The way of a producer's transactional events into one partition: a queue, and a link of the transaction's connection.
+"""The route of a producer's transactional events to one partition: a queue, and a link of the transaction's connection.
 
 Rule never broken: nothing is sent twice. What the link did not answer is not known to be in the transaction, and then
 that is rolled back as a whole; so there is no order to be kept over failures, and nothing to be sent again here.

@@ -8,6 +8,8 @@ import select
 import signal
 from typing import NoReturn
 
+from chaos.cluster.provisioned.on_host.outliving import outlive_parent
+
 
 def born(pid: int) -> str | None:
     """When a process was started, so that its number cannot be taken for another one's; None: there is none."""
@@ -32,13 +34,8 @@ class Guard:
 
     def _watch(self, waits: int, bound_s: float) -> NoReturn:
         try:
-            os.setsid()
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
+            outlive_parent()
             os.close(self._held)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):  # those of the connection would keep it
-                os.dup2(nothing, stream)
             select.select([waits], [], [], bound_s)
         finally:
             self._signal(signal.SIGCONT)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from chaos.cluster.provisioned.on_host.outliving import outlive_parent
 
 TRIES_S = 300.0
 """For what cannot be undone at once: a service manager that is busy, a proxy that does not answer."""
@@ -39,13 +40,8 @@ class Keeper:
         self, reads: int, undo: Callable[[dict[str, Any]], None], failures: tuple[type[Exception], ...]
     ) -> NoReturn:
         try:
-            os.setsid()
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
+            outlive_parent()
             os.close(self._writes)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):  # those of the connection would keep it
-                os.dup2(nothing, stream)
             if done := _last(reads):
                 _until_undone(lambda: undo(done), failures)
         finally:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ import pytest
 from holdfast.client.errors import HoldfastError
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.clusters.cuts import PeerWays
-from tests.integration.clusters.proxied import proxy_server
 from tests.integration.workloads.plain import read, send
 
 pytestmark = pytest.mark.cluster
@@ -103,16 +100,6 @@ def first_to_say(cluster: Cluster, nodes: list[int], group: int, what: str, afte
         return min(times, default=None)
 
     return float(wait_until(found, f"one of the nodes {nodes} to say that it {what} a term of group {group}"))
-
-
-@pytest.fixture
-def ways(make_cluster: Callable[..., Cluster], tmp_path: Path) -> Iterator[tuple[Cluster, PeerWays]]:
-    """Three running nodes whose ways to each other can be cut."""
-    with proxy_server(tmp_path) as server:
-        cluster = make_cluster()
-        between = PeerWays(server, cluster)
-        cluster.start()
-        yield cluster, between
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from node.listener.attach.permissions import READS
 from node.listener.management import CUT_OFF, PASSING
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.clusters.cuts import PeerWays
-from tests.integration.clusters.proxied import proxy_server
 from tests.integration.workloads.plain import send
 
 pytestmark = pytest.mark.cluster
@@ -99,15 +96,6 @@ async def every_answer(server: str, requests: Requests) -> dict[Key, Answer]:
     finally:
         await network.close()
     return dict(zip(requests, told, strict=True))
-
-
-@pytest.fixture
-def ways(make_cluster: Callable[..., Cluster], tmp_path: Path) -> Iterator[tuple[Cluster, PeerWays]]:
-    with proxy_server(tmp_path) as server:
-        cluster = make_cluster()
-        between = PeerWays(server, cluster)
-        cluster.start()
-        yield cluster, between
 
 
 @pytest.mark.timeout(900)
