@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -255,7 +255,7 @@ class _Story:
         self._say(self._cluster.ending)
         self._cluster.conclude()
         self._note_nodes()
-        self._dump()
+        note_stored(self._recorder.history, self._cluster, self._groups)
 
     # ---------------------------------------------------------------- clients and faults
 
@@ -350,17 +350,17 @@ class _Story:
                 history.leaders.append(Leader(group, self._groups.get(group), term, node.id, at_ns))
         history.leaders.sort(key=lambda row: row.t_ns)
 
-    def _dump(self) -> None:
-        for node, data_dir in self._cluster.stores().items():
-            try:
-                self._dump_node(node, data_dir)
-            except Unreadable as error:  # a finding; what the others have is read all the same
-                self._recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
 
-    def _dump_node(self, node: int, data_dir: Path) -> None:
-        for group, partition in self._groups.items():
-            for event in stored_events(data_dir, self._cluster.name, node, group):
-                value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
-                self._recorder.history.replica_dump.append(
-                    ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
-                )
+def note_stored(history: histories.History, cluster: Cluster, groups: Mapping[int, int]) -> None:
+    """What the stopped nodes have of each partition (`groups`: of these Raft groups). A disk that cannot be read is a
+    finding; what the others have is read all the same."""
+    for node, data_dir in cluster.stores().items():
+        try:
+            for group, partition in groups.items():
+                for event in stored_events(data_dir, cluster.name, node, group):
+                    value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
+                    history.replica_dump.append(
+                        ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
+                    )
+        except Unreadable as error:
+            history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))

@@ -14,8 +14,9 @@ from node.storage import NodeIdentity, StorageError, Store
 
 EVERYTHING = 1 << 40
 
-Unreadable = StorageError
-"""What is on a disk cannot be read; runs know nodes from outside, and this by its name here."""
+
+class Unreadable(Exception):
+    """What a node has applied cannot be read from its disk any more."""
 
 
 class StoredEvent(NamedTuple):
@@ -27,13 +28,20 @@ class StoredEvent(NamedTuple):
 def stored_events(data_dir: Path, cluster_name: str, node: int, group: int) -> Iterator[StoredEvent]:
     """Everything that the node has applied of a partition. It must not run: a store has one user. Raises
     Unreadable."""
-    with Store(data_dir, NodeIdentity(cluster_name, node)) as disk:
+    try:
+        yield from _stored_events(data_dir, NodeIdentity(cluster_name, node), group)
+    except StorageError as error:
+        raise Unreadable(str(error)) from error
+
+
+def _stored_events(data_dir: Path, identity: NodeIdentity, group: int) -> Iterator[StoredEvent]:
+    with Store(data_dir, identity) as disk:
         stored_under = entries_stored_under(group, disk)
         terms = _Terms(disk, group)
         for row in OffsetIndex(group, disk).rows_from(0, EVERYTHING):
             entry = disk.get(b"e" + stored_under.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
             if entry is None:
-                raise LookupError(f"node {node}: the entry of offset {row.base_offset} of group {group} is missing")
+                raise Unreadable(f"the entry of offset {row.base_offset} of group {group} is missing")
             term = terms.of(row.entry_index)
             for place, record in enumerate(decode_records(entry)[row.skip :]):
                 yield StoredEvent(row.base_offset + place, term, record)

@@ -10,7 +10,9 @@ from chaos import run as runs
 from chaos.checkers.verdict import Result
 from chaos.cluster.cluster import Cluster
 from chaos.cluster.nodes import NodeFailed
-from chaos.run import CannotRun, Plan
+from chaos.history.history import History
+from chaos.run import CannotRun, Plan, note_stored
+from node.storage import NodeIdentity, Store
 
 
 class Noting(Cluster):
@@ -84,3 +86,20 @@ def test_a_run_that_proves_nothing_keeps_none(made: list[Noting], tmp_path: Path
     with pytest.raises(type(error)):
         runs.run(Plan("W1", ("F1",)), tmp_path / "run")
     assert made[-1].noted == ["start", "let go", "close"]
+
+
+def test_a_disk_that_cannot_be_read_is_a_finding_and_no_end(tmp_path: Path) -> None:
+    class Stopped(Noting):
+        def stores(self) -> dict[int, Path]:
+            return {node: tmp_path / str(node) for node in (1, 2, 3)}
+
+    cluster = Stopped(tmp_path, CannotRun("is not run"))
+    for node, data_dir in cluster.stores().items():
+        with Store(data_dir, NodeIdentity(cluster.name, node)) as disk:
+            disk.sync()
+    (tmp_path / "2" / "synced").write_bytes(b"")
+    history = History()
+    note_stored(history, cluster, {7: 0, 8: 1})
+    cluster.close()
+    assert [one.node for one in history.complaints] == [2]
+    assert "damaged" in history.complaints[0].text
