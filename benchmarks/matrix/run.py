@@ -43,6 +43,7 @@ from benchmarks.places import RESULTS, scratch
 REPEATS = 3
 SECONDS = 5.0
 QUICK_SECONDS = 3.0
+INTERRUPTED = 130  # the exit status by which shells know it
 SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
 
 MAKERS: dict[str, Callable[[Path], Peer]] = {
@@ -61,6 +62,8 @@ class Bench:
         self.cells: list[Cell] = []
         self.notes: list[str] = []
         self.peers: dict[str, Peer] = {}
+        self.found: list[Found] = []
+        self.profiles: list[Profile] = []
 
     def start(self, directory: Path, life: contextlib.ExitStack) -> None:
         """Brings up what the rows need and the machine has."""
@@ -95,29 +98,29 @@ class Bench:
         except (PeerError, PeerFailed, OSError) as error:
             self._note(f"{row.name}, {contestant.title}: no figure: {error}")
 
-    def profile(self, directory: Path) -> list[Profile]:
+    def profile(self, directory: Path) -> None:
         """Of the leader, in each row, at work for whom the row's first goal is about."""
-        found = []
         for row in self.rows:
             try:
                 with self.console.status(f"profiling the leader: {row.title}"):
-                    found.append(leader_profile(directory, row, row.goals[0].mine[0]))
+                    self.profiles.append(leader_profile(directory, row, row.goals[0].mine[0]))
             except (PeerError, PeerFailed, OSError) as error:
                 self._note(f"{row.name}: no profile: {error}")
-        return found
 
-    def run_extras(self, directory: Path, extras: Sequence[Extra]) -> list[Found]:
+    def run_extras(self, directory: Path, extras: Sequence[Extra]) -> None:
         """One after the other, with nothing else up."""
-        found = []
         for extra in extras:
             try:
                 load, began_s = os.getloadavg()[0], time.monotonic()
                 one = extra.measure(directory, self.repeats, self.console)
                 took = f"It took {time.monotonic() - began_s:.0f} s; load of the machine before {load:.2f}, after "
-                found.append(dataclasses.replace(one, remarks=[*one.remarks, f"{took}{os.getloadavg()[0]:.2f}."]))
+                remarks = [*one.remarks, f"{took}{os.getloadavg()[0]:.2f}."]
+                self.found.append(dataclasses.replace(one, remarks=remarks))
             except (PeerError, PeerFailed, OSError) as error:
                 self._note(f"{extra.title}: no figures: {error}")
-        return found
+
+    def interrupted(self) -> None:
+        self._note("interrupted: what was measured until then is kept, with fewer repeats than asked for")
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -174,25 +177,34 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = _selection(row_names, only)
     extras = [extra for extra in EXTRAS if extra.name in row_names or not (row_names or only)]
-    began_s = time.monotonic()
+    began_s, ended_early = time.monotonic(), False
     bench = Bench(rows, repeats or (1 if quick else REPEATS), seconds or (QUICK_SECONDS if quick else SECONDS), console)
     with scratch() as directory:
-        with contextlib.ExitStack() as life:
-            bench.start(directory, life)
-            if rows and not bench.peers:
-                raise click.ClickException("no contestant could be started")
-            facts = bench.facts(directory)
-            bench.run()
-        found = bench.run_extras(directory, extras)
-        profiles = bench.profile(directory) if profile else []
+        facts: dict[str, object] = {}
+        try:
+            with contextlib.ExitStack() as life:
+                bench.start(directory, life)
+                if rows and not bench.peers:
+                    raise click.ClickException("no contestant could be started")
+                facts = bench.facts(directory)
+                bench.run()
+            bench.run_extras(directory, extras)
+            if profile:
+                bench.profile(directory)
+        except KeyboardInterrupt:  # half an hour of figures is not thrown away for it
+            ended_early = True
+            bench.interrupted()
     facts |= {"load_after": round(os.getloadavg()[0], 2), "took_minutes": round((time.monotonic() - began_s) / 60, 1)}
-    report = Report(rows, bench.cells, facts, bench.notes, profiles, found)
+    report = Report(rows, bench.cells, facts, bench.notes, bench.profiles, bench.found)
     report.print(console)
-    if not bench.cells and not found:
+    if not bench.cells and not bench.found:
         raise click.ClickException("nothing could be measured")
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    for path in report.write(results, f"{day}-{name or ('quick' if quick else 'full')}"):
+    short = f"{name or ('quick' if quick else 'full')}{'-part' if ended_early else ''}"
+    for path in report.write(results, f"{day}-{short}"):
         console.print(f"written: {os.path.relpath(path)}", highlight=False)
+    if ended_early:
+        sys.exit(INTERRUPTED)
 
 
 def _selection(row_names: Sequence[str], titles: Collection[str]) -> list[Row]:
