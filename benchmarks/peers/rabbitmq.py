@@ -198,11 +198,13 @@ class RabbitMQ(ServerCluster):
         self._http("DELETE", f"/api/queues/%2F/{target.name}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The Erlang VM below each start script."""
-        found = {}
+        """The Erlang VM below each start script. Parents come before children: what a VM is about to make of a fork of
+        itself has its name for a moment, too.
+        """
+        found: dict[str, psutil.Process] = {}
         for name, server in self._servers.items():
             for child in psutil.Process(server.pid).children(recursive=True):
-                if child.name().startswith("beam"):
+                if name not in found and child.name().startswith("beam"):
                     found[name] = child
         return found
 
