@@ -220,7 +220,7 @@ class ProducerClient:
                 if not accumulator.has_room:
                     await accumulator.wait_for_room()
                     self._check_open()
-                pieces.take_next()
+                self._intake.take_next(pieces)
                 if accumulator.this_turn >= YIELD_EVENTS or accumulator.staged_bytes >= YIELD_BYTES:
                     await asyncio.sleep(0)
                     if pieces.left:
@@ -330,7 +330,7 @@ class ProducerClient:
         self._check_transactions()
         if self._transactor is None:
             self._transactor = Transactor(self._servers, self.log, self.options)
-        side = ProducerSide(self._transaction_place, self._transaction_begins, self._transaction_over)
+        side = self._transaction_side(self._transaction_begins, self._transaction_over)
         return Transaction(side, self._transactor)
 
     def member(
@@ -352,7 +352,7 @@ class ProducerClient:
         self._check_transactions()
         wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
         wish.check()
-        side = ProducerSide(self._transaction_place, _nothing, _nothing)
+        side = self._transaction_side(_nothing, _nothing)
         return GroupMember(side, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
 
     @property
@@ -378,6 +378,11 @@ class ProducerClient:
     def _transaction_over(self, transaction: Transaction) -> None:
         if self._transaction is transaction:
             self._transaction = None
+
+    def _transaction_side(
+        self, begins: Callable[[Transaction], None], over: Callable[[Transaction], None]
+    ) -> ProducerSide:
+        return ProducerSide(self._transaction_place, self._accumulator.routes.turn_passes, begins, over)
 
     def _transaction_place(self, key: str | None, partition: str | None) -> str | None:
         place = self._accumulator.routes.place_for(key, partition)

@@ -11,7 +11,7 @@ from holdfast.client.events import Event
 from holdfast.client.loop_thread import LoopThread
 from holdfast.client.produce.delivery import DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
-from holdfast.client.sync.delivery import Delivery
+from holdfast.client.sync.delivery import ChunkDelivery, Delivery
 from holdfast.client.transact import transaction
 from holdfast.client.transact.positions import HandedOut
 
@@ -92,6 +92,12 @@ class Transaction:
     ) -> Delivery:
         where: dict[str, Any] = {"key": key, "partition": partition, "properties": properties}
         return Delivery(self._background, self._background.run(lambda: self._inner.send(event, **where)))
+
+    def send_many(
+        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
+    ) -> ChunkDelivery:
+        inner = self._background.run(lambda: self._inner.send_many(events, key=key, partition=partition))
+        return ChunkDelivery(self._background, inner)
 
     def send_batch(
         self,

@@ -32,7 +32,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import ProducerSide, Transaction
@@ -226,6 +226,13 @@ class GroupMember:
         """As `Transaction.send`."""
         with self._transactor.asked():
             return await self._transaction.send(event, key=key, partition=partition, properties=properties)
+
+    async def send_many(
+        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
+    ) -> ChunkDelivery:
+        """As `Transaction.send_many`."""
+        with self._transactor.asked():
+            return await self._transaction.send_many(events, key=key, partition=partition)
 
     async def send_batch(
         self,

@@ -20,7 +20,7 @@ and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves emp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import TracebackType
@@ -45,6 +45,7 @@ from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
 from holdfast.client.produce.chunk import Chunk
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
+from holdfast.client.produce.pieces import Pieces, check_many
 from holdfast.client.produce.transfers import Item
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
@@ -55,7 +56,7 @@ ATTACH_BOUND_S = 15.0
 """A node holds an attach up to 10 s while a partition has no leader."""
 
 YIELD_EVENTS = 1024
-"""`send` gives way to the event loop after so many events: else nothing would move until the buffer is full."""
+"""Who sends gives way to the event loop after so many events: else nothing would move until the buffer is full."""
 
 
 class State(Enum):
@@ -84,6 +85,7 @@ class ProducerSide:
     """The producer, as its transactions see it."""
 
     place: Callable[[str | None, str | None], str | None]  # of a key and a partition: where it goes
+    turn_passes: Callable[[], None]  # the next event without a place goes to another partition than the last one
     begins: Callable[[Transaction], None]  # raises InvalidOperationError while another one is open
     over: Callable[[Transaction], None]
 
@@ -186,11 +188,24 @@ class Transaction:
         sender.check_size(len(content))
         delivery = Delivery(content, place)
         self._put(sender, delivery, place)
-        self._this_turn += 1
-        if self._this_turn >= YIELD_EVENTS:
-            self._this_turn = 0
-            await asyncio.sleep(0)
+        await self._others_turn(1)
         return delivery
+
+    async def send_many(
+        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
+    ) -> ChunkDelivery:
+        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
+        of its cost. They go to one partition, but for events with keys of their own, where none is named. `commit`
+        waits for all of them; await what is returned to hear that they have arrived, or why not."""
+        check_many(events)
+        self._check_usable("sent under")
+        pieces = Pieces(events, key, partition, self._producer.place, _told_already)
+        if key is None and partition is None and pieces.routes:
+            self._producer.turn_passes()
+        for place in pieces.routes:
+            (await self._ready_sender(place)).check_size(pieces.least_size)
+        await self._put_all(pieces, pieces.delivery)
+        return pieces.delivery
 
     async def send_batch(
         self,
@@ -214,15 +229,38 @@ class Transaction:
     async def _send_all(self, contents: list[bytes], place: str | None) -> DeliveryResult:
         if not contents:
             return DeliveryResult(place, None, None, 0)
-        largest = max(map(len, contents))
         delivery = ChunkDelivery(len(contents), _told_already)
-        delivery.partition = place
-        for start in range(0, len(contents), YIELD_EVENTS):
-            sender = await self._ready_sender(place)
-            sender.check_size(largest)
-            part = Chunk.of_messages(contents[start : start + YIELD_EVENTS], delivery, leads=not start)
-            self._put(sender, part.whole(), place)
+        (await self._ready_sender(place)).check_size(max(map(len, contents)))
+        parts = (contents[start : start + YIELD_EVENTS] for start in range(0, len(contents), YIELD_EVENTS))
+        chunks = (Chunk.of_messages(part, delivery, leads=not at) for at, part in enumerate(parts))
+        await self._put_all(([(place, chunk)] for chunk in chunks), delivery)
         return await delivery
+
+    async def _put_all(self, pieces: Iterable[Sequence[tuple[str | None, Chunk]]], delivery: ChunkDelivery) -> None:
+        """The events of one call. If it cannot take all of them, none of them counts."""
+        taken = 0
+        try:
+            for piece in pieces:
+                for place, chunk in piece:
+                    sender = await self._ready_sender(place)
+                    sender.check_size(chunk.largest)
+                    if chunk.leads:
+                        delivery.partition = place
+                    run = chunk.whole()
+                    self._put(sender, run, place)
+                    taken += run.events
+                    await self._others_turn(run.events)
+        except BaseException:
+            delivery.without(delivery.count - taken)
+            if taken:
+                self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
+            raise
+
+    async def _others_turn(self, events: int) -> None:
+        self._this_turn += events
+        if self._this_turn >= YIELD_EVENTS:
+            self._this_turn = 0
+            await asyncio.sleep(0)
 
     async def _ready_sender(self, place: str | None) -> TransactionalSender:
         """When there is room for more."""

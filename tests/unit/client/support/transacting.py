@@ -17,12 +17,12 @@ from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.reading import start_at
 
 
-async def bodies(nodes: Nodes, log: str) -> list[bytes]:
-    """What a committed reader finds now, by partition."""
+async def bodies(nodes: Nodes, log: str, *partitions: str) -> list[bytes]:
+    """What a committed reader finds now, by partition: in these, or in all."""
     found: list[bytes] = []
     broker = nodes.cluster.broker(1)
     async with Peer(nodes.cluster.ports[1]) as peer:
-        for partition in broker.describe(log).partitions:
+        for partition in partitions or broker.describe(log).partitions:
             link = await peer.receiver(start_at(log, "@earliest"), partition)
             link.drain(10_000)
             await peer.flush()

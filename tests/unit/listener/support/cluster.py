@@ -103,7 +103,8 @@ class Cluster:
         """The node falls silent at once: its sockets close, nothing more is said or stored."""
         node = self.nodes.pop(number)
         node._multiraft.on_wake = None
-        node._loop._stopping = True
+        node._loop._stopped = asyncio.get_running_loop().create_future()  # as one that has come to its end
+        node._loop._stopped.set_result(None)
         await node._network.stop()  # before its clients go: nobody is told that they have gone
         for connection in list(node._listeners[0]._connections):
             connection.abort()

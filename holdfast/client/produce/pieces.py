@@ -1,0 +1,117 @@
+"""The events of one `send_many`, cut into pieces on their way in.
+
+Problem: a call may bring any number of events, and must neither hold up the event loop nor fill more of a buffer than
+there is. So it is taken in piece by piece; between them others get their turn, and room is awaited.
+Rule never broken: a piece is encoded, and its events are checked, before anything of it is taken in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from holdfast.client.errors import ConfigurationError
+from holdfast.client.events import Event, as_event, encode_content, encode_event
+from holdfast.client.produce.chunk import Chunk
+from holdfast.client.produce.delivery import ChunkDelivery
+from holdfast.client.produce.idempotent.event_list import claim
+
+PIECE_EVENTS = 1024
+PIECE_BYTES = 256 * 1024
+
+R = TypeVar("R")
+"""Where events go, to those who send them."""
+
+
+def check_many(events: object) -> None:
+    if isinstance(events, str | bytes | bytearray | memoryview) or not isinstance(events, Sequence):
+        raise ConfigurationError(
+            f"send_many takes a list of events, not a {type(events).__name__}",
+            advice="send() takes a single event; of an iterator, make lists of some hundred events",
+        )
+
+
+class Pieces(Generic[R]):
+    def __init__(
+        self,
+        events: Sequence[Event | bytes | str],
+        key: str | None,
+        partition: str | None,
+        route: Callable[[str | None, str | None], R],
+        failed: Callable[[ChunkDelivery], None],
+        *,
+        numbered: bool = False,
+    ) -> None:
+        """`route`: where events of a key, or for a partition, go. `failed`: hears of a failure that nobody asked for.
+        `numbered`: an `Event` belongs to the publisher that takes it in, and learns its number."""
+        self._events: list[Any] = list(events)  # the caller may change its own while this call waits
+        self._key, self._numbered, self._route_for = key, numbered, route
+        self._at = 0
+        kinds = set(map(type, events))
+        self._bare = kinds <= {bytes, str}
+        self._texts = str in kinds
+        own_keys = not self._bare and key is None and partition is None and any(map(_key_of, events))
+        self.routes: tuple[R, ...] = () if own_keys else (route(key, partition),)
+        """Where all of them go. Empty: the call names no place, and each event goes where its own key says."""
+        self.delivery = ChunkDelivery(len(events), failed)
+
+    @property
+    def left(self) -> int:
+        return len(self._events) - self._at
+
+    @property
+    def least_size(self) -> int:
+        """The largest event has no fewer bytes than that; 0 where that is not known without looking at each."""
+        return max(map(len, self._events), default=0) if self._bare else 0
+
+    def __iter__(self) -> Iterator[Sequence[tuple[R, Chunk]]]:
+        while self.left:
+            yield self.next()
+
+    def next(self) -> Sequence[tuple[R, Chunk]]:
+        """The next piece, by where it goes."""
+        events = self._events
+        if self.left > PIECE_EVENTS or self._at:
+            events = events[self._at : self._at + PIECE_EVENTS]
+        count, chunks = self._bodies(events) if self._bare else self._any(events)
+        self._at += count
+        return chunks
+
+    def _bodies(self, events: Sequence[Any]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
+        """No step is made for each of them, if they are bytes."""
+        bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
+        bodies = bodies[: _fitting(list(map(len, bodies)))]
+        chunk = Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at)
+        return len(bodies), [(self.routes[0], chunk)]
+
+    def _any(self, events: Sequence[Event | bytes | str]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
+        whole = [as_event(one, self._key, None) for one in events]
+        whole = whole[: _fitting([len(one.body) for one in whole])]
+        if self._numbered:
+            contents = [encode_content(one.body, one.properties) for one in whole]
+            given = [one if isinstance(one, Event) else None for one in events[: len(whole)]]
+            chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at)
+            claim([one for one in given if one is not None])
+            chunk.given = given
+            return len(whole), [(self.routes[0], chunk)]
+        by_route: dict[R, list[bytes]] = {}
+        for one in whole:
+            route = self.routes[0] if self.routes else self._route_for(one.key, None)
+            by_route.setdefault(route, []).append(encode_event(one.body, one.key, one.properties))
+        return len(whole), [
+            (route, Chunk.of_messages(messages, self.delivery, leads=not (self._at or place)))
+            for place, (route, messages) in enumerate(by_route.items())
+        ]
+
+
+def _key_of(event: Event | bytes | str) -> object:
+    return event.key is not None if isinstance(event, Event) else None
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of these go into a piece."""
+    if sum(sizes) <= PIECE_BYTES:
+        return len(sizes)
+    return max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))
