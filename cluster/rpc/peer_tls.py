@@ -7,6 +7,9 @@ comes to a call. A certificate is a node's by a name that no client's has (`hold
 node's only: it must agree with what the caller says of itself, and with whom the caller dialled. Who does not agree is
 told one sentence, the same for everybody, with a reference to this node's log (`refusals`). New connections get what
 lies in the files.
+A configuration is given to gRPC only when the files have changed: it puts a new one in the place of one that a thread
+beside it may be about to use for another connection, and then crashes the process (1.85: 8 clients that connect in a
+loop, within seconds).
 Rejected: a shared secret. It cannot say which node speaks, and it is on all hosts when it leaks from one.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +72,20 @@ class PeerTls:
         return self._pems
 
     def server_credentials(self) -> Any:
-        return grpc.dynamic_ssl_server_credentials(
-            self._server_configuration(), self._server_configuration, require_client_authentication=True
-        )
+        self._renew()
+        served, lock = self._pems, threading.Lock()
+
+        def renewed() -> Any:
+            """Asked by gRPC for each connection, in threads of its own."""
+            nonlocal served
+            with lock:
+                self._renew()
+                if self._pems is served:
+                    return None  # see above: there would be one more to crash over for each connection
+                served = self._pems
+                return _configuration(served)
+
+        return grpc.dynamic_ssl_server_credentials(_configuration(served), renewed, require_client_authentication=True)
 
     def channel(self, node: int, address: str) -> Any:
         """A channel to the node, which connects when it is used, and to no other."""
@@ -90,12 +105,6 @@ class PeerTls:
         names = [name.decode(errors="replace") for name in context.auth_context().get("peer_uri", ())]
         return ", ".join(names) or "no node"
 
-    def _server_configuration(self) -> Any:
-        """Asked by gRPC for each connection, in a thread of its own."""
-        self._renew()
-        pems = self._pems
-        return grpc.ssl_server_certificate_configuration([(pems.key, pems.cert)], pems.ca)
-
     def _renew(self) -> None:
         if not self._files.have_changed():
             return
@@ -114,3 +123,7 @@ class PeerTls:
             return Pems(*(path.read_bytes() for path in self._paths))
         except (OSError, ssl.SSLError) as error:
             raise CertificateFault(f"{ca}, {cert}, {key}: {error}") from error
+
+
+def _configuration(pems: Pems) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pems.key, pems.cert)], pems.ca)
