@@ -58,6 +58,12 @@ class View:
                 found.setdefault(send.msg_id, send)
         return list(found.values())
 
+    def call_of(self, send: Send) -> Op | None:
+        """The call that sent it, if that is known to have begun and ended when it says: a batch of Spark's is said to
+        have been under way all the time."""
+        op = self.ops.get(send.op_id)
+        return None if op is None or op.f == "txn-commit" else op
+
     # ---------------------------------------------------------------- places
 
     @cached_property
@@ -108,6 +114,14 @@ class View:
             if read.isolation == COMMITTED:
                 found[read.partition, UNCOMMITTED].add(read.offset)
         return {key: sorted(offsets) for key, offsets in found.items()}
+
+    def passed_over(self, place: Place) -> bool:
+        """Committed readers have gone on behind it without it, or were at the end of all: its transaction was rolled
+        back. (If they have missed it, it is C12 that says so.)"""
+        partition, offset = place
+        seen = self.visible.get((partition, COMMITTED), [])
+        at = bisect_left(seen, offset)
+        return seen[at] != offset if at < len(seen) else partition in self.drained_partitions
 
     def between(self, partition: int, isolation: str, after: int, before: int) -> list[int]:
         """Visible offsets between these two, without them."""

@@ -109,7 +109,7 @@ def _find_waits(view: View) -> Waits:
     """Of who sends to a partition, and of who asks one certain node."""
     calls: dict[str, list[tuple[Op, int | None]]] = defaultdict(list)
     for send in view.history.sends:
-        if (op := view.ops.get(send.op_id)) is not None:
+        if (op := view.call_of(send)) is not None:
             calls[f"partition {send.partition}"].append((op, send.partition))
     for op in view.history.ops:
         if op.f == "latest":

@@ -97,7 +97,7 @@ def _calls(view: View) -> dict[int, list[tuple[int, int, int]]]:
     found: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
     last_ns = max((op.t_end_ns or op.t_inv_ns for op in view.history.ops), default=0)
     for send in view.history.sends:
-        if (op := view.ops.get(send.op_id)) is not None:
+        if (op := view.call_of(send)) is not None:
             found[send.partition].add((op.t_inv_ns, last_ns if op.t_end_ns is None else op.t_end_ns, op.op_id))
     return {partition: sorted(times) for partition, times in found.items()}
 

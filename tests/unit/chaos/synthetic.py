@@ -261,6 +261,10 @@ def twice(story: Story) -> None:
     everywhere(story, 0, "b:1")
 
 
+def twice_by_a_transaction(story: Story) -> None:
+    everywhere(story, 1, "t:7")
+
+
 def numbers_swapped(story: Story) -> None:
     changed(story, "sends", lambda send: send.msg_id == "a:0", seq=1)
     changed(story, "sends", lambda send: send.msg_id == "a:1", seq=0)
@@ -457,7 +461,7 @@ def not_registered_again(story: Story) -> None:
 DAMAGES: dict[str, list[Damage]] = {
     "C1": [lost, one_node_has_less],
     "C2": [two_values],
-    "C3": [twice],
+    "C3": [twice, twice_by_a_transaction],
     "C4": [numbers_swapped],
     "C5": [old_epoch],
     "C6": [later_before_earlier],

@@ -13,8 +13,8 @@ from chaos.checkers.all import CHECKERS, judge_run, judgement_of
 from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
-from chaos.history.tables import ADDED_LATER, TABLES, Moment
-from tests.unit.chaos.synthetic import DAMAGES, Damage, clean
+from chaos.history.tables import ADDED_LATER, TABLES, Moment, ReplicaDump
+from tests.unit.chaos.synthetic import DAMAGES, NODES, Damage, Story, clean
 
 
 def test_a_clean_history_passes_with_every_checker() -> None:
@@ -41,6 +41,37 @@ def test_each_damage_is_seen_by_the_checker_that_names_it_and_no_other(name: str
     assert judgement.result is Result.FAILED
     verdict = next(one for one in judgement.verdicts if one.checker == name)
     assert verdict.violations >= len(verdict.anomalies) >= 1
+
+
+def written_again(story: Story) -> None:
+    """As by a query of Spark whose driver was killed: `t3` writes what `t2` had written, and nobody tells of `t2`."""
+    again = {"t:5": "t:7", "t:6": "t:8"}
+    history = story.history
+    for table in ("reads", "replica_dump"):
+        rows = history.rows(table)
+        rows[:] = [row._replace(msg_id=again.get(row.msg_id, row.msg_id)) for row in rows]
+    for table in ("sends", "inputs", "transactions"):
+        rows = history.rows(table)
+        rows[:] = [row for row in rows if row.txn != "t2"]
+
+
+def test_what_was_rolled_back_may_be_written_again() -> None:
+    story = clean()
+    written_again(story)
+    assert judge_run(story.history).failed == []
+    first = story.logs[1].index("t:5")
+    read = next(one for one in story.history.reads if (one.reader, one.msg_id) == ("drain-2", "t:7"))
+    story.history.reads.append(read._replace(offset=first))
+    assert "C3" in judge_run(story.history).failed, "a committed reader has found both"
+
+
+def test_what_was_rolled_back_behind_the_last_committed_event_is_not_there_twice_either() -> None:
+    story = clean()
+    end = len(story.logs[1])
+    story.history.replica_dump += [ReplicaDump(node, 1, end, 2, "t:8", 7) for node in NODES]
+    assert judge_run(story.history).failed == []
+    story.history.replica_dump += [ReplicaDump(node, 0, len(story.logs[0]), 2, "b:1", 7) for node in NODES]
+    assert "C3" in judge_run(story.history).failed, "no transaction has sent that"
 
 
 def test_an_empty_history_proves_nothing() -> None:

@@ -8,7 +8,7 @@ from chaos.checkers.all import judge_run
 from chaos.checkers.verdict import Result, Verdict
 from chaos.cluster.zookeeper import password_of
 from chaos.history.history import History
-from chaos.history.tables import INFO, Fault
+from chaos.history.tables import INFO, OK, Fault, Send
 from tests.unit.chaos.synthetic import S, Story, changed, clean, zookeeper_noticed
 
 
@@ -52,6 +52,17 @@ def test_a_wait_that_peace_has_as_well_is_not_zookeepers() -> None:
     told = verdict(story.history, "ZK")
     assert told.figures["longest wait in peace, s"] == pytest.approx(1.8, abs=0.1)
     assert told.result is Result.PASSED, "less than twice that"
+
+
+def test_a_batch_of_sparks_is_no_wait() -> None:
+    """It is said to have been under way from the beginning to the end, since nobody knows when it was."""
+    story = clean()
+    number = story.call("spark", "txn-commit", at_s=11.0)
+    story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=15 * S)
+    story.history.sends.append(Send(number, "spark.p0:0", 3, "spark", None, None, "spark/0", OK, None))
+    assert verdict(story.history, "ZK").result is Result.PASSED
+    changed(story, "ops", lambda op: op.op_id == number, f="produce")
+    assert verdict(story.history, "ZK").result is Result.FAILED
 
 
 def test_a_wait_that_begins_in_peace_and_lasts_into_the_fault_is_the_faults() -> None:
