@@ -87,6 +87,8 @@ class KafkaReceiver(LibraryReceiver):
                 **_common(end.url, end.name),
                 "group.id": end.name,  # the client wants one; nothing is committed
                 "enable.auto.commit": False,
+                # As it comes it asks for nothing more for a whole second once 64 MiB wait to be polled.
+                "fetch.queue.backoff.ms": 10,
                 **end.options.properties,
             }
         )
