@@ -149,6 +149,9 @@ class SequenceNumberReader:
 
     def read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         """The messages in runs. All of them, or those before the wrong one."""
+        first = self._next if self._implied else None
+        if first is not None and all_data(payloads):  # they say nothing of themselves, and are well-formed
+            return [self._counted(payloads, first)], None
         runs, wrong = self._read(payloads)
         for place, run in enumerate(runs):
             if all_data(run.records):
@@ -163,10 +166,14 @@ class SequenceNumberReader:
     def _read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         first = self._next if self._implied else None
         if first is not None and _BODY.issuperset([payload[:_NEXT_BYTES] for payload in payloads]):
-            digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
-            self._next = (first + len(payloads)) % SEQUENCES
-            return [Run(0, len(payloads), payloads, self._numbers(first, digests))], None
+            return [self._counted(payloads, first)], None
         return self._read_stated(payloads)
+
+    def _counted(self, payloads: list[bytes], first: int) -> Run:
+        """Messages that do not say their numbers; that of the first one is expected next."""
+        digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
+        self._next = (first + len(payloads)) % SEQUENCES
+        return Run(0, len(payloads), payloads, self._numbers(first, digests))
 
     def _read_stated(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
         for template in self._templates:
