@@ -251,7 +251,6 @@ class Transaction:
                     taken += run.events
                     await self._others_turn(run.events)
         except BaseException:
-            delivery.without(delivery.count - taken)
             if taken:
                 self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
             raise
