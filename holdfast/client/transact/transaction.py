@@ -238,7 +238,7 @@ class Transaction:
 
     async def _put_all(self, pieces: Iterable[Sequence[tuple[str | None, Chunk]]], delivery: ChunkDelivery) -> None:
         """The events of one call. If it cannot take all of them, none of them counts."""
-        taken = 0
+        begun = False
         try:
             for piece in pieces:
                 for place, chunk in piece:
@@ -248,10 +248,10 @@ class Transaction:
                         delivery.partition = place
                     run = chunk.whole()
                     self._put(sender, run, place)
-                    taken += run.events
+                    begun = True
                     await self._others_turn(run.events)
         except BaseException:
-            if taken:
+            if begun:
                 self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
             raise
 
