@@ -16,7 +16,7 @@ the producer's acknowledgement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from node.partition.api import (
@@ -46,7 +46,9 @@ Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
 class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
-    def append(self, group: int, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None: ...
+    def append(
+        self, group: int, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None
+    ) -> None: ...
     def open_reader(
         self,
         group: int,
@@ -86,7 +88,7 @@ class RemotePartition:
         self._peer = peer
         self._watch = watch
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         node, peer = self._find()
         if peer is None:
             done(Failed("not_leader", True, self._nobody(), node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def records_are_reversed() -> None:
     """The leader stores the events of an entry from the last to the first."""
     encode = appender.encode
 
-    def reversed_records(records: list[bytes], *rest: Any, **named: Any) -> bytes:
+    def reversed_records(records: Sequence[bytes], *rest: Any, **named: Any) -> bytes:
         return encode(records[::-1], *rest, **named)
 
     appender.encode = reversed_records

@@ -35,7 +35,7 @@ class StoredEvents(Protocol):
     @property
     def timestamp_ms(self) -> int: ...
     @property
-    def records(self) -> list[bytes]: ...
+    def records(self) -> Sequence[bytes]: ...
     @property
     def publisher(self) -> tuple[int, int, int] | None: ...  # producer id, epoch, number of the first; None: no numbers
 
@@ -52,7 +52,7 @@ class Reader(Protocol):
 class Partition(Protocol):
     """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
 
-    def append(self, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
+    def append(self, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
     def open_reader(
         self, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
     ) -> Reader: ...
@@ -179,7 +179,7 @@ class PeerClient(Protocol):
 
     node: int
 
-    def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
+    def append(self, group: int, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...
 

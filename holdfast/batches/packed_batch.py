@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, table_of
 from holdfast.batches.sealed_section import SEALED_BYTES, seal, unseal
 
 VERSION = 1
@@ -38,18 +38,12 @@ MAX_MESSAGES = 65_536
 _HEAD = struct.Struct(">BI")
 
 HEAD_BYTES = SEALED_BYTES + _HEAD.size
-ENTRY_BYTES = 4
-"""What each message adds to its own bytes, and HEAD_BYTES all of them together."""
+"""What is added to the bytes of all messages together; each adds ENTRY_BYTES to its own."""
 
 
 def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     """The message that holds these, which are encoded messages. `codec`: used if they get smaller by it."""
     return pack_joined(table_of(messages), messages, codec)
-
-
-def table_of(messages: Sequence[bytes]) -> bytes:
-    """The table of their lengths."""
-    return struct.pack(f">{len(messages)}I", *map(len, messages))
 
 
 def pack_joined(lengths: bytes, contents: Sequence[bytes | memoryview], codec: Codec = Codec.NONE) -> bytes:
@@ -63,7 +57,7 @@ def pack_joined(lengths: bytes, contents: Sequence[bytes | memoryview], codec: C
     return seal(VERSION, b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *pieces]))
 
 
-def unpack(message: bytes, most_bytes: int) -> list[bytes]:
+def unpack(message: bytes, most_bytes: int) -> JoinedMessages:
     """The messages in it, as they were given to `pack`; whether they can be decoded, their receiver finds out.
 
     Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
@@ -73,24 +67,16 @@ def unpack(message: bytes, most_bytes: int) -> list[bytes]:
     start += _HEAD.size
     if not 0 < count <= MAX_MESSAGES or len(message) - start < ENTRY_BYTES * count:
         raise MalformedMessage(f"a packed batch that claims {count} messages in {len(message)} bytes")
-    lengths = struct.unpack_from(f">{count}I", message, start)
+    table = message[start : start + ENTRY_BYTES * count]
     start += ENTRY_BYTES * count
-    size = sum(lengths)
+    size = sum(struct.unpack(f">{count}I", table))
     if size > most_bytes:
         raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
     if codec:
         message, start = _decompressed(codec, memoryview(message)[start:], size), 0
     elif start + size != len(message):
         raise MalformedMessage(f"the messages of a packed batch should have {size} bytes, not {len(message) - start}")
-    return split(message, start, lengths)
-
-
-def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
-    """Pieces of these lengths, from `start` to the end of the data."""
-    count = len(lengths)
-    if lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
-        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(data, start))
-    return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
+    return JoinedMessages(table, message, start, size)
 
 
 def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:

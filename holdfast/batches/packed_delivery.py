@@ -31,7 +31,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.batches.packed_batch import split
+from holdfast.batches.joined_messages import pieces_of, split, table_of
 from holdfast.batches.sealed_section import seal, unseal
 
 VERSION = 1
@@ -70,11 +70,11 @@ class PackedDelivery:
         return split(self.data, self.events_at, self.lengths)
 
 
-def pack(runs: Sequence[Run], events: Sequence[bytes]) -> bytes:
-    """The message that holds these events; the runs count as many as there are."""
+def pack(runs: Sequence[Run], parts: Sequence[Sequence[bytes]]) -> bytes:
+    """The message that holds these events, in parts of any size; the runs count as many as there are."""
     heads = [_RUN.pack(run.offset, run.timestamp_ms, run.events, *(run.publisher or _NOT_NUMBERED)) for run in runs]
-    lengths = struct.pack(f">{len(events)}I", *map(len, events))
-    body = b"".join([_COUNT.pack(len(runs)), *heads, lengths, *events])
+    events = chain.from_iterable(map(pieces_of, parts))
+    body = b"".join([_COUNT.pack(len(runs)), *heads, *map(table_of, parts), *events])
     return seal(VERSION, body)
 
 

@@ -74,7 +74,7 @@ class StoredBatch:
 
     base_offset: int
     timestamp_ms: int
-    records: list[bytes]
+    records: Sequence[bytes]
     transaction: tuple[int, int] | None = None  # (producer id, epoch), if they were written under one
     publisher: tuple[int, int, int] | None = None  # producer id, epoch, number of the first one, if they are numbered
 
@@ -276,8 +276,8 @@ class LogView:
 class PartitionHandle(Protocol):
     partition: str
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
-        """Append `records` in this order, without a gap. Ownership of the list passes to the partition.
+    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+        """Append `records` in this order, without a gap. Ownership of a list passes to the partition.
         `done` is called exactly once, possibly before `append` returns. With `numbers`, what is known is not appended
         again; all or nothing of the rest is."""
         ...

@@ -21,13 +21,14 @@ there is little to do, and batches grow by themselves when there is much).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from holdfast.batches.codec import Codec
+from holdfast.batches.joined_messages import bytes_in, put_together
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
 from node.partition.commands import encode_transaction_command
 from node.partition.idempotence.producer_state import nonsense, rows_of
@@ -40,7 +41,7 @@ from node.partition.transactions.transaction_state import TransactionRefused
 
 log = logging.getLogger(__name__)
 
-_Call = tuple[list[bytes], int, AppendDone, Numbers | None]  # records, their bytes, whom to tell
+_Call = tuple[Sequence[bytes], int, AppendDone, Numbers | None]  # records, their bytes, whom to tell
 _By = tuple[int, int, bool] | None  # who numbers the records: producer id, epoch, in a transaction or not
 _Told = list[tuple[int, int, AppendDone]]  # (place of the call's first record in the entry, records, whom to tell)
 
@@ -57,13 +58,14 @@ REFUSALS: dict[str, FailureKind] = {
 class _Entry:
     """Calls that will be one Raft entry."""
 
-    __slots__ = ("digests", "not_begun", "numbers", "records", "size", "told")
+    __slots__ = ("count", "digests", "not_begun", "numbers", "parts", "size", "told")
 
     def __init__(self, numbers: Numbers | None) -> None:
         self.numbers = numbers  # of the first call
         self.not_begun: TransactionRefused | None = None  # why the transaction that was to begin with it did not
         self.digests: list[bytes] = []
-        self.records: list[bytes] = []
+        self.parts: list[Sequence[bytes]] = []  # the records of each call
+        self.count = 0  # of records
         self.size = 0
         self.told: _Told = []
 
@@ -79,18 +81,26 @@ class _Entry:
 
     def add(self, call: _Call) -> None:
         records, size, done, numbers = call
-        self.told.append((len(self.records), len(records), done))
-        self.records.extend(records)
+        self.told.append((self.count, len(records), done))
+        self.parts.append(records)
+        self.count += len(records)
         self.size += size
         if numbers is not None:
             self.digests.append(numbers.digests)
 
+    @property
+    def records(self) -> Sequence[bytes]:
+        """Of all calls."""
+        if len(self.parts) > 1:
+            self.parts = [put_together(self.parts)]
+        return self.parts[0]
+
     def encode(self, now_ms: int, compression: Codec) -> bytes:
-        numbers = self.numbers
+        numbers, records = self.numbers, self.records
         if numbers is None:
-            return encode(self.records, now_ms, compression=compression)
+            return encode(records, now_ms, compression=compression)
         return encode(
-            self.records,
+            records,
             now_ms,
             producer_id=numbers.producer_id,
             producer_epoch=numbers.epoch,
@@ -131,10 +141,12 @@ class Appender:
 
     # ------------------------------------------------------------ in
 
-    def append(self, group: Proposer, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(
+        self, group: Proposer, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None
+    ) -> None:
         if not records:
             raise ValueError("an append needs at least one record")
-        size = sum(map(len, records))
+        size = bytes_in(records)
         refused = None if numbers is None else _nonsense(numbers, len(records))
         refused = refused or self._refusal(group, records, size)
         if refused is not None:
@@ -145,7 +157,7 @@ class Appender:
         self._waiting.append((records, size, done, numbers))
         self._waiting_bytes += size
 
-    def _refusal(self, group: Proposer, records: list[bytes], size: int) -> Failed | None:
+    def _refusal(self, group: Proposer, records: Sequence[bytes], size: int) -> Failed | None:
         if not group.is_leader:
             return self.not_leader(group.leader)
         if self.refuse is not None:
@@ -178,7 +190,7 @@ class Appender:
             entry = gathered.get(key)
             if entry is not None and (
                 entry.size + size > limits.entry_bytes
-                or len(entry.records) + len(records) > limits.entry_records
+                or entry.count + len(records) > limits.entry_records
                 or (numbers is not None and (numbers.first != next_number[key] or numbers.begins is not None))
             ):
                 self._propose(group, entry, now_ms)
@@ -340,7 +352,7 @@ def _nonsense(numbers: Numbers, records: int) -> Failed | None:
     return None if wrong is None else Failed("producer_invalid", False, wrong)
 
 
-def _cut(records: list[bytes], limits: PartitionLimits) -> list[list[bytes]]:
+def _cut(records: Sequence[bytes], limits: PartitionLimits) -> list[list[bytes]]:
     parts: list[list[bytes]] = [[]]
     size = 0
     for record in records:

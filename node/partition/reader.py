@@ -20,6 +20,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Protocol
 
+from holdfast.batches.joined_messages import bytes_in
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged
@@ -236,7 +237,7 @@ def _part(
     first = position - batch.base_offset
     if first or len(records) > max_events:
         records = records[first : first + max_events]
-    size = sum(map(len, records))
+    size = bytes_in(records)
     if size > max_bytes:
         sizes = list(accumulate(map(len, records)))
         fits = bisect_right(sizes, max_bytes)

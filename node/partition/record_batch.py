@@ -29,6 +29,7 @@ checksum carried from record to record (one call each: 0.1 us).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 
@@ -36,7 +37,7 @@ from crc32c import crc32c
 
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.packed_batch import split
+from holdfast.batches.joined_messages import JoinedMessages, pieces_of, table_of
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1
@@ -106,7 +107,7 @@ class BatchHead:
 
 
 def encode(
-    records: list[bytes],
+    records: Sequence[bytes],
     timestamp_ms: int,
     *,
     attributes: Attributes = Attributes.APPEND_TIME,
@@ -126,14 +127,14 @@ def encode(
         raise ValueError(f"{len(digests)} bytes of digests for {count} records of producer {producer_id}")
     if int(attributes) & _COMPRESSION or (compression and version == CONTROL):
         raise ValueError(f"attributes {attributes:#06x} do not go with compression {compression.name}")
-    lengths = struct.pack(f">{count}I", *map(len, records))
+    pieces = pieces_of(records)
     if compression:
-        packed = compress(compression, records)
+        packed = compress(compression, pieces)
         if packed is not None:
-            records, attributes = [packed], Attributes(attributes | compression)
+            pieces, attributes = (packed,), Attributes(attributes | compression)
     last = timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
     head = _HEAD.pack(attributes, producer_id, producer_epoch, base_sequence, count, timestamp_ms, last)
-    body = b"".join([head, lengths, digests, *records])
+    body = b"".join([head, table_of(records), digests, *pieces])
     return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
 
 
@@ -171,7 +172,7 @@ def decode_head(entry: bytes) -> BatchHead:
     return BatchHead(Attributes(attributes), producer, epoch, sequence, count, first, last, size, digests, control)
 
 
-def decode_records(entry: bytes) -> list[bytes]:
+def decode_records(entry: bytes) -> JoinedMessages:
     """The records as they came, after the checksum was verified.
 
     Raises:
@@ -181,13 +182,14 @@ def decode_records(entry: bytes) -> list[bytes]:
     if crc32c(memoryview(entry)[_LEAD.size :]) != _LEAD.unpack_from(entry)[3]:
         raise Damaged(f"the checksum of a batch of {head.count} records does not match")
     count = head.count
-    lengths = struct.unpack_from(f">{count}I", entry, _LENGTHS_AT)
-    start = _LENGTHS_AT + 4 * count + len(head.digests)
+    table = entry[_LENGTHS_AT : _LENGTHS_AT + 4 * count]
+    size = sum(struct.unpack(f">{count}I", table))
+    start = _LENGTHS_AT + len(table) + len(head.digests)
     if int(head.attributes) & _COMPRESSION:
-        entry, start = _decompressed(head, memoryview(entry)[start:], sum(lengths)), 0
-    elif start + sum(lengths) != head.size:
-        raise Damaged(f"its {count} records have {sum(lengths)} bytes, but {head.size - start} are there")
-    return split(entry, start, lengths)
+        entry, start = _decompressed(head, memoryview(entry)[start:], size), 0
+    elif start + size != head.size:
+        raise Damaged(f"its {count} records have {size} bytes, but {head.size - start} are there")
+    return JoinedMessages(table, entry, start, size)
 
 
 def uncompressed_bytes(entry: bytes) -> int:

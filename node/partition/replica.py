@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.batches.codec import Codec
+from holdfast.batches.joined_messages import bytes_in
 from node.partition.api import (
     After,
     AfterTime,
@@ -268,7 +269,7 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ in
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
         if self._closed is not None:
             done(self._closed)
         else:
@@ -292,7 +293,7 @@ class PartitionReplica:
 
     def _own_entry_applied(self, batch: StoredBatch) -> None:
         if self._readers:
-            self.cache.add(batch, sum(map(len, batch.records)))
+            self.cache.add(batch, bytes_in(batch.records))
 
     # ------------------------------------------------------------ producers
 
@@ -423,7 +424,7 @@ class PartitionReplica:
         batch = whole.cut(row.skip, len(records)) if row.skip else whole
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
-            self.cache.add(batch, sum(map(len, batch.records)))
+            self.cache.add(batch, bytes_in(batch.records))
         return batch
 
     # ------------------------------------------------------------ retention

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -40,7 +40,7 @@ class StreamEnded(Exception):
     """By the other node; says how."""
 
 
-def charge(records: list[bytes]) -> int:
+def charge(records: Sequence[bytes]) -> int:
     """Bytes of memory that the records stand for, as counted against windows on both sides."""
     return sum(map(len, records)) + options.EVENT_OVERHEAD_BYTES * len(records)
 
@@ -63,7 +63,7 @@ class AppendStream:
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
-    def append(self, records: list[bytes], done: Done, numbers: Any = None) -> None:
+    def append(self, records: Sequence[bytes], done: Done, numbers: Any = None) -> None:
         if self._refusal is not None:
             done(self._refusal)
             return

@@ -80,7 +80,7 @@ class GrpcPeerClient:
         """What this node is may change while it runs: it is told anew with each call."""
         return ((METADATA_KEY, self._hello().SerializeToString()),)
 
-    def append(self, group: int, records: list[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
+    def append(self, group: int, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
         stream = self._appends.get(group)
         if stream is None or stream.closed:
             if self._closed:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -200,7 +200,7 @@ class GrpcReader:
             self._wake()
 
 
-def _fitting(records: list[bytes], max_events: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int]:
+def _fitting(records: Sequence[bytes], max_events: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int]:
     """How many of the first records may be taken, and their bytes."""
     count = size = 0
     for record in records[:max_events]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
-from holdfast.batches.packed_batch import ENTRY_BYTES, table_of
+from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
 from holdfast.client.produce.chunk import Run
 from holdfast.client.produce.delivery import Delivery
 from holdfast.client.produce.receipts import receipt_of

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import ENTRY_BYTES, HEAD_BYTES, MAX_MESSAGES, pack_joined
+from holdfast.batches.joined_messages import ENTRY_BYTES
+from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES, pack_joined
 
 BATCH_BYTES = 256 * 1024
 """Of one batch, about. More would only wait longer for the first one's outcome."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ class QueuedBatch:
     __slots__ = ("count", "deliveries", "events", "in_doubt", "in_row", "numbers", "place", "records", "size")
 
     def __init__(
-        self, deliveries: list[Any], records: list[bytes], count: int, size: int, numbers: Numbers | None = None
+        self, deliveries: list[Any], records: Sequence[bytes], count: int, size: int, numbers: Numbers | None = None
     ) -> None:
         """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
         self.events = len(records)  # more than `count` if a delivery is a batch of its own

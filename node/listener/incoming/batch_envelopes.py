@@ -17,11 +17,13 @@ Where an envelope goes is said by its own annotations, else by those of its firs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, split
 from holdfast.amqp.messages.well_formed import all_data
+from holdfast.batches.joined_messages import split_off
 from holdfast.batches.packed_batch import unpack
 from node.listener.incoming import routing_annotations
 from node.partition.record_batch import MAX_RECORDS
@@ -31,13 +33,13 @@ class Envelope(NamedTuple):
     """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent."""
 
     front: bytes
-    messages: list[bytes]
+    messages: Sequence[bytes]
 
 
 class Contents(NamedTuple):
     """Of an envelope without numbers: what to store, and where its producer wants it."""
 
-    records: list[bytes]
+    records: Sequence[bytes]
     target_partition: str | None
     group_key: str | None
 
@@ -71,7 +73,7 @@ def open_packed(payload: bytes, most_bytes: int) -> Envelope:
 
 def read_plain(envelope: Envelope) -> Contents:
     """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
-    if envelope.front is _NO_BODY and all_data(envelope.messages):
+    if envelope.front is _NO_BODY and all_data(split_off(envelope.messages)):
         return Contents(envelope.messages, None, None)
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]

@@ -33,6 +33,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data
+from holdfast.batches.joined_messages import bytes_in
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
@@ -159,7 +160,7 @@ class IncomingLink(AnsweringLink):
             self._packed.opened(size)
             self._unreadable(own, size, problem)
         else:
-            size = max(size, sum(map(len, envelope.messages)))
+            size = max(size, bytes_in(envelope.messages))
             self._packed.opened(size)
             self.host.received(0, size - len(batch.payload), len(envelope.messages))
             self._take_envelope(own, envelope, size)
@@ -200,7 +201,7 @@ class IncomingLink(AnsweringLink):
         text = f"the batch cannot be read: {problem}; correct it, do not resend it"
         self._envelope_refused(own, size, Error(DECODE_ERROR, text))
 
-    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+    def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
         """Where it goes, and what is to be stored of it."""
         partitions = self._choice.all()
         contents = read_plain(envelope)
@@ -233,7 +234,7 @@ class IncomingLink(AnsweringLink):
         """Messages that must be looked at, one by one."""
         partitions = self._choice.all()
         unhinted: str | None = self.plan.partition
-        groups: dict[str, QueuedBatch] = {}
+        groups: dict[str, tuple[QueuedBatch, list[bytes]]] = {}
         handles: Iterable[Any] = deliveries or repeat(None)
         for handle, payload in zip(handles, payloads, strict=False):
             own = [handle] if deliveries else []
@@ -249,15 +250,16 @@ class IncomingLink(AnsweringLink):
                 continue
             if partition is None:
                 partition = unhinted = unhinted or self._choice.next(partitions)
-            batch = groups.get(partition)
-            if batch is None:
-                batch = groups[partition] = QueuedBatch([], [], 0, 0)
+            if partition not in groups:
+                records: list[bytes] = []
+                groups[partition] = QueuedBatch([], records, 0, 0), records
+            batch, records = groups[partition]
             batch.deliveries += own
-            batch.records.append(message.stored)
+            records.append(message.stored)
             batch.count += 1
             batch.events += 1
             batch.size += len(payload)
-        for partition, batch in groups.items():
+        for partition, (batch, _) in groups.items():
             batch.in_row = batch.count == len(payloads)
             self._submit(partition, batch)
 

@@ -39,9 +39,9 @@ class PackedLink(OutgoingLink):
             Run(part.base_offset, part.timestamp_ms, len(part.records), part.publisher if told else None)
             for part in parts
         ]
-        events = parts[0].records if len(parts) == 1 else [record for part in parts for record in part.records]
-        self.host.delivered(len(events) - 1, 0)  # the delivery itself is counted, with its bytes, when it is sent
-        return [pack(runs, events)]
+        count = sum(run.events for run in runs)
+        self.host.delivered(count - 1, 0)  # the delivery itself is counted, with its bytes, when it is sent
+        return [pack(runs, [part.records for part in parts])]
 
 
 class PackedGroupLink(PackedLink, GroupLink):

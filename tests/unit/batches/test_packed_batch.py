@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message
 from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import ENTRY_BYTES, HEAD_BYTES, MAX_MESSAGES, pack, unpack
+from holdfast.batches.joined_messages import ENTRY_BYTES
+from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES, pack, unpack
 
 PLENTY = 1 << 20
 CODECS = list(Codec)

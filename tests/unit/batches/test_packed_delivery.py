@@ -49,13 +49,13 @@ def test_what_went_in_comes_out(
         runs.append(Run(at + gap, time_ms, len(some), publisher))
         at += gap + len(some)
         events += some
-    found = unpack(pack(runs, events))
+    found = unpack(pack(runs, [some for _, _, some, _ in given_parts]))
     assert (found.runs, found.events(), found.last_offset) == (runs, events, at - 1)
     assert found.lengths == tuple(map(len, events))
 
 
 def test_a_bit_that_was_turned_or_a_byte_that_is_missing_is_noticed() -> None:
-    whole = pack([Run(7, 1, 2), Run(20, 2, 1, (5, 0, 9))], [b"a", b"bc", b"def"])
+    whole = pack([Run(7, 1, 2), Run(20, 2, 1, (5, 0, 9))], [[b"a", b"bc", b"def"]])
     for place in range(len(whole)):
         for bit in (1, 128):
             turned = bytearray(whole)

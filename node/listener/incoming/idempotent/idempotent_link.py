@@ -14,7 +14,7 @@ Rejected: serving on after a refusal. The next number does not tell whether its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast import protocol
@@ -93,7 +93,7 @@ class IdempotentLink(IncomingLink):
         if wrong is not None:
             self._turn_down(deliveries, payloads, wrong)
 
-    def _open(self, envelope: Envelope) -> tuple[str, list[bytes], Numbers | None]:
+    def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
         runs, wrong = self._numbers.read(envelope.messages)
         if wrong is not None:
             raise Refused(wrong.error)

@@ -24,6 +24,7 @@ Rejected: a regular expression, or unpacking each head on its own (0.5 us and mo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -41,6 +42,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data, check_message
+from holdfast.batches.joined_messages import split_off
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
@@ -64,7 +66,7 @@ class Run(NamedTuple):
 
     start: int
     stop: int
-    records: list[bytes]
+    records: Sequence[bytes]
     numbers: Numbers
 
     def before(self, position: int) -> list[Run]:
@@ -114,7 +116,7 @@ class _Template:
         number = int.from_bytes(payload[at:after], "big")
         return number if number <= self.highest else None
 
-    def begins(self, payloads: list[bytes], first: int) -> bool:
+    def begins(self, payloads: Sequence[bytes], first: int) -> bool:
         """Whether the messages begin as they must if their numbers follow each other from `first` on."""
         count, length, at = len(payloads), self.length, len(self.head)
         if first + count - 1 > self.highest:
@@ -126,7 +128,7 @@ class _Template:
             at += 1
         return b"".join(map(self.front, payloads)) == expected
 
-    def records(self, payloads: list[bytes]) -> tuple[list[bytes], bytes]:
+    def records(self, payloads: Sequence[bytes]) -> tuple[list[bytes], bytes]:
         """What to store of each, and the digests."""
         bodies = list(map(self.body, payloads))
         digests = struct.pack(f">{len(bodies)}I", *map(crc32c, bodies))
@@ -147,11 +149,11 @@ class SequenceNumberReader:
         self._next: int | None = None  # that of a message that does not say
         self._templates: list[_Template] = []  # the one used last is first
 
-    def read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
+    def read(self, messages: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         """The messages in runs. All of them, or those before the wrong one."""
-        first = self._next if self._implied else None
+        first, payloads = self._next if self._implied else None, split_off(messages)
         if first is not None and all_data(payloads):  # they say nothing of themselves, and are well-formed
-            return [self._counted(payloads, first)], None
+            return [self._counted(payloads, first)._replace(records=messages)], None
         runs, wrong = self._read(payloads)
         for place, run in enumerate(runs):
             if all_data(run.records):
@@ -163,19 +165,19 @@ class SequenceNumberReader:
                     return [*runs[:place], *run.before(position)], _unreadable(run.start + position, problem)
         return runs, wrong
 
-    def _read(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
+    def _read(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         first = self._next if self._implied else None
         if first is not None and _BODY.issuperset([payload[:_NEXT_BYTES] for payload in payloads]):
             return [self._counted(payloads, first)], None
         return self._read_stated(payloads)
 
-    def _counted(self, payloads: list[bytes], first: int) -> Run:
+    def _counted(self, payloads: Sequence[bytes], first: int) -> Run:
         """Messages that do not say their numbers; that of the first one is expected next."""
         digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
         self._next = (first + len(payloads)) % SEQUENCES
         return Run(0, len(payloads), payloads, self._numbers(first, digests))
 
-    def _read_stated(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
+    def _read_stated(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         for template in self._templates:
             first = template.number_of(payloads[0])
             if first is not None:
@@ -210,7 +212,7 @@ class SequenceNumberReader:
 
     # ------------------------------------------------------------ one by one
 
-    def _read_each(self, payloads: list[bytes]) -> tuple[list[Run], Wrong | None]:
+    def _read_each(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         events: list[_Event] = []
         wrong: Wrong | None = None
         for position, payload in enumerate(payloads):

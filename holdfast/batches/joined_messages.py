@@ -1,0 +1,120 @@
+"""Messages that stand one behind the other in one piece of memory, with a table of their lengths.
+
+Problem: what comes in one transfer, is stored in one entry and goes out in one delivery costs most where it is taken
+apart and put together again on the way. Whoever passes messages on needs their number, their bytes and their lengths.
+Rules never broken:
+ - they are a sequence of messages like any list of them, to whoever asks for the single ones;
+ - a part of them shares their memory; nothing is copied until messages are put together, or asked for.
+
+Everybody else's lists are taken as they are: `table_of`, `pieces_of` and `bytes_in` treat both alike.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import overload
+
+ENTRY_BYTES = 4
+"""Of each message in the table: its length, u32, big-endian."""
+
+
+class JoinedMessages(Sequence[bytes]):
+    __slots__ = ("_at", "_data", "_single", "size", "table")
+
+    def __init__(self, table: bytes, data: bytes, at: int, size: int) -> None:
+        """They begin at `data[at]`, and have `size` bytes together, which is the sum of the table."""
+        self.table, self._data, self._at, self.size = table, data, at, size
+        self._single: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.table) // ENTRY_BYTES
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.single())
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return self._part(start, max(start, stop)) if step == 1 else self.single()[index]
+        return self.single()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self.single() == list(other) if isinstance(other, list | JoinedMessages) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages of {self.size} bytes>"
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return struct.unpack(f">{len(self)}I", self.table)
+
+    @property
+    def data(self) -> bytes | memoryview:
+        """The messages, one behind the other."""
+        whole = self._data
+        return whole if len(whole) == self.size else memoryview(whole)[self._at : self._at + self.size]
+
+    def split(self) -> list[bytes]:
+        """The single messages, for who needs them once (`split_off`)."""
+        return split(self._data, self._at, self.lengths)
+
+    def single(self) -> list[bytes]:
+        """The same, kept for who asks next: a batch at the tail of a log has many readers."""
+        if self._single is None:
+            self._single = self.split()
+        return self._single
+
+    def _part(self, start: int, stop: int) -> Sequence[bytes]:
+        if start == 0 and stop == len(self):
+            return self
+        lengths = self.lengths
+        table = self.table[start * ENTRY_BYTES : stop * ENTRY_BYTES]
+        return JoinedMessages(table, self._data, self._at + sum(lengths[:start]), sum(lengths[start:stop]))
+
+
+def table_of(messages: Sequence[bytes]) -> bytes:
+    """The table of their lengths."""
+    if isinstance(messages, JoinedMessages):
+        return messages.table
+    return struct.pack(f">{len(messages)}I", *map(len, messages))
+
+
+def pieces_of(messages: Sequence[bytes]) -> Sequence[bytes | memoryview]:
+    """What gives the messages one behind the other when it is joined."""
+    return (messages.data,) if isinstance(messages, JoinedMessages) else messages
+
+
+def bytes_in(messages: Sequence[bytes]) -> int:
+    """Of all of them together."""
+    return messages.size if isinstance(messages, JoinedMessages) else sum(map(len, messages))
+
+
+def split_off(messages: Sequence[bytes]) -> Sequence[bytes]:
+    """The single ones, for who needs them once."""
+    return messages.split() if isinstance(messages, JoinedMessages) else messages
+
+
+def put_together(parts: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
+    """The messages of all parts, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(part, JoinedMessages) for part in parts):
+        return list(chain.from_iterable(parts))
+    data = b"".join(chain.from_iterable(map(pieces_of, parts)))
+    return JoinedMessages(b"".join(map(table_of, parts)), data, 0, len(data))
+
+
+def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
+    """Pieces of these lengths, from `start` on."""
+    count = len(lengths)
+    if count and lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
+        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(data, start))
+    return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
