@@ -11,12 +11,12 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
 3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
-what expires: its replicas would forget other producers."""
+what expires: its replicas would forget other producers. 6: how many events of a producer are remembered."""
 
 MIB = 1 << 20
 

@@ -28,7 +28,7 @@ class ProducerOptions:
     """Of a `ProducerClient`."""
 
     route_by: Literal["client", "node"] = "client"
-    window: int = 4000  # unconfirmed events per partition; the node's credit bounds them too
+    window: int = 16_384  # unconfirmed events per partition; the node's credit bounds them too
     max_buffered_events: int = 50_000
     max_buffered_bytes: int = 64 * 1024 * 1024
     # How soon what is sent should be confirmed: `send` waits when more is outstanding than is confirmed in that time at

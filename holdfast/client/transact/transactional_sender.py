@@ -16,6 +16,10 @@ from holdfast.client.errors import EventTooLargeError, HoldfastError, Transactio
 from holdfast.client.produce.transfers import Item, UnderWay, next_transfers, room_of
 from holdfast.client.transport.links import Sender
 
+# Events that a transaction has under way to a partition, at most: half of those that the partition remembers of it, so
+# that its node can ask the next leader again for all that was on its way when the leadership changed.
+MOST_UNDER_WAY = 2000
+
 
 class Book(Protocol):
     """The transaction, as its senders see it."""
@@ -34,7 +38,7 @@ class TransactionalSender:
     def __init__(self, window: int) -> None:
         self.link: Sender | None = None
         self.ended: HoldfastError | None = None
-        self._window = window
+        self._window = min(window, MOST_UNDER_WAY)
         self._waiting: deque[Item] = deque()  # of the present transaction
         self._book: Book | None = None
         self._under_way = UnderWay()

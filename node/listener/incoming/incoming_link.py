@@ -60,6 +60,7 @@ class IncomingLink(AnsweringLink):
         self._choice = PartitionChoice(plan)
         self._transaction: ClientTransaction | None = None  # of the messages that are being taken in
         self._packed: UnopenedBatches | None = None  # each message is a packed batch
+        self._packed_window = host.config.packed_window  # messages in those that are unanswered
         if plan.bound and link.remote_properties.get(protocol.PACKED_BATCHES) is True:
             self._packed = UnopenedBatches(host.config.credit_window_bytes, self._take_packed)
             self._mean_size = TYPICAL_PACKED_BYTES
@@ -77,7 +78,7 @@ class IncomingLink(AnsweringLink):
         self._top_up()
 
     def _terms_of_batches(self) -> dict[str, Any]:
-        return {protocol.PACKED_BATCHES: uint(self._window)} if self._packed is not None else {}
+        return {protocol.PACKED_BATCHES: uint(self._packed_window)} if self._packed is not None else {}
 
     # -------------------------------------------------------------------------------------------- messages come in
 

@@ -46,6 +46,7 @@ import msgspec
 
 from node.partition.idempotence.producer_state import (
     ALL_NEW,
+    LEAST_EVENTS,
     MAX_EPOCH,
     MAX_PRODUCER_ID,
     NOTHING,
@@ -231,7 +232,7 @@ class TransactionTable:
         found.producer.touched_index = index
         if not stored.events:
             return
-        remember(found.producer, head, stored)
+        remember(found.producer, head, stored, LEAST_EVENTS)
         if found.first_offset == NOTHING:
             found.first_offset = stored.base_offset
             self._unstable[found.key] = found

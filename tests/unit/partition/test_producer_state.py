@@ -353,6 +353,28 @@ def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: 
     assert isinstance(log.send(1, 0, 17, "q"), AppendAccepted)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_where_memory_is_scarce_everybody_keeps_the_least_before_anybody_loses_all(
+    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    monkeypatch.setattr(rules, "REMEMBERED_EVENTS", 64)
+    monkeypatch.setattr(rules, "LEAST_EVENTS", 8)
+    monkeypatch.setattr(rules, "MEMORY_BYTES", 3 * 8 * (20 + 4) + 10 * (20 + 4))
+    for producer in (1, 2, 3):
+        log.opened(producer)
+        for number in range(1, 9 if producer == 2 else 65):
+            log.send(producer, 0, number, "a")
+            if restarted and number % 7 == 0:
+                log.restart()
+    # 1 was silent for longest, then 2, which has no more than the least; what is left is for 3, which sends
+    assert [row.remembered for row in log.machine.producers.rows()] == [8, 8, 18]
+    for number in range(9, 30):
+        log.send(2, 0, number, "b")
+    assert [row.remembered for row in log.machine.producers.rows()] == [8, 18, 8]
+    assert isinstance(log.send(1, 0, 57, "a" * 8), AppendAccepted)
+    assert code(log.send(1, 0, 56, "a")) == "out-of-order"
+
+
 # ---------------------------------------------------------------- checkpoints
 
 

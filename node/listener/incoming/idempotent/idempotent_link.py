@@ -50,6 +50,7 @@ class IdempotentLink(IncomingLink):
         self._implied = link.remote_properties.get(protocol.IMPLIED_NUMBERS) is True
         self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
         self._window = min(self._window, CREDIT_LIMIT)
+        self._packed_window = min(self._packed_window, CREDIT_LIMIT)
         self._ordered = True
         self._watched: PartitionHandle | None = None
         self._end_watch: Callable[[], None] = _nothing

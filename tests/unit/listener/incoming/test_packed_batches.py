@@ -11,6 +11,7 @@ from holdfast.batches.codec import Codec
 from holdfast.batches.packed_batch import pack
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
+from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import OUT_OF_ORDER, attached, event, events, granted, terms
@@ -133,7 +134,7 @@ async def test_what_waits_unopened_when_its_link_ends_is_given_back(node: Single
 
 async def test_a_numbered_batch_is_stored_once(node: SingleNode) -> None:
     async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
-        assert sender.properties[PACKED] <= 2048, "so many are recognised when they come again"
+        assert sender.properties[PACKED] <= REMEMBERED_EVENTS // 2, "so many are recognised when they come again"
         for _ in range(3):
             assert await sender.outcome(sender.send(pack(events(7, 0, 1, "abc")), batch=False)) == ACCEPTED
         assert await sender.outcome(sender.send(pack([event(7, 0, 4, b"d")]), batch=False)) == ACCEPTED
@@ -143,6 +144,20 @@ async def test_a_numbered_batch_is_stored_once(node: SingleNode) -> None:
     assert bodies(node) == [b"a", b"b", b"c", b"d"]
     async with Peer(node.port) as peer:
         assert granted(await attached(peer, 7)) == (7, 0, 4)
+
+
+async def test_all_that_a_link_may_have_unanswered_is_recognised_when_it_comes_again(node: SingleNode) -> None:
+    async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
+        most = sender.properties[PACKED]
+        whole = [pack(events(7, 0, 1 + first, "x" * 1000)) for first in range(0, most, 1000)]
+        sent = [sender.send(batch, batch=False) for batch in whole]
+        assert {await sender.outcome(number) for number in sent} == {ACCEPTED}
+    count = len(records(node))
+    assert count >= most >= 16_000
+    async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
+        sent = [sender.send(batch, batch=False) for batch in whole]
+        assert {await sender.outcome(number) for number in sent} == {ACCEPTED}
+    assert len(records(node)) == count
 
 
 async def test_numbers_that_are_left_out_follow_the_batch_before(node: SingleNode) -> None:
