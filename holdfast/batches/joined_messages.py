@@ -6,26 +6,35 @@ Rules never broken:
  - they are a sequence of messages like any list of them, to whoever asks for the single ones;
  - a part of them shares their memory; nothing is copied until messages are put together, or asked for.
 
-Everybody else's lists are taken as they are: `table_of`, `pieces_of` and `bytes_in` treat both alike.
+Messages that are a body and nothing else may stand there without the heads of their data sections, which follow from
+their sizes: `bodies`. Then nobody has to ask whether they can be decoded, and who wants the bodies has them side by
+side.
+
+Everybody else's lists are taken as they are: `table_of`, `pieces_of` and `bytes_in` treat both alike, and speak of what
+stands there.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, repeat
+from operator import add
 from typing import overload
 
+from holdfast.amqp.messages.data_section import data_head
+
 ENTRY_BYTES = 4
-"""Of each message in the table: its length, u32, big-endian."""
+"""Of each in the table: its length, u32, big-endian."""
 
 
 class JoinedMessages(Sequence[bytes]):
-    __slots__ = ("_at", "_data", "_single", "size", "table")
+    __slots__ = ("_at", "_data", "_single", "bodies", "size", "table")
 
-    def __init__(self, table: bytes, data: bytes, at: int, size: int) -> None:
-        """They begin at `data[at]`, and have `size` bytes together, which is the sum of the table."""
-        self.table, self._data, self._at, self.size = table, data, at, size
+    def __init__(self, table: bytes, data: bytes, at: int, size: int, *, bodies: bool = False) -> None:
+        """They begin at `data[at]`, and have `size` bytes together, which is the sum of the table. `bodies`: of each
+        message the body alone stands there."""
+        self.table, self._data, self._at, self.size, self.bodies = table, data, at, size, bodies
         self._single: list[bytes] | None = None
 
     def __len__(self) -> int:
@@ -58,12 +67,16 @@ class JoinedMessages(Sequence[bytes]):
 
     @property
     def data(self) -> bytes | memoryview:
-        """The messages, one behind the other."""
+        """What stands there, one behind the other."""
         whole = self._data
         return whole if len(whole) == self.size else memoryview(whole)[self._at : self._at + self.size]
 
     def split(self) -> list[bytes]:
         """The single messages, for who needs them once (`split_off`)."""
+        return with_heads(self.parts(), self.lengths) if self.bodies else self.parts()
+
+    def parts(self) -> list[bytes]:
+        """What stands there, one by one: messages or bodies."""
         return split(self._data, self._at, self.lengths)
 
     def single(self) -> list[bytes]:
@@ -77,7 +90,8 @@ class JoinedMessages(Sequence[bytes]):
             return self
         lengths = self.lengths
         table = self.table[start * ENTRY_BYTES : stop * ENTRY_BYTES]
-        return JoinedMessages(table, self._data, self._at + sum(lengths[:start]), sum(lengths[start:stop]))
+        at, size = self._at + sum(lengths[:start]), sum(lengths[start:stop])
+        return JoinedMessages(table, self._data, at, size, bodies=self.bodies)
 
 
 def table_of(messages: Sequence[bytes]) -> bytes:
@@ -102,14 +116,39 @@ def split_off(messages: Sequence[bytes]) -> Sequence[bytes]:
     return messages.split() if isinstance(messages, JoinedMessages) else messages
 
 
+def lengths_of(messages: Sequence[bytes]) -> Sequence[int]:
+    """As in the table."""
+    return messages.lengths if isinstance(messages, JoinedMessages) else list(map(len, messages))
+
+
+def are_bodies(messages: Sequence[bytes]) -> bool:
+    """Of each the body alone stands there."""
+    return isinstance(messages, JoinedMessages) and messages.bodies
+
+
+def alike(parts: Sequence[Sequence[bytes]]) -> Sequence[Sequence[bytes]]:
+    """The same messages, where all parts are bodies, or none is."""
+    if len(parts) == 1 or len(set(map(are_bodies, parts))) == 1:
+        return parts
+    return [split_off(part) if are_bodies(part) else part for part in parts]
+
+
 def put_together(parts: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     """The messages of all parts, in order."""
     if len(parts) == 1:
         return parts[0]
+    parts = alike(parts)
     if not any(isinstance(part, JoinedMessages) for part in parts):
         return list(chain.from_iterable(parts))
     data = b"".join(chain.from_iterable(map(pieces_of, parts)))
-    return JoinedMessages(b"".join(map(table_of, parts)), data, 0, len(data))
+    return JoinedMessages(b"".join(map(table_of, parts)), data, 0, len(data), bodies=are_bodies(parts[0]))
+
+
+def with_heads(bodies: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:
+    """The messages that have these bodies, which are so large."""
+    if bodies and sizes.count(sizes[0]) == len(bodies):
+        return list(map(add, repeat(data_head(sizes[0])), bodies))
+    return list(map(add, map(data_head, sizes), bodies))
 
 
 def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:

@@ -10,10 +10,17 @@ Rules never broken:
 
 The content of the data section, big-endian:
 
-    version u8 = 1 | CRC-32C u32 of all that follows | codec u8 (`codec.py`) | count u32 | length u32 * count
-    | the messages, one after the other, compressed together if the codec says so
+    version u8 = 2 | CRC-32C u32 of all that follows | codec u8 (`codec.py`) | form u8 | count u32
+    | producer id i64 | producer epoch i16 | number of the first i32 | length u32 * count
+    | if there is a producer id: digest u32 * count | the messages or bodies, one after the other, compressed together
+    if the codec says so
 
-The table of lengths makes splitting a matter of one call, and says what a decompressor may give.
+Form 0: messages. Form 1: bodies, each of a message that is one data section. The table of lengths makes splitting a
+matter of one call, and says what a decompressor may give; of bodies nobody need ask whether they can be decoded, so a
+node stores them as they came. The three numbers of an idempotent producer are -1 where messages say their own, or have
+none; they stand in front of bodies only, whose numbers follow each other. A digest is the CRC-32C of the whole
+message, so that an event is recognised however it is sent again; it protects its producer from itself, and is taken at
+its word.
 
 Rejected: a message-format of its own, stated in each transfer. The AMQP library below cannot state one; and what all
 transfers of a link have in common is the link's to say. Event Hubs' batches (data sections that hold messages): each
@@ -24,21 +31,46 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from holdfast.amqp.errors import MalformedMessage
+from holdfast.amqp.messages.data_section import HEAD_CACHE_SIZE, data_head
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
 from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, table_of
 from holdfast.batches.sealed_section import SEALED_BYTES, seal, unseal
 
-VERSION = 1
+VERSION = 2
+MESSAGES, BODIES = 0, 1
 MAX_MESSAGES = 65_536
 """In one batch, as in a record batch of a log."""
 
-_HEAD = struct.Struct(">BI")
+_HEAD = struct.Struct(">BBIqhi")
+_NOT_NUMBERED = (-1, -1, -1)
 
 HEAD_BYTES = SEALED_BYTES + _HEAD.size
-"""What is added to the bytes of all messages together; each adds ENTRY_BYTES to its own."""
+"""What is added to the bytes of all messages together; each adds ENTRY_BYTES to its own, and a digest if it has one."""
+
+DIGEST_BYTES = 4
+
+
+class PackedNumbers(NamedTuple):
+    """Of bodies that an idempotent producer has numbered: one after the other, from `first` on."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    digests: bytes
+
+
+class PackedBatch(NamedTuple):
+    """`numbers`: what the batch says; None: its messages say theirs, or there are none."""
+
+    messages: JoinedMessages
+    numbers: PackedNumbers | None
 
 
 def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
@@ -46,29 +78,51 @@ def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     return pack_joined(table_of(messages), messages, codec)
 
 
-def pack_joined(lengths: bytes, contents: Sequence[bytes | memoryview], codec: Codec = Codec.NONE) -> bytes:
+def pack_joined(
+    lengths: bytes,
+    contents: Sequence[bytes | memoryview],
+    codec: Codec = Codec.NONE,
+    *,
+    bodies: bool = False,
+    numbers: PackedNumbers | None = None,
+) -> bytes:
     """The same, of messages that are joined already. `lengths`: the table of theirs; `contents`: pieces of any size,
-    which hold them one behind the other."""
+    which hold them one behind the other. `bodies`: the bodies of messages, and the table of their lengths; only those
+    may have `numbers`."""
     count = len(lengths) // ENTRY_BYTES
     if not 0 < count <= MAX_MESSAGES:
         raise ValueError(f"a batch holds 1 to {MAX_MESSAGES} messages, not {count}")
+    who, digests = _NOT_NUMBERED, b""
+    if numbers is not None:
+        who, digests = numbers[:3], numbers.digests
+        if not bodies or len(digests) != DIGEST_BYTES * count:
+            raise ValueError(f"{len(digests)} bytes of digests for {count} messages, and bodies: {bodies}")
     packed = compress(codec, contents) if codec else None
     pieces = contents if packed is None else (packed,)
-    return seal(VERSION, b"".join([_HEAD.pack(Codec.NONE if packed is None else codec, count), lengths, *pieces]))
+    head = _HEAD.pack(Codec.NONE if packed is None else codec, BODIES if bodies else MESSAGES, count, *who)
+    return seal(VERSION, (head, lengths, digests, *pieces))
 
 
-def unpack(message: bytes, most_bytes: int) -> JoinedMessages:
-    """The messages in it, as they were given to `pack`; whether they can be decoded, their receiver finds out.
+def unpack(message: bytes, most_bytes: int) -> PackedBatch:
+    """The messages in it, as they were given to `pack`, and the numbers that the batch says; whether messages that are
+    no bodies can be decoded, their receiver finds out.
 
     Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
     """
     start = unseal(message, VERSION, _HEAD.size, "packed batch")
-    codec, count = _HEAD.unpack_from(message, start)
+    codec, form, count, producer_id, epoch, first = _HEAD.unpack_from(message, start)
     start += _HEAD.size
-    if not 0 < count <= MAX_MESSAGES or len(message) - start < ENTRY_BYTES * count:
+    numbered = (producer_id, epoch, first) != _NOT_NUMBERED
+    if form not in (MESSAGES, BODIES) or (numbered and form != BODIES):
+        what = "with numbers" if numbered else "without numbers"
+        raise MalformedMessage(f"form {form} of a packed batch, {what}, is not known here")
+    columns = ENTRY_BYTES + DIGEST_BYTES if numbered else ENTRY_BYTES
+    if not 0 < count <= MAX_MESSAGES or len(message) - start < columns * count:
         raise MalformedMessage(f"a packed batch that claims {count} messages in {len(message)} bytes")
-    table = message[start : start + ENTRY_BYTES * count]
-    start += ENTRY_BYTES * count
+    digests_at = start + ENTRY_BYTES * count
+    table = message[start:digests_at]
+    start += columns * count
+    numbers = PackedNumbers(producer_id, epoch, first, message[digests_at:start]) if numbered else None
     size = sum(struct.unpack(f">{count}I", table))
     if size > most_bytes:
         raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
@@ -76,7 +130,17 @@ def unpack(message: bytes, most_bytes: int) -> JoinedMessages:
         message, start = _decompressed(codec, memoryview(message)[start:], size), 0
     elif start + size != len(message):
         raise MalformedMessage(f"the messages of a packed batch should have {size} bytes, not {len(message) - start}")
-    return JoinedMessages(table, message, start, size)
+    return PackedBatch(JoinedMessages(table, message, start, size, bodies=form == BODIES), numbers)
+
+
+def digests_of(bodies: Sequence[bytes]) -> bytes:
+    """Of the messages that have these bodies."""
+    return struct.pack(f">{len(bodies)}I", *map(crc32c, bodies, map(_head_checksum, map(len, bodies))))
+
+
+@lru_cache(maxsize=HEAD_CACHE_SIZE)
+def _head_checksum(size: int) -> int:
+    return crc32c(data_head(size))
 
 
 def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:

@@ -11,9 +11,12 @@ Rules never broken:
 
 The content of the data section, big-endian:
 
-    version u8 = 1 | CRC-32C u32 of all that follows | runs u32 | of each run:
+    version u8 = 2 | CRC-32C u32 of all that follows | form u8 | runs u32 | of each run:
         first offset i64 | timestamp i64 ms | count u32 | producer id i64 | producer epoch i16 | first number i32
     | length u32 of each event | the events, one after the other
+
+Form 0: events as messages. Form 1: the bodies of events that are one data section each, as they are stored where they
+were sent so (`packed_batch.py`).
 
 A run is consecutive events with one timestamp: all, or a part, of what was stored together. The three numbers of an
 idempotent producer are -1 where the events have none, or nobody has asked for them.
@@ -31,14 +34,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.batches.joined_messages import pieces_of, split, table_of
+from holdfast.batches.joined_messages import JoinedMessages, alike, are_bodies, pieces_of, table_of
+from holdfast.batches.packed_batch import BODIES, MESSAGES
 from holdfast.batches.sealed_section import seal, unseal
 
-VERSION = 1
+VERSION = 2
 MAX_RUNS = 65_536
 MAX_EVENTS = 65_536
 
-_COUNT = struct.Struct(">I")
+_HEAD = struct.Struct(">BI")
 _RUN = struct.Struct(">qqIqhi")
 _NOT_NUMBERED = (-1, -1, -1)
 
@@ -55,7 +59,8 @@ class Run(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PackedDelivery:
     runs: list[Run]
-    lengths: tuple[int, ...]
+    messages: JoinedMessages
+    """The events, or their bodies."""
     data: bytes
     events_at: int
     """In `data`, where the events begin, which are all that follows; right before it is the table of lengths."""
@@ -67,22 +72,25 @@ class PackedDelivery:
 
     def events(self) -> list[bytes]:
         """As their producers sent them."""
-        return split(self.data, self.events_at, self.lengths)
+        return self.messages.split()
 
 
 def pack(runs: Sequence[Run], parts: Sequence[Sequence[bytes]]) -> bytes:
     """The message that holds these events, in parts of any size; the runs count as many as there are."""
     heads = [_RUN.pack(run.offset, run.timestamp_ms, run.events, *(run.publisher or _NOT_NUMBERED)) for run in runs]
-    events = chain.from_iterable(map(pieces_of, parts))
-    body = b"".join([_COUNT.pack(len(runs)), *heads, *map(table_of, parts), *events])
-    return seal(VERSION, body)
+    parts = alike(parts)
+    form = BODIES if are_bodies(parts[0]) else MESSAGES
+    front = b"".join([_HEAD.pack(form, len(runs)), *heads, *map(table_of, parts)])
+    return seal(VERSION, [front, *chain.from_iterable(map(pieces_of, parts))])
 
 
 def unpack(message: bytes) -> PackedDelivery:
     """Raises MalformedMessage: it is no packed delivery, or it claims what is not there."""
-    start = unseal(message, VERSION, _COUNT.size, "packed delivery")
-    (count,) = _COUNT.unpack_from(message, start)
-    start += _COUNT.size
+    start = unseal(message, VERSION, _HEAD.size, "packed delivery")
+    form, count = _HEAD.unpack_from(message, start)
+    if form not in (MESSAGES, BODIES):
+        raise MalformedMessage(f"form {form} of a packed delivery is not known here")
+    start += _HEAD.size
     lengths_at = start + _RUN.size * count
     if not 0 < count <= MAX_RUNS or lengths_at > len(message):
         raise MalformedMessage(f"a packed delivery that claims {count} runs in {len(message)} bytes")
@@ -96,11 +104,12 @@ def unpack(message: bytes) -> PackedDelivery:
     events_at = lengths_at + 4 * events
     if events > MAX_EVENTS or events_at > len(message):
         raise MalformedMessage(f"a packed delivery that claims {events} events in {len(message)} bytes")
-    lengths = struct.unpack_from(f">{events}I", message, lengths_at)
-    size, there = sum(lengths), len(message) - events_at
+    table = message[lengths_at:events_at]
+    size, there = sum(struct.unpack(f">{events}I", table)), len(message) - events_at
     if size != there:
         raise MalformedMessage(f"the events of a packed delivery should have {size} bytes, not {there}")
-    return PackedDelivery(runs, lengths, message, events_at)
+    messages = JoinedMessages(table, message, events_at, size, bodies=form == BODIES)
+    return PackedDelivery(runs, messages, message, events_at)
 
 
 def _check_order(runs: Sequence[Run]) -> None:

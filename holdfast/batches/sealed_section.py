@@ -7,24 +7,32 @@ checksum.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
 from holdfast.amqp.errors import MalformedMessage
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
 
 _SEAL = struct.Struct(">BI")
-_U32 = struct.Struct(">I")
 _DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
 
-SEALED_BYTES = len(_DATA32) + 4 + _SEAL.size
+SEALED_BYTES = MAX_HEAD_BYTES + _SEAL.size
 """What stands around the content, at most."""
 
+FEW_PIECES = 16
+"""More are joined before they are looked at, since each costs a call; fewer are not, since they are large."""
 
-def seal(version: int, content: bytes) -> bytes:
-    """The message."""
-    size = _SEAL.size + len(content)
-    head = _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
-    return head + _SEAL.pack(version, crc32c(content)) + content
+
+def seal(version: int, pieces: Sequence[bytes | memoryview]) -> bytes:
+    """The message whose content are these pieces, one behind the other."""
+    if len(pieces) > FEW_PIECES:
+        pieces = (b"".join(pieces),)
+    checksum = 0
+    for piece in pieces:
+        checksum = crc32c(piece, checksum)
+    head = data_head(_SEAL.size + sum(map(len, pieces)))
+    return b"".join([head, _SEAL.pack(version, checksum), *pieces])
 
 
 def unseal(message: bytes, version: int, least_bytes: int, what: str) -> int:

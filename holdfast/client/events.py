@@ -22,6 +22,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import decode_value
 from holdfast.amqp.errors import MalformedMessage, Unencodable
+from holdfast.amqp.messages.data_section import data_head as data_head
 from holdfast.amqp.messages.message import (
     Message,
     Value,
@@ -34,8 +35,6 @@ from holdfast.client.errors import ConfigurationError, DamagedEventError, Protoc
 
 # Keys whose encoded annotation is remembered: a hit saves 1 us; 64 Ki entries are about 10 MiB.
 KEY_CACHE_SIZE = 1 << 16
-# The same of what stands in front of bodies, by their size; a hit costs a third of building it.
-HEAD_CACHE_SIZE = 1 << 14
 MAX_KEY_BYTES = 1024  # a key names a thing; more is a body in the wrong place
 
 _ANNOTATIONS = b"\x00\x53\x72"
@@ -81,12 +80,6 @@ def encode_content(body: bytes, properties: Mapping[str, Any] | None = None) -> 
         except Unencodable as error:
             raise ConfigurationError(f"the event's properties cannot be encoded: {error}") from error
     return data_head(len(body)) + body
-
-
-@lru_cache(maxsize=HEAD_CACHE_SIZE)
-def data_head(size: int) -> bytes:
-    """What stands in front of a body of so many bytes."""
-    return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _u32.pack(size)
 
 
 def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, Any] | None = None) -> bytes:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Protocol
 
-from holdfast.batches.joined_messages import bytes_in
+from holdfast.batches.joined_messages import bytes_in, lengths_of
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged
@@ -239,7 +239,7 @@ def _part(
         records = records[first : first + max_events]
     size = bytes_in(records)
     if size > max_bytes:
-        sizes = list(accumulate(map(len, records)))
+        sizes = list(accumulate(lengths_of(records)))
         fits = bisect_right(sizes, max_bytes)
         if fits == 0 and at_least_one:
             fits = 1

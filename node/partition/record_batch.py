@@ -11,6 +11,9 @@ Layout, big-endian (the head of Kafka's batch v2 was the model, see the attribut
     first timestamp i64 ms | max timestamp i64 ms
     length u32 * count | version 2 only: digest u32 * count | the records, one after the other
 
+Records that are a body and nothing else may be stored without the heads of their data sections (bit 15; ours, not
+Kafka's): what was sent so is stored so, and was never asked whether it can be decoded, because it can.
+
 The records, and nothing else, may be compressed together (bits 0-2 of the attributes, `holdfast/batches/codec.py`). The
 lengths are those of the records as they came, so their sum says what a decompressor may give, before it is asked; the
 checksum covers what is stored. A control batch is never compressed: its record is read with the head.
@@ -37,7 +40,7 @@ from crc32c import crc32c
 
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.joined_messages import JoinedMessages, pieces_of, table_of
+from holdfast.batches.joined_messages import JoinedMessages, are_bodies, pieces_of, table_of
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1
@@ -62,6 +65,7 @@ class Attributes(IntFlag):
     APPEND_TIME = 1 << 3  # the timestamps are the leader's clock, not the producer's
     TRANSACTIONAL = 1 << 4
     CONTROL = 1 << 5
+    BODIES = 1 << 15  # of each record, which is a message of one data section, the body alone is stored
 
     @property
     def compression(self) -> int:
@@ -69,7 +73,7 @@ class Attributes(IntFlag):
 
 
 _COMPRESSION = 0b111
-_KNOWN = int(Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL) | _COMPRESSION
+_KNOWN = int(Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL | Attributes.BODIES) | _COMPRESSION
 
 
 class Damaged(ValueError):
@@ -127,6 +131,8 @@ def encode(
         raise ValueError(f"{len(digests)} bytes of digests for {count} records of producer {producer_id}")
     if int(attributes) & _COMPRESSION or (compression and version == CONTROL):
         raise ValueError(f"attributes {attributes:#06x} do not go with compression {compression.name}")
+    if are_bodies(records):
+        attributes |= Attributes.BODIES
     pieces = pieces_of(records)
     if compression:
         packed = compress(compression, pieces)
@@ -134,7 +140,12 @@ def encode(
             pieces, attributes = (packed,), Attributes(attributes | compression)
     last = timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
     head = _HEAD.pack(attributes, producer_id, producer_epoch, base_sequence, count, timestamp_ms, last)
-    body = b"".join([head, table_of(records), digests, *pieces])
+    table = table_of(records)
+    if len(pieces) == 1:  # one large piece is not to be copied twice
+        checksum = crc32c(pieces[0], crc32c(digests, crc32c(table, crc32c(head))))
+        lead = _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, checksum)
+        return b"".join([lead, head, table, digests, *pieces])
+    body = b"".join([head, table, digests, *pieces])
     return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
 
 
@@ -165,8 +176,8 @@ def decode_head(entry: bytes) -> BatchHead:
         raise Damaged(f"its timestamps run from {first} to {last}")
     if (producer == NO_PRODUCER) != (version == PLAIN) or bool(attributes & Attributes.CONTROL) != (version == CONTROL):
         raise Damaged(f"version {version} does not go with producer {producer} and attributes {attributes:#06x}")
-    if version == CONTROL and (count != 1 or sequence != NO_PRODUCER):
-        raise Damaged(f"a control batch holds one record without a number, not {count} from {sequence} on")
+    if version == CONTROL and (count != 1 or sequence != NO_PRODUCER or attributes & Attributes.BODIES):
+        raise Damaged(f"a control batch holds one whole record without a number, not {count} from {sequence} on")
     digests = entry[digests_at:records_at]
     control = entry[records_at:] if version == CONTROL else b""
     return BatchHead(Attributes(attributes), producer, epoch, sequence, count, first, last, size, digests, control)
@@ -189,7 +200,7 @@ def decode_records(entry: bytes) -> JoinedMessages:
         entry, start = _decompressed(head, memoryview(entry)[start:], size), 0
     elif start + size != head.size:
         raise Damaged(f"its {count} records have {size} bytes, but {head.size - start} are there")
-    return JoinedMessages(table, entry, start, size)
+    return JoinedMessages(table, entry, start, size, bodies=bool(head.attributes & Attributes.BODIES))
 
 
 def uncompressed_bytes(entry: bytes) -> int:

@@ -75,30 +75,40 @@ def _of_packed(block: PackedBlock) -> EventArrays | None:
     delivery, count = block.delivery, len(block)
     lengths_at = delivery.events_at - 4 * count
     sizes = np.frombuffer(delivery.data, ">u4", count, lengths_at).astype(np.int64)
-    if int(sizes.min()) < _HEAD:
-        return None
-    data = np.frombuffer(delivery.data, np.uint8, offset=delivery.events_at)
-    rows: Any = None
-    if int(sizes.min()) == int(sizes.max()):
-        rows = data.reshape(count, int(sizes[0]))
-        heads = rows[:, :_HEAD]
-    else:
-        heads = data[(np.cumsum(sizes) - sizes)[:, None] + np.arange(_HEAD)]
-    contents = _contents(block, heads, 0, sizes)
-    if contents is None:
-        return None
     runs = delivery.runs
     counts = [run.events for run in runs]
     places: Any = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum([0, *counts[:-1]]), counts)  # within its run
     offsets = np.repeat(np.array([run.offset for run in runs], np.int64), counts) + places
     times: Any = np.repeat(np.array([run.timestamp_ms for run in runs], np.int64), counts)
-    found = _arrays(block, offsets, times, contents, sizes, rows)
-    if block.tells_publishers:
+    found = (_of_bodies if delivery.messages.bodies else _of_messages)(block, sizes, offsets, times)
+    if found is not None and block.tells_publishers:
         publishers = [run.publisher or (-1, -1, -1) for run in runs]
         found.producer_ids = np.repeat(np.array([producer for producer, _, _ in publishers], np.int64), counts)
         firsts: Any = np.repeat(np.array([first for _, _, first in publishers], np.int64), counts)
         found.sequences = np.where(found.producer_ids < 0, -1, (firsts + places) % SEQUENCES)
     return found
+
+
+def _of_bodies(block: PackedBlock, sizes: Any, offsets: Any, times: Any) -> EventArrays:
+    """They stand side by side already."""
+    ends: Any = np.zeros(len(block) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    bodies = np.frombuffer(block.delivery.data, np.uint8, offset=block.delivery.events_at)
+    return EventArrays(offsets, times, None, bodies, ends)
+
+
+def _of_messages(block: PackedBlock, sizes: Any, offsets: Any, times: Any) -> EventArrays | None:
+    if int(sizes.min()) < _HEAD:
+        return None
+    data = np.frombuffer(block.delivery.data, np.uint8, offset=block.delivery.events_at)
+    rows: Any = None
+    if int(sizes.min()) == int(sizes.max()):
+        rows = data.reshape(len(block), int(sizes[0]))
+        heads = rows[:, :_HEAD]
+    else:
+        heads = data[(np.cumsum(sizes) - sizes)[:, None] + np.arange(_HEAD)]
+    contents = _contents(block, heads, 0, sizes)
+    return None if contents is None else _arrays(block, offsets, times, contents, sizes, rows)
 
 
 def _arrays(

@@ -35,7 +35,7 @@ class PackedBlock(EventBlock):
             raise ProtocolError(f"what came from partition {partition} is no packed delivery: {error}") from error
 
     def __len__(self) -> int:
-        return len(self.delivery.lengths)
+        return len(self.delivery.messages)
 
     @property
     def payloads(self) -> list[bytes]:
@@ -45,7 +45,7 @@ class PackedBlock(EventBlock):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.delivery.data) - self.delivery.events_at
+        return self.delivery.messages.size
 
     @property
     def last_offset(self) -> int:
@@ -71,7 +71,11 @@ class PackedBlock(EventBlock):
         for run in runs:
             found.offsets += range(run.offset, run.offset + run.events)
             found.timestamps_ms += [run.timestamp_ms] * run.events
-        self._contents(found, 0)
+        messages = self.delivery.messages
+        if messages.bodies:
+            found.keys, found.bodies = [None] * len(self), messages.parts()
+        else:
+            self._contents(found, 0)
         if self._publishers:
             found.publishers = [numbers for run in runs for numbers in _publishers(run.publisher, run.events)]
         return found

@@ -14,6 +14,9 @@ import sys
 from array import array
 from collections.abc import Sequence
 
+from holdfast.amqp.messages.data_section import data_head
+from holdfast.batches.joined_messages import split, with_heads
+from holdfast.batches.packed_batch import DIGEST_BYTES, digests_of
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
 from holdfast.client.produce.delivery import ChunkDelivery
@@ -23,18 +26,38 @@ from holdfast.client.produce.idempotent.producer_identity import following
 class Chunk:
     """Events for one place."""
 
-    __slots__ = ("data", "delivery", "given", "largest", "leads", "sizes")
+    __slots__ = ("bodies", "data", "delivery", "digests", "given", "largest", "leads", "more", "sizes")
 
-    def __init__(self, data: bytes, sizes: array[int], delivery: ChunkDelivery, *, leads: bool) -> None:
-        """`sizes`: of the encoded messages, which stand in `data`. `leads`: the first of them is that of the call."""
-        self.data, self.sizes = data, sizes
+    def __init__(
+        self,
+        data: bytes,
+        sizes: array[int],
+        delivery: ChunkDelivery,
+        *,
+        leads: bool,
+        bodies: bool = False,
+        digests: bytes = b"",
+    ) -> None:
+        """`sizes`: of the encoded messages, which stand in `data`. `leads`: the first of them is that of the call.
+        `bodies`: of each message, which is one data section, the body alone stands there. `digests`: of each, if it
+        may travel so under a number."""
+        self.data, self.sizes, self.bodies, self.digests = data, sizes, bodies, digests
         self.delivery, self.leads = delivery, leads
-        self.largest = max(sizes)
+        self.more = len(data_head(max(sizes))) if bodies else 0
+        """Bytes that each may have on its way besides those that stand here, at most: a head, or a digest instead."""
+        self.largest = max(sizes) + self.more
         self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
 
     @classmethod
-    def of_bodies(cls, bodies: Sequence[bytes], key: str | None, delivery: ChunkDelivery, *, leads: bool) -> Chunk:
-        return cls(*encode_bodies(bodies, key), delivery, leads=leads)
+    def of_bodies(
+        cls, bodies: Sequence[bytes], key: str | None, delivery: ChunkDelivery, *, leads: bool, numbered: bool
+    ) -> Chunk:
+        """`numbered`: they are an idempotent producer's."""
+        if key is not None:
+            return cls(*encode_bodies(bodies, key), delivery, leads=leads)
+        digests = digests_of(bodies) if numbered else b""
+        sizes = array("I", map(len, bodies))
+        return cls(b"".join(bodies), sizes, delivery, leads=leads, bodies=True, digests=digests)
 
     @classmethod
     def of_messages(cls, messages: Sequence[bytes], delivery: ChunkDelivery, *, leads: bool) -> Chunk:
@@ -61,14 +84,24 @@ class Run:
         return self._chunk.largest
 
     @property
+    def bodies(self) -> bool:
+        """What stands there are bodies."""
+        return self._chunk.bodies
+
+    @property
+    def digests(self) -> bytes:
+        """Of its messages; none if they cannot travel as bodies with numbers."""
+        return self._chunk.digests[self._start * DIGEST_BYTES : (self._start + self.events) * DIGEST_BYTES]
+
+    @property
     def data(self) -> bytes | memoryview:
-        """The messages, one behind the other."""
+        """The messages, or bodies, one behind the other."""
         whole = self._chunk.data
         return whole if len(whole) == self.size else memoryview(whole)[self._at : self._at + self.size]
 
     @property
     def lengths(self) -> bytes:
-        """Those of the messages, as a packed batch has them."""
+        """Those of the messages, or bodies, as a packed batch has them."""
         sizes = self._chunk.sizes[self._start : self._start + self.events]
         if sys.byteorder == "little":
             sizes.byteswap()
@@ -76,17 +109,20 @@ class Run:
 
     def messages(self) -> list[bytes]:
         """Each for itself, for who cannot take them together."""
-        found, at, data = [], self._at, self._chunk.data
-        for size in self._chunk.sizes[self._start : self._start + self.events]:
-            found.append(data[at : at + size])
-            at += size
-        return found
+        sizes = self._chunk.sizes[self._start : self._start + self.events].tolist()
+        found = split(self._chunk.data, self._at, tuple(sizes))
+        return with_heads(found, sizes) if self.bodies else found
 
     # ---------------------------------------------------------------- cut
+
+    def weight(self, overhead: int) -> int:
+        """Bytes on the way, at most; each event has this overhead."""
+        return self.size + self.events * (overhead + self._chunk.more)
 
     def fitting(self, most_events: int, most_bytes: int, overhead: int) -> int:
         """How many of its events are no more than that, from the first one on; each has this overhead."""
         count = min(self.events, most_events)
+        overhead += self._chunk.more
         if self.size + self.events * overhead <= most_bytes:
             return count
         found = 0

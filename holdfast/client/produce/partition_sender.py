@@ -149,18 +149,18 @@ class PartitionSender:
             if under_way and worth_waiting(waiting, room):
                 break
             transfers = next_transfers(waiting, room)
-            if any(transfer.size > limit for transfer in transfers):
+            if any(transfer.message_bytes > limit for transfer in transfers):
                 transfers = self._without_too_large(transfers, limit)
             under_way.send(sender, transfers, now_s=self._loop.time())
 
     def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
         """Each such message has a transfer of its own. The node would end the link, at each attempt."""
         for transfer in transfers:
-            if transfer.size > limit:
+            if transfer.message_bytes > limit:
                 self._stats.rejected += transfer.events
                 self._progress_at_s = self._loop.time()
-                self._finish(transfer, EventTooLargeError.of(transfer.size, limit))
-        return [transfer for transfer in transfers if transfer.size <= limit]
+                self._finish(transfer, EventTooLargeError.of(transfer.message_bytes, limit))
+        return [transfer for transfer in transfers if transfer.message_bytes <= limit]
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""

@@ -83,7 +83,7 @@ class Pieces(Generic[R]):
         """No step is made for each of them, if they are bytes."""
         bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
         bodies = bodies[: _fitting(list(map(len, bodies)))]
-        chunk = Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at)
+        chunk = Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at, numbered=self._numbered)
         return len(bodies), [(self.routes[0], chunk)]
 
     def _any(self, events: Sequence[Event | bytes | str]) -> tuple[int, Sequence[tuple[R, Chunk]]]:

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
+from holdfast.batches.codec import Codec
 from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
+from holdfast.batches.packed_batch import PackedNumbers, pack_joined
 from holdfast.client.produce.chunk import Run
 from holdfast.client.produce.delivery import Delivery
 from holdfast.client.produce.receipts import receipt_of
@@ -38,12 +40,13 @@ _U32 = struct.Struct(">I")
 class Transfer:
     """Events that travel in one transfer."""
 
-    __slots__ = ("events", "fronts", "items", "sent_s", "size")
+    __slots__ = ("events", "fronts", "items", "numbers", "sent_s", "size")
 
     def __init__(self, items: list[Item], events: int, size: int) -> None:
         self.items, self.events, self.size = items, events, size
         self.sent_s = 0.0
         self.fronts: Sequence[bytes] = ()  # what is put in front of its messages: of none, of the first, or of each
+        self.numbers: tuple[int, int, int] | None = None  # what the whole says of bodies: producer id, epoch, first one
 
     def stands_at(self, offset: int, partition: str) -> None:
         for item in self.items:
@@ -62,10 +65,32 @@ class Transfer:
             found[place] = front + found[place]
         return found
 
-    def joined(self) -> tuple[bytes, Sequence[bytes | memoryview]]:
-        """The table of their lengths, and pieces that hold them one behind the other."""
+    @property
+    def message_bytes(self) -> int:
+        """Of its messages together, at most."""
+        return sum(len(item.content) if isinstance(item, Delivery) else item.weight(0) for item in self.items)
+
+    @property
+    def bodies(self) -> bool:
+        """All of it may travel as bodies."""
+        return all([isinstance(item, Run) and item.bodies for item in self.items])  # noqa: C419 - as elsewhere
+
+    def packed(self, codec: Codec) -> bytes:
+        """The packed batch."""
+        if self.fronts or not self.bodies:
+            return pack_joined(*self._joined(), codec)
+        runs = [item for item in self.items if isinstance(item, Run)]
+        lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
+        numbers = None
+        if self.numbers is not None:
+            numbers = PackedNumbers(*self.numbers, b"".join([run.digests for run in runs]))
+        return pack_joined(lengths, pieces, codec, bodies=True, numbers=numbers)
+
+    def _joined(self) -> tuple[bytes, Sequence[bytes | memoryview]]:
+        """The table of the messages' lengths, and pieces that hold them one behind the other."""
         items, fronts = self.items, self.fronts
-        if len(fronts) > 1 or self.events == len(items):  # for the most part they are single ones
+        apart = any([isinstance(item, Run) and item.bodies for item in items])  # noqa: C419 - as elsewhere
+        if apart or len(fronts) > 1 or self.events == len(items):  # for the most part they are single ones
             messages = self.messages()
             return table_of(messages), messages
         pieces = [item.content if isinstance(item, Delivery) else item.data for item in items]
@@ -133,7 +158,7 @@ def _next_transfer(waiting: deque[Item], most_events: int, most_bytes: int, over
                 item, rest = item.cut(count or 1)
                 waiting.appendleft(rest)
             length = item.size
-            most_bytes -= length + item.events * overhead
+            most_bytes -= item.weight(overhead)
             events += item.events
         items.append(item)
         size += length
@@ -178,7 +203,8 @@ class UnderWay:
         """Returns their numbers."""
         numbers: Sequence[int]
         if sender.packs:
-            numbers = [sender.send_packed(*transfer.joined(), txn_id=txn_id) for transfer in transfers]
+            codec = sender.codec
+            numbers = [sender.send_packed(one.packed(codec), one.events, txn_id=txn_id) for one in transfers]
         else:
             messages = [message for transfer in transfers for message in transfer.messages()]
             numbers = sender.send_many(messages, txn_id=txn_id)

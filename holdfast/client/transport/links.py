@@ -92,6 +92,8 @@ class Sender(ClientLink):
 
     link: SenderLink
     _packed: PackedTransfers | None = None
+    codec = Codec.NONE
+    """Of what it packs."""
 
     @property
     def server(self) -> Address:
@@ -102,7 +104,7 @@ class Sender(ClientLink):
         """Its transfers are packed batches, if the node has agreed to that in its answer to the attach."""
         most_unsettled = self.properties.get(protocol.PACKED_BATCHES)
         if isinstance(most_unsettled, int) and most_unsettled > 0:
-            self._packed = PackedTransfers(self.link, codec, int(most_unsettled))
+            self._packed, self.codec = PackedTransfers(self.link, int(most_unsettled)), codec
 
     @property
     def packs(self) -> bool:
@@ -145,13 +147,10 @@ class Sender(ClientLink):
         self._connection.flush_soon()
         return numbers
 
-    def send_packed(
-        self, lengths: bytes, contents: Sequence[bytes | memoryview], *, txn_id: bytes | None = None
-    ) -> int:
-        """Queue one packed batch, of at most `credit` messages, as `pack_joined` takes them; its outcome comes by this
-        number."""
+    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
+        """Queue one packed batch, of so many messages, at most `credit`; its outcome comes by this number."""
         assert self._packed is not None, "it takes single messages"
-        number = self._packed.send(lengths, contents, txn_id)
+        number = self._packed.send(batch, count, txn_id)
         self._connection.flush_soon()
         return number
 

@@ -7,20 +7,19 @@ Rules never broken:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.batches.codec import Codec
 from holdfast.batches.joined_messages import ENTRY_BYTES
-from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES, pack_joined
+from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES
 
 BATCH_BYTES = 256 * 1024
 """Of one batch, about. More would only wait longer for the first one's outcome."""
 
 
 class PackedTransfers:
-    def __init__(self, link: SenderLink, codec: Codec, most_unsettled: int) -> None:
-        self._link, self._codec, self._most_unsettled = link, codec, most_unsettled
+    def __init__(self, link: SenderLink, most_unsettled: int) -> None:
+        self._link, self._most_unsettled = link, most_unsettled
         self._unsettled = 0
         self._under_way: dict[int, int] = {}  # messages, by the link's number of the transfer
         # Two batches at least can be under way at a time.
@@ -43,10 +42,9 @@ class PackedTransfers:
         whole = self._link.remote_max_message_size
         return max(1, whole - HEAD_BYTES - ENTRY_BYTES) if whole else 0
 
-    def send(self, lengths: bytes, contents: Sequence[bytes | memoryview], txn_id: bytes | None) -> int:
-        """One batch, of at most `credit` messages, as `pack_joined` takes them. Returns the number of its transfer."""
-        (number,) = self._link.send_many([pack_joined(lengths, contents, self._codec)], txn_id=txn_id)
-        count = len(lengths) // ENTRY_BYTES
+    def send(self, batch: bytes, count: int, txn_id: bytes | None) -> int:
+        """One batch, of so many messages, at most `credit`. Returns the number of its transfer."""
+        (number,) = self._link.send_many([batch], txn_id=txn_id)
         self._under_way[number] = count
         self._unsettled += count
         return number

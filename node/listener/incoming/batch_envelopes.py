@@ -23,17 +23,21 @@ from typing import NamedTuple
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, split
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.batches.joined_messages import split_off
-from holdfast.batches.packed_batch import unpack
+from holdfast.batches.joined_messages import are_bodies, split_off
+from holdfast.batches.packed_batch import PackedNumbers, unpack
+from node.listener import errors
+from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.partition.record_batch import MAX_RECORDS
 
 
 class Envelope(NamedTuple):
-    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent."""
+    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent.
+    `numbers`: those of an idempotent producer, if the envelope says them and not its messages."""
 
     front: bytes
     messages: Sequence[bytes]
+    numbers: PackedNumbers | None = None
 
 
 class Contents(NamedTuple):
@@ -68,12 +72,14 @@ def open_envelope(payload: bytes) -> Envelope:
 
 def open_packed(payload: bytes, most_bytes: int) -> Envelope:
     """A packed batch of a producer of ours. Raises MalformedMessage."""
-    return Envelope(_NO_BODY, unpack(payload, most_bytes))
+    return Envelope(_NO_BODY, *unpack(payload, most_bytes))
 
 
 def read_plain(envelope: Envelope) -> Contents:
     """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
-    if envelope.front is _NO_BODY and all_data(split_off(envelope.messages)):
+    if envelope.numbers is not None:
+        raise Refused(errors.numbers_unasked())
+    if are_bodies(envelope.messages) or (envelope.front is _NO_BODY and all_data(split_off(envelope.messages))):
         return Contents(envelope.messages, None, None)
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.amqp import Message, encode_message
 from holdfast.batches.joined_messages import (
     JoinedMessages,
+    are_bodies,
     bytes_in,
     pieces_of,
     put_together,
@@ -73,3 +75,22 @@ def test_a_part_shares_the_memory_of_the_whole() -> None:
     (piece,) = pieces_of(part)
     assert isinstance(piece, memoryview)
     assert piece.obj is messages.data
+
+
+@given(lists, lists, st.binary(max_size=9), bounds, bounds)
+def test_of_bodies_the_messages_are_those_that_have_them(
+    bodies: list[bytes], others: list[bytes], before: bytes, start: int | None, stop: int | None
+) -> None:
+    messages = [encode_message(Message(body=body)) for body in bodies]
+    table, data = table_of(bodies), before + b"".join(bodies)
+    found = JoinedMessages(table, data, len(before), sum(map(len, bodies)), bodies=True)
+    assert found == messages
+    assert found[start:stop] == messages[start:stop]
+    assert found.parts() == bodies
+    assert put_together([found, found]) == messages * 2
+    assert are_bodies(put_together([found, found]))
+    for among in (others, joined(others)):
+        whole = put_together([found, among, found])
+        assert list(whole) == [*messages, *others, *messages]
+        assert not are_bodies(whole)
+        assert bytes_in(whole) == sum(map(len, whole))

@@ -10,22 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import MalformedMessage, Message, encode_message
+from holdfast.batches.joined_messages import JoinedMessages, table_of
 from holdfast.batches.packed_delivery import Run, pack, unpack
 
 RUN = struct.Struct(">qqIqhi")
 
 
-def delivery_of(body: bytes, *, version: int = 1, checksum: int | None = None) -> bytes:
+def delivery_of(body: bytes, *, version: int = 2, checksum: int | None = None) -> bytes:
     """`body`: all behind the checksum, which is right unless it is given."""
     lead = struct.pack(">BI", version, crc32c(body) if checksum is None else checksum)
     return encode_message(Message(body=lead + body))
 
 
-def body_of(runs: list[tuple[int, int]], lengths: list[int], rest: bytes, *, count: int | None = None) -> bytes:
+def body_of(
+    runs: list[tuple[int, int]], lengths: list[int], rest: bytes, *, count: int | None = None, form: int = 0
+) -> bytes:
     """`runs`: offset and number of events."""
     heads = b"".join(RUN.pack(offset, 5, events, -1, -1, -1) for offset, events in runs)
     table = struct.pack(f">{len(lengths)}I", *lengths)
-    return struct.pack(">I", len(runs) if count is None else count) + heads + table + rest
+    return struct.pack(">BI", form, len(runs) if count is None else count) + heads + table + rest
 
 
 parts = st.lists(
@@ -51,7 +54,22 @@ def test_what_went_in_comes_out(
         events += some
     found = unpack(pack(runs, [some for _, _, some, _ in given_parts]))
     assert (found.runs, found.events(), found.last_offset) == (runs, events, at - 1)
-    assert found.lengths == tuple(map(len, events))
+    assert found.messages.lengths == tuple(map(len, events))
+
+
+def joined(messages: list[bytes], *, bodies: bool) -> JoinedMessages:
+    data = b"".join(messages)
+    return JoinedMessages(table_of(messages), data, 0, len(data), bodies=bodies)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_bodies_stay_bodies_unless_there_are_others_among_them(mixed: bool) -> None:
+    whole = encode_message(Message(body=b"whole"))
+    parts = [joined([b"ab", b""], bodies=True), joined([whole], bodies=False) if mixed else joined([b"x"], bodies=True)]
+    found = unpack(pack([Run(7, 1, 2), Run(20, 2, 1)], parts))
+    assert found.messages.bodies is not mixed
+    last = whole if mixed else encode_message(Message(body=b"x"))
+    assert found.events() == [encode_message(Message(body=b"ab")), encode_message(Message(body=b"")), last]
 
 
 def test_a_bit_that_was_turned_or_a_byte_that_is_missing_is_noticed() -> None:
@@ -73,8 +91,9 @@ def test_a_bit_that_was_turned_or_a_byte_that_is_missing_is_noticed() -> None:
     [
         (encode_message(Message(body=b"")), "too short"),
         (b"\x00Sw\xa1\x01x", "not one data section"),
-        (delivery_of(body_of([(0, 1)], [1], b"x"), version=2), "version 2"),
+        (delivery_of(body_of([(0, 1)], [1], b"x"), version=1), "version 1"),
         (delivery_of(body_of([(0, 1)], [1], b"x"), checksum=1), "checksum"),
+        (delivery_of(body_of([(0, 1)], [1], b"x", form=2)), "form 2"),
         (delivery_of(body_of([], [], b"")), "claims 0 runs"),
         (delivery_of(body_of([(0, 1)], [1], b"x", count=1 << 31)), "claims 2147483648 runs"),
         (delivery_of(body_of([(0, 1 << 31)], [1], b"x")), "claims 2147483648 events"),

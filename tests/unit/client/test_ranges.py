@@ -135,7 +135,7 @@ def one_by_one(block: EventBlock) -> list[EventBlock]:
     for run in block.delivery.runs:
         for index in range(run.events):
             numbers = None if run.publisher is None else (*run.publisher[:2], run.publisher[2] + index)
-            own = pack([Run(run.offset + index, run.timestamp_ms, 1, numbers)], [next(payloads)])
+            own = pack([Run(run.offset + index, run.timestamp_ms, 1, numbers)], [[next(payloads)]])
             found.append(PackedBlock.read(block.partition, own, publishers=block.tells_publishers))
     return found
 

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.amqp import Message, encode_message
+from holdfast.batches.codec import Codec
+from holdfast.batches.joined_messages import JoinedMessages, table_of
 from node.partition.record_batch import (
     DIGEST_BYTES,
     MAX_RECORDS,
@@ -17,6 +20,7 @@ from node.partition.record_batch import (
     decode_head,
     decode_records,
     encode,
+    uncompressed_bytes,
 )
 
 records_of = st.lists(st.binary(max_size=200), min_size=1, max_size=60)
@@ -44,6 +48,32 @@ def test_a_producers_batch_carries_its_numbers_and_a_digest_of_each_record(
     assert head.digests == digests
     assert head.numbered
     assert decode_records(entry) == records
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(0, 40), st.integers(0, 40))
+def test_bodies_are_stored_without_heads_and_read_with_them(
+    codec: Codec, bodies: list[bytes], start: int, stop: int
+) -> None:
+    messages = [encode_message(Message(body=body)) for body in bodies]
+    data = b"".join(bodies)
+    given_bodies = JoinedMessages(table_of(bodies), data, 0, len(data), bodies=True)
+    entry = encode(given_bodies, 1, compression=codec)
+    assert bool(decode_head(entry).attributes & Attributes.BODIES)
+    assert uncompressed_bytes(entry) == len(data)
+    found = decode_records(entry)
+    assert found == messages
+    assert found[start:stop] == messages[start:stop]
+    again = encode(found, 1, compression=codec)
+    assert again == entry, "what is stored so is passed on so"
+    assert not decode_head(encode(messages, 1)).attributes & Attributes.BODIES
+
+
+def test_a_control_batch_holds_no_body() -> None:
+    entry = bytearray(encode([b"marker"], 1, attributes=Attributes.CONTROL, producer_id=5, producer_epoch=0))
+    struct.pack_into(">H", entry, 7, Attributes.CONTROL | Attributes.BODIES)
+    with pytest.raises(Damaged, match="a control batch"):
+        decode_head(bytes(entry))
 
 
 def test_digests_and_producers_come_together_or_not_at_all() -> None:
@@ -91,7 +121,7 @@ def test_attribute_bits_are_those_of_kip_98() -> None:
     assert both.compression == 0
 
 
-@pytest.mark.parametrize("attributes", [0x05, 0x07, 0x40, 0x8000])
+@pytest.mark.parametrize("attributes", [0x05, 0x07, 0x40, 0x4000])
 def test_attributes_of_the_future_are_not_ignored(attributes: int) -> None:
     entry = bytearray(encode([b"x"], 1))
     struct.pack_into(">H", entry, 7, attributes)

@@ -262,12 +262,13 @@ class PartitionPublisher:
         most = room_of(sender, room).numbered(NUMBERING_BYTES, each=not self._counted)
         transfers = next_transfers(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
         for transfer in transfers:
-            self._number(transfer)
+            self._number(transfer, packs=most.packs)
         return transfers
 
-    def _number(self, transfer: Transfer) -> None:
-        """Give the events their numbers, and the messages what says them. On a link where the node counts them, only
-        one that does not follow the one before says its number: a hundred bytes on each would be a tenth of all."""
+    def _number(self, transfer: Transfer, *, packs: bool) -> None:
+        """Give the events their numbers, and to what carries them what says so. A packed batch of bodies says it for
+        all that it holds. Of messages, on a link where the node counts them, only one that does not follow the one
+        before says its number: a hundred bytes on each would be a tenth of all."""
         number = self._next
         for item in transfer.items:
             if item.sequence_number is None:
@@ -277,7 +278,11 @@ class PartitionPublisher:
         first, last = _number_of(transfer.items[0]), transfer.items[-1]
         end = following(_number_of(last), last.events)
         expected, self._implied = self._implied, end
-        if not self._counted or following(first, transfer.events) != end:
+        transfer.fronts, transfer.numbers = (), None
+        consecutive = following(first, transfer.events) == end
+        if packs and consecutive and transfer.bodies:
+            transfer.numbers = self.identity.numbers(first)
+        elif not self._counted or not consecutive:
             numbers = (following(_number_of(item), place) for item in transfer.items for place in range(item.events))
             transfer.fronts = [self.identity.front(number) for number in numbers]
         else:

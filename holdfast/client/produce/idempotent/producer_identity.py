@@ -122,6 +122,13 @@ class ProducerIdentity:
         if number != self.next:
             self.last = following(number, -1)
 
+    def numbers(self, first: int) -> tuple[int, int, int]:
+        """What a packed batch says of its events, of which the first has this number."""
+        group_id, level = self.group_id, self.owner_level
+        assert group_id is not None, "the link is open"
+        assert level is not None, "the link is open"
+        return group_id, level, first
+
     def front(self, number: int) -> bytes:
         """What stands in front of an event that says its number."""
         return self._prefix + _i32.pack(number)

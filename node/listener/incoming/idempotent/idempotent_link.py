@@ -95,6 +95,8 @@ class IdempotentLink(IncomingLink):
             self._turn_down(deliveries, payloads, wrong)
 
     def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
+        if envelope.numbers is not None:
+            return self._partition, envelope.messages, self._numbers.said(envelope.numbers)
         runs, wrong = self._numbers.read(envelope.messages)
         if wrong is not None:
             raise Refused(wrong.error)

@@ -43,6 +43,7 @@ from holdfast.amqp import (
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data, check_message
 from holdfast.batches.joined_messages import split_off
+from holdfast.batches.packed_batch import PackedNumbers
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
@@ -202,6 +203,14 @@ class SequenceNumberReader:
             text = f"the batch says that it begins with number {stated}, its first message has {first}"
             raise Refused(errors.numbers_wrong(text))
 
+    def said(self, numbers: PackedNumbers) -> Numbers:
+        """Of messages that were numbered together. Raises Refused."""
+        self._check_granted(numbers.producer_id, numbers.epoch)
+        first = whole_number(protocol.PRODUCER_SEQUENCE, numbers.first)
+        found = self._numbers(first, numbers.digests)
+        self._next = found.next
+        return found
+
     def _numbers(self, first: int, digests: bytes) -> Numbers:
         return Numbers(self._producer_id, self._epoch, first, digests)
 
@@ -280,11 +289,17 @@ class SequenceNumberReader:
         if missing:
             raise Refused(errors.numbers_wrong(f"a message of an idempotent producer lacks {missing}"))
         read = {name: whole_number(name, value) for name, value in values.items()}
-        granted = {protocol.PRODUCER_ID: self._producer_id, protocol.PRODUCER_EPOCH: self._epoch}
-        for name, value in granted.items():
-            if read[name] != value:
-                raise Refused(errors.numbers_wrong(f"{name} is {read[name]}, but the link was granted {value}"))
+        self._check_granted(read[protocol.PRODUCER_ID], read[protocol.PRODUCER_EPOCH])
         return read[protocol.PRODUCER_SEQUENCE]
+
+    def _check_granted(self, producer_id: int, epoch: int) -> None:
+        """Raises Refused."""
+        for name, said, granted in (
+            (protocol.PRODUCER_ID, producer_id, self._producer_id),
+            (protocol.PRODUCER_EPOCH, epoch, self._epoch),
+        ):
+            if said != granted:
+                raise Refused(errors.numbers_wrong(f"{name} is {said}, but the link was granted {granted}"))
 
     def _learn(self, stored: bytes, found: AnnotationMap, kept: bytes) -> None:
         at = next(entry.value for entry in found.entries if entry.key == protocol.PRODUCER_SEQUENCE)

@@ -11,7 +11,9 @@ import pytest
 
 from holdfast.amqp import OtherState
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
-from holdfast.batches.packed_batch import pack_joined, unpack
+from holdfast.batches.codec import Codec
+from holdfast.batches.joined_messages import JoinedMessages
+from holdfast.batches.packed_batch import unpack
 from holdfast.client import HoldfastError, RejectedError
 from holdfast.client.events import encode_bodies, encode_event
 from holdfast.client.produce.chunk import Chunk, Run
@@ -50,7 +52,12 @@ class Unheard:
 
 def chunk_of(bodies: list[bytes], *, key: str | None = None, leads: bool = True) -> tuple[Run, ChunkDelivery]:
     delivery = ChunkDelivery(len(bodies), Unheard())
-    return Chunk.of_bodies(bodies, key, delivery, leads=leads).whole(), delivery
+    return Chunk.of_bodies(bodies, key, delivery, leads=leads, numbered=False).whole(), delivery
+
+
+def packed(run: Run) -> JoinedMessages:
+    """What the node makes of it."""
+    return unpack(transfer_of([run]).packed(Codec.NONE), 1 << 20).messages
 
 
 def bodies_of(count: int, first: int = 0) -> list[bytes]:
@@ -70,7 +77,8 @@ def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: s
     assert list(lengths) == [len(message) for message in encoded(bodies, key)]
     run, _ = chunk_of(bodies, key=key)
     assert run.messages() == encoded(bodies, key)
-    assert unpack(pack_joined(run.lengths, [run.data]), 1 << 20) == encoded(bodies, key)
+    assert packed(run) == encoded(bodies, key)
+    assert packed(run).bodies is (key is None)
 
 
 def test_a_run_is_cut_between_events_and_its_parts_are_the_whole() -> None:
@@ -84,8 +92,8 @@ def test_a_run_is_cut_between_events_and_its_parts_are_the_whole() -> None:
             waiting.extendleft(reversed(run.cut(chance.randrange(1, run.events))))
             continue
         messages = run.messages()
-        assert unpack(pack_joined(run.lengths, [run.data]), 1 << 20) == messages, f"seed {seed}"
-        assert (run.events, run.size) == (len(messages), sum(map(len, messages))), f"seed {seed}"
+        assert packed(run) == messages, f"seed {seed}"
+        assert (run.events, run.size) == (len(messages), packed(run).size), f"seed {seed}"
         found += messages
         events += run.events
     assert found == encoded(bodies), f"seed {seed}"
@@ -117,7 +125,9 @@ async def test_a_chunk_is_done_when_the_last_of_it_is_settled() -> None:
 
 async def test_only_the_first_of_a_call_tells_its_place_and_number() -> None:
     delivery = ChunkDelivery(4, Unheard())
-    first, second = (Chunk.of_bodies(bodies_of(2), None, delivery, leads=leads).whole() for leads in (True, False))
+    first, second = (
+        Chunk.of_bodies(bodies_of(2), None, delivery, leads=leads, numbered=False).whole() for leads in (True, False)
+    )
     for run, number in ((first, 7), (second, 9)):
         run.sequence_number = number
         run.stands_at(number * 10, "0")
@@ -150,7 +160,7 @@ async def test_a_failure_is_told_once_to_who_asks_or_else_to_who_collects() -> N
 
 async def test_what_was_never_taken_in_is_not_waited_for() -> None:
     delivery = ChunkDelivery(10, Unheard())
-    run = Chunk.of_bodies(bodies_of(4), None, delivery, leads=True).whole()
+    run = Chunk.of_bodies(bodies_of(4), None, delivery, leads=True, numbered=False).whole()
     delivery.without(6)
     run.settle(None)
     assert (await delivery).count == 4
@@ -171,10 +181,11 @@ def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
 def bodies_in(transfers: list[Transfer]) -> list[list[bytes]]:
     found = []
     for transfer in transfers:
-        lengths, pieces = transfer.joined()
-        messages = unpack(pack_joined(lengths, pieces), 1 << 30)
+        messages = unpack(transfer.packed(Codec.NONE), 1 << 30).messages
         assert messages == transfer.messages()
-        assert (len(messages), sum(map(len, messages))) == (transfer.events, transfer.size)
+        assert (len(messages), messages.bodies) == (transfer.events, transfer.bodies)
+        sizes = [item.size if isinstance(item, Run) else len(item.content) for item in transfer.items]
+        assert transfer.size == sum(sizes)
         found.append([message[5:] for message in messages])
     return found
 
@@ -205,7 +216,10 @@ def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
     room = packing(size=events * (6 + 4))
     longer = packing(size=events * (6 + 4) + 50).numbered(50, each=False)
     each = packing(size=events * (6 + 4 + 50) + 50).numbered(50, each=True)
-    queues = [deque[Item]([single(b"x") for _ in range(10)]), deque[Item]([chunk_of([b"x"] * 10)[0]])]
+    keyed = [encode_event(b"x", properties={}) for _ in range(10)]
+    delivery = ChunkDelivery(10, Unheard())
+    whole = Chunk.of_messages(keyed, delivery, leads=True).whole()
+    queues = [deque[Item]([single(b"x") for _ in range(10)]), deque[Item]([whole])]
     for items in queues:
         for one in (room, longer, each):
             sizes = [len(transfer) for transfer in all_of(deque(items), one)]
@@ -253,8 +267,12 @@ class Packing:
     def __init__(self) -> None:
         self.sent: list[list[bytes]] = []
 
-    def send_packed(self, lengths: bytes, contents: list[bytes], *, txn_id: bytes | None = None) -> int:
-        self.sent.append(unpack(pack_joined(lengths, contents), 1 << 20))
+    codec = Codec.NONE
+
+    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
+        messages = unpack(batch, 1 << 20).messages
+        assert len(messages) == count
+        self.sent.append(list(messages))
         return 10 + len(self.sent)
 
 

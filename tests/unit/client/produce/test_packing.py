@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import ENTRY_BYTES, HEAD_BYTES, MAX_MESSAGES, table_of, unpack
+from holdfast.batches.joined_messages import ENTRY_BYTES
+from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES, pack, unpack
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.transport.packed_transfers import BATCH_BYTES, PackedTransfers
 from node.listener.incoming import incoming_link
@@ -29,7 +29,7 @@ class Link:
     def send_many(self, payloads: list[bytes], txn_id: bytes | None = None) -> range:
         assert len(payloads) <= self.credit
         self.credit -= len(payloads)
-        self.sent += [unpack(one, 1 << 30) for one in payloads]
+        self.sent += [unpack(one, 1 << 30).messages for one in payloads]
         self._next += len(payloads)
         return range(self._next - len(payloads), self._next)
 
@@ -40,11 +40,11 @@ def came_in(nodes: Nodes) -> int:
 
 
 def packing(link: Any, most_unsettled: int = 1000) -> PackedTransfers:
-    return PackedTransfers(link, Codec.NONE, most_unsettled)
+    return PackedTransfers(link, most_unsettled)
 
 
 def put(one: PackedTransfers, *messages: bytes) -> int:
-    return one.send(table_of(messages), messages, None)
+    return one.send(pack(messages), len(messages), None)
 
 
 def test_a_batch_is_one_transfer_with_a_number_of_its_own() -> None:

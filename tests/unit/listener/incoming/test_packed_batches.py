@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.amqp import Accepted, LinkDetached, Message, decode_message, encode_message, symbol
 from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import pack
+from holdfast.batches.joined_messages import table_of
+from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
@@ -30,6 +31,73 @@ def records(node: SingleNode) -> list[bytes]:
 
 def bodies(node: SingleNode) -> list[Any]:
     return [decode_message(record).body for record in records(node)]
+
+
+def of_bodies(*bodies: bytes, codec: Codec = Codec.NONE, numbers: tuple[int, int, int] | None = None) -> bytes:
+    """`numbers`: producer id, epoch, number of the first."""
+    said = None if numbers is None else PackedNumbers(*numbers, digests_of(bodies))
+    return pack_joined(table_of(bodies), bodies, codec, bodies=True, numbers=said)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_bodies_are_the_events_that_have_them(node: SingleNode, codec: Codec) -> None:
+    given = [b"event %d" % number for number in range(100)] + [b"", b"x" * 255, b"y" * 256, b"z" * 70_000]
+    async with RawSender(node.port, "trades", BOUND) as sender:
+        assert await sender.outcome(sender.send(of_bodies(*given, codec=codec), batch=False)) == ACCEPTED
+        assert await sender.outcome(sender.send(pack([message(b"one")], codec), batch=False)) == ACCEPTED
+    assert records(node) == [*map(message, given), message(b"one")]
+    async with Peer(node.port) as peer:
+        reader = await peer.receiver(start_at("trades", "@earliest"), credit=500)
+        await peer.until(lambda: len(peer.received.get(reader, [])) == 105)
+        seen = [decode_message(payload) for payload in peer.received[reader]]
+    assert [one.body for one in seen] == [*given, b"one"]
+    assert [one.delivery_annotations["event-streams-offset"] for one in seen] == [f"{n:016x}" for n in range(105)]
+
+
+async def test_numbered_bodies_are_stored_once_however_they_come_again(node: SingleNode) -> None:
+    first, second = of_bodies(b"a", b"b", b"c", numbers=(7, 0, 1)), of_bodies(b"d", b"e", numbers=(7, 0, 4))
+    async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
+        for batch in (first, second, first, of_bodies(b"c", b"d", b"e", b"f", numbers=(7, 0, 3))):
+            assert await sender.outcome(sender.send(batch, batch=False)) == ACCEPTED
+    assert bodies(node) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    async with Peer(node.port) as peer:
+        link = await attached(peer, 7)
+        assert granted(link) == (7, 0, 6)
+        await peer.send(link, events(7, 0, 2, "bcdefg"))
+        assert len(await peer.states(link, 6)) == 6
+    assert bodies(node) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"], "as single messages they are the same events"
+    async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
+        told = await sender.outcome(sender.send(of_bodies(b"f", b"other", numbers=(7, 0, 6)), batch=False))
+        assert told.startswith(OUT_OF_ORDER)
+        assert "number 7 was used before, for another event" in told
+        assert await sender.end() == OUT_OF_ORDER
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ((8, 0, 1), "com.microsoft:argument-error: com.microsoft:producer-id is 8, but the link was granted 7"),
+        ((7, 1, 1), "com.microsoft:argument-error: com.microsoft:producer-epoch is 1, but the link was granted 0"),
+        ((7, 0, -5), "com.microsoft:argument-out-of-range"),
+    ],
+)
+async def test_numbers_of_bodies_are_those_that_were_granted(
+    node: SingleNode, numbers: tuple[int, int, int], why: str
+) -> None:
+    async with RawSender(node.port, "trades", BOUND | terms(7)) as sender:
+        told = await sender.outcome(sender.send(of_bodies(b"a", numbers=numbers), batch=False))
+        assert told.startswith(why)
+        assert await sender.end() == why.split(": ")[0]
+    assert records(node) == []
+
+
+async def test_messages_behind_numbered_bodies_are_counted_on(node: SingleNode) -> None:
+    async with RawSender(node.port, "trades", BOUND | terms(7) | {"holdfast:implied-numbers": True}) as sender:
+        for batch in (of_bodies(b"a", b"b", numbers=(7, 0, 1)), pack([message(b"c")]), of_bodies(b"d")):
+            assert await sender.outcome(sender.send(batch, batch=False)) == ACCEPTED
+    assert bodies(node) == [b"a", b"b", b"c", b"d"]
+    async with Peer(node.port) as peer:
+        assert granted(await attached(peer, 7)) == (7, 0, 4)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -66,18 +134,19 @@ async def test_who_has_not_agreed_sends_single_messages(node: SingleNode, proper
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
-        (message(b"a plain event"), "amqp:decode-error: the batch cannot be read: version 97"),
+        (message(b"a plain event that is long enough"), "amqp:decode-error: the batch cannot be read: version 97"),
         (pack([message(b"a"), message(b"b")])[:-1] + b"c", "amqp:decode-error: the batch cannot be read: the checksum"),
         (pack([message(b"a"), b"no message"]), "amqp:decode-error"),
         (pack([message(b"a"), b""]), "amqp:decode-error"),
         (pack([message(bytes(1 << 20))] * 5, Codec.ZSTD), "amqp:decode-error: the batch cannot be read: the messages"),
         (pack(events(7, 0, 1, "ab")), "amqp:not-allowed"),
+        (of_bodies(b"a", b"b", numbers=(7, 0, 1)), "amqp:not-allowed"),
         (
             pack([encode_message(Message(body=b"x", delivery_annotations={TARGET: symbol("9")}))]),
             "amqp:precondition-failed",
         ),
     ],
-    ids=["plain", "damaged", "no message", "empty", "bomb", "numbers", "elsewhere"],
+    ids=["plain", "damaged", "no message", "empty", "bomb", "numbers", "numbers of all", "elsewhere"],
 )
 async def test_what_cannot_be_taken_is_refused_as_a_whole(node: SingleNode, payload: bytes, why: str) -> None:
     async with RawSender(node.port, "trades", BOUND) as sender:

@@ -47,7 +47,7 @@ async def deliveries(peer: Peer, link: Any, events: int) -> list[PackedDelivery]
     def found() -> list[PackedDelivery]:
         return [unpack(payload) for payload in peer.received.get(link, [])]
 
-    await peer.until(lambda: sum(len(one.lengths) for one in found()) >= events)
+    await peer.until(lambda: sum(len(one.messages) for one in found()) >= events)
     return found()
 
 
@@ -76,8 +76,8 @@ async def test_without_credit_nothing_comes_and_each_delivery_is_bounded(node: S
         for count in (DELIVERY_EVENTS, 2 * DELIVERY_EVENTS, many):
             await peer.grant(link, 1)
             found = await deliveries(peer, link, count)
-            assert sum(len(one.lengths) for one in found) == count
-        assert [len(one.lengths) for one in found] == [DELIVERY_EVENTS, DELIVERY_EVENTS, 104]
+            assert sum(len(one.messages) for one in found) == count
+        assert [len(one.messages) for one in found] == [DELIVERY_EVENTS, DELIVERY_EVENTS, 104]
         assert found[1].runs[0].offset == DELIVERY_EVENTS
         await peer.grant(link, 1)
         await fill(peer, 1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
+from crc32c import crc32c
+
 from holdfast.amqp import decode_message
 from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import pack_joined, unpack
+from holdfast.batches.packed_batch import unpack
 from holdfast.client.events import encode_content
 from holdfast.client.produce.chunk import Chunk, Run
 from holdfast.client.produce.delivery import ChunkDelivery, Delivery
@@ -39,9 +42,12 @@ def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
 
 def stated(one: PartitionPublisher, items: list[Item], numbers: Sequence[int]) -> list[Any]:
     transfer = transfer_of(items)
-    one._number(transfer)
-    lengths, pieces = transfer.joined()
-    messages = unpack(pack_joined(lengths, pieces), 1 << 20)
+    one._number(transfer, packs=True)
+    messages, numbers_of_all = unpack(transfer.packed(Codec.NONE), 1 << 20)
+    if numbers_of_all is not None:
+        assert messages.bodies
+        assert numbers_of_all.digests == struct.pack(f">{len(messages)}I", *map(crc32c, messages))
+        return [numbers_of_all[:3], *[None] * (len(messages) - 1)]
     assert messages == transfer.messages()
     assert [decode_message(payload).body for payload in messages] == [b"%d" % number for number in numbers]
     return [decode_message(payload).message_annotations.get(SEQUENCE) for payload in messages]
@@ -49,7 +55,7 @@ def stated(one: PartitionPublisher, items: list[Item], numbers: Sequence[int]) -
 
 def run_of(*numbers: int) -> Run:
     delivery = ChunkDelivery(len(numbers), lambda _: None)
-    run = Chunk.of_bodies([b"%d" % number for number in numbers], None, delivery, leads=True).whole()
+    run = Chunk.of_bodies([b"%d" % number for number in numbers], None, delivery, leads=True, numbered=True).whole()
     run.sequence_number = numbers[0]
     return run
 
@@ -87,8 +93,9 @@ async def test_a_run_is_numbered_as_its_events_would_be_each_for_itself() -> Non
     between.sequence_number = 3
     numbers = stated(one, [run_of(1, 2), between, run_of(4, 5)], [1, 2, 3, 4, 5])
     assert numbers == [1, None, None, None, None]
-    assert stated(one, [run_of(6, 7)], [6, 7]) == [None, None]
-    assert stated(publisher(counted=False), [run_of(1, 2, 3)], [1, 2, 3]) == [1, 2, 3]
+    assert stated(one, [run_of(6, 7)], [6, 7]) == [(7, 0, 6), None]
+    assert stated(publisher(counted=False), [run_of(1, 2, 3)], [1, 2, 3]) == [(7, 0, 1), None, None]
+    assert said(one, 8) == [None], "the batch has said it for all of them"
 
 
 async def test_the_parts_of_a_run_keep_its_numbers() -> None:
@@ -96,5 +103,9 @@ async def test_the_parts_of_a_run_keep_its_numbers() -> None:
     run = run_of(1, 2, 3, 4, 5)
     stated(one, [run], [1, 2, 3, 4, 5])
     first, rest = run.cut(2)
-    assert stated(one, [rest], [3, 4, 5]) == [3, None, None]
-    assert stated(one, [first], [1, 2]) == [1, None]
+    assert stated(one, [rest], [3, 4, 5]) == [(7, 0, 3), None, None]
+    assert stated(one, [first], [1, 2]) == [(7, 0, 1), None]
+
+
+async def test_runs_with_a_gap_between_them_say_each_number() -> None:
+    assert stated(publisher(counted=True), [run_of(1, 2), run_of(4)], [1, 2, 4]) == [1, 2, 4]
