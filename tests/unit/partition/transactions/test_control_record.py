@@ -51,5 +51,5 @@ def test_a_control_batch_without_a_transaction_is_damage() -> None:
         marker_of(decode_head(encode([record], 1, attributes=flags, producer_id=5, producer_epoch=0)))
     with pytest.raises(Damaged, match="producer -1"):
         decode_head(encode([record], 1, attributes=FLAGS))
-    with pytest.raises(Damaged, match="one record"):
+    with pytest.raises(Damaged, match="one whole record"):
         decode_head(encode([record, record], 1, attributes=FLAGS, producer_id=5, producer_epoch=0))
