@@ -290,7 +290,7 @@ class _Buffer:
             if wait and worth_waiting(self.waiting, room):
                 break
             transfers = next_transfers(self.waiting, room)
-            if self._most_bytes and any(transfer.size > limit for transfer in transfers):
+            if self._most_bytes and any(transfer.message_bytes > limit for transfer in transfers):
                 transfers = self._without_too_large(transfers, limit)
         self.taken += sum(transfer.events for transfer in transfers)
         return transfers
@@ -298,10 +298,10 @@ class _Buffer:
     def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
         """Each such message has a transfer of its own."""
         for transfer in transfers:
-            if transfer.size > limit:
+            if transfer.message_bytes > limit:
                 self._stats.rejected += transfer.events
-                self._finish(transfer, EventTooLargeError.of(transfer.size, limit))
-        return [transfer for transfer in transfers if transfer.size <= limit]
+                self._finish(transfer, EventTooLargeError.of(transfer.message_bytes, limit))
+        return [transfer for transfer in transfers if transfer.message_bytes <= limit]
 
     def accepted(self, transfers: list[Transfer]) -> None:
         events = size = 0
