@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.links.delivery_states import DeliveryState
+from holdfast.batches.codec import Codec
 from holdfast.client import (
     AdminClient,
     ConfigurationError,
@@ -22,9 +23,10 @@ from holdfast.client import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.chunk import Chunk
+from holdfast.client.produce.delivery import ChunkDelivery, Delivery
 from holdfast.client.produce.transfers import Item
-from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import Connection
 from node.coordinator import replica
 from node.coordinator.markers import MarkerSender
@@ -224,6 +226,28 @@ async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> Non
     event = Delivery(b"message", "0")
     sender.put(event, book)
     assert book.losses == [([event], why)]
+
+
+class Taking:
+    """A link that takes everything and answers nothing."""
+
+    packs, credit, batch_events, batch_bytes, codec = True, 10**6, 10**6, 10**6, Codec.NONE
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
+        self.sent.append(count)
+        return len(self.sent)
+
+
+async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
+    sender, link = TransactionalSender(10**6), Taking()
+    sender.link = link  # type: ignore[assignment]
+    delivery = ChunkDelivery(5000, lambda _: None)
+    sender.put(Chunk.of_bodies([b"x"] * 5000, None, delivery, leads=True, numbered=False).whole(), NothingSent())
+    sender.pump()
+    assert sum(link.sent) == MOST_UNDER_WAY
 
 
 async def unlucky(one: ProducerClient, more: list[bytes]) -> None:

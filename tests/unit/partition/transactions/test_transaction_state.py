@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY
 from node.partition.commands import Trim, encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
@@ -99,6 +100,16 @@ def test_events_are_stored_once_each_however_they_are_cut(partition: Partition) 
     assert isinstance(again, AppendAccepted)
     assert (again.base_offset, again.count, [one.base_offset for one in again.known]) == (5, 1, [1])
     assert partition.machine.state.next_offset == 6
+
+
+def test_what_two_windows_hold_is_recognised_when_it_comes_again(partition: Partition) -> None:
+    begun(partition)
+    count = 2 * MOST_UNDER_WAY
+    for number in range(count):
+        partition.send(P, 0, number, "a")
+    again = partition.send(P, 0, 0, "a" * count)
+    assert isinstance(again, AppendAccepted)
+    assert (again.duplicate, partition.machine.state.next_offset) == (True, count)
 
 
 def test_events_begin_with_number_0_and_leave_no_gap(partition: Partition) -> None:

@@ -1,0 +1,52 @@
+"""Blocks of packed deliveries say the same, whether they hold whole messages or the bodies of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from holdfast.amqp import Message, encode_message
+from holdfast.batches.joined_messages import JoinedMessages, table_of
+from holdfast.batches.packed_delivery import Run, pack
+from holdfast.client.blocks.packed_block import PackedBlock
+
+RUNS = [Run(7, 1000, 2, (5, 0, 9)), Run(20, 2000, 3)]
+
+
+def block_of(bodies: list[bytes], *, as_bodies: bool) -> PackedBlock:
+    given = bodies if as_bodies else [encode_message(Message(body=body)) for body in bodies]
+    data = b"".join(given)
+    messages = JoinedMessages(table_of(given), data, 0, len(data), bodies=as_bodies)
+    return PackedBlock.read("3", pack(RUNS, [messages[:2], messages[2:]]), publishers=True)
+
+
+CASES = [[b"abc"] * 5, [b"a", b"", b"x" * 300, b"bc", b"y" * 255], [b""] * 5]
+
+
+@pytest.mark.parametrize("bodies", CASES, ids=["one size", "any sizes", "empty"])
+def test_events_and_columns_are_the_same(bodies: list[bytes]) -> None:
+    one, other = block_of(bodies, as_bodies=True), block_of(bodies, as_bodies=False)
+    assert one.delivery.messages.bodies
+    assert (one.last_offset, len(one), one.payloads) == (22, 5, other.payloads)
+    assert one.columns() == other.columns()
+    assert one.columns().bodies == bodies
+    rows = [[(event.offset, event.timestamp_ms, event.body) for event in block.events()] for block in (one, other)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("bodies", CASES, ids=["one size", "any sizes", "empty"])
+def test_arrays_are_the_same(bodies: list[bytes]) -> None:
+    pytest.importorskip("numpy", reason="arrays are numpy's")
+    from holdfast.client.blocks.event_arrays import arrays_of
+
+    block = block_of(bodies, as_bodies=True)
+    arrays, columns = arrays_of(block), block.columns()
+    assert arrays is not None
+    data = b"".join(bodies)
+    assert bytes(arrays.bodies.tobytes()) == data
+    assert [data[start:end] for start, end in pairwise(arrays.body_ends.tolist())] == bodies
+    assert (arrays.keys, arrays.offsets.tolist(), arrays.timestamps_ms.tolist()) == (
+        None, columns.offsets, columns.timestamps_ms
+    )  # fmt: skip
+    assert list(zip(arrays.producer_ids.tolist(), arrays.sequences.tolist(), strict=True)) == columns.publishers
