@@ -29,6 +29,10 @@ ABORTED_BATCHES_PER_POLL = 1024
 """Passed over at once: some milliseconds, since their entries are not loaded. A reader that has met so many comes again
 in the next turn."""
 
+EVENT_OVERHEAD_BYTES = 64
+"""Of an event in the cache, besides its bytes: its length, and the object that it is once somebody asked for it. A body
+may be empty, and a batch of 65,536 of them would else be free."""
+
 
 class BatchCache:
     """Decoded batches by base offset, oldest out first, bounded in bytes. Consecutive: a newer one follows the last."""
@@ -38,9 +42,10 @@ class BatchCache:
         self._batches: dict[int, tuple[StoredBatch, int]] = {}
         self.held_bytes = 0
 
-    def add(self, batch: StoredBatch, size: int) -> None:
+    def add(self, batch: StoredBatch) -> None:
         if batch.base_offset in self._batches:
             return
+        size = bytes_in(batch.records) + EVENT_OVERHEAD_BYTES * len(batch.records)
         self._batches[batch.base_offset] = (batch, size)
         self.held_bytes += size
         while self.held_bytes > self._limit and len(self._batches) > 1:

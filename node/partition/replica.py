@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import bytes_in
 from node.partition.api import (
     After,
     AfterTime,
@@ -293,7 +292,7 @@ class PartitionReplica:
 
     def _own_entry_applied(self, batch: StoredBatch) -> None:
         if self._readers:
-            self.cache.add(batch, bytes_in(batch.records))
+            self.cache.add(batch)
 
     # ------------------------------------------------------------ producers
 
@@ -424,7 +423,7 @@ class PartitionReplica:
         batch = whole.cut(row.skip, len(records)) if row.skip else whole
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
-            self.cache.add(batch, bytes_in(batch.records))
+            self.cache.add(batch)
         return batch
 
     # ------------------------------------------------------------ retention

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.batches.joined_messages import JoinedMessages, table_of
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
 from node.partition.limits import PartitionLimits
 from node.partition.record_batch import Damaged
@@ -77,6 +78,18 @@ def test_the_shared_cache_is_bounded_and_slow_readers_lose_nothing(tmp_path: Pat
             assert node.replica.cache.held_bytes <= 5_000
         assert [record[:4] for _, record in flat(slow.poll(1000, EVERYTHING))] == [b"%04d" % n for n in range(40)]
         assert node.replica.cache.held_bytes <= 5_000
+
+
+def test_events_without_a_byte_are_not_free_in_the_shared_cache(tmp_path: Path) -> None:
+    nothing = JoinedMessages(table_of([b""] * 10), b"", 0, 0, bodies=True)
+    with Node(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
+        reader, cache = node.replica.open_reader(Latest(), Wakes()), node.replica.cache
+        for _ in range(40):
+            node.replica.append(nothing, lambda _: None)
+            node.turns()
+        assert node.replica.next_offset == 400
+        assert sum(cache.get(first) is not None for first in range(0, 400, 10)) < 10
+        assert [record for _, record in flat(reader.poll(1000, EVERYTHING))] == list(nothing) * 40
 
 
 @pytest.mark.parametrize("seed", range(5))
