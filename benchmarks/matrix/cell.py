@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import machine
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
 from benchmarks.matrix.contestants import Contestant
@@ -46,6 +47,7 @@ class Cell:
 
 def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
     peer, began_s, load = peers[contestant.peer], time.monotonic(), os.getloadavg()[0]
+    machine.back_free_memory()
     target = peer.create(contestant.kind, contestant.partitions)
     try:
         if row.mode == "backlog":
