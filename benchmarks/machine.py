@@ -45,8 +45,8 @@ def back_free_memory() -> int:
     a machine at rest. So before each cell, whoever it belongs to, some free memory is made present; a free page stays
     so for some seconds.
     """
-    size = min(BACKED_BYTES, psutil.virtual_memory().free // 4)
-    mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+    size = max(min(BACKED_BYTES, psutil.virtual_memory().free // 4), mmap.PAGESIZE)
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
     return size
 
 
