@@ -113,7 +113,7 @@ class Report:
 EXPLANATION = """\
 All contestants ran in this one run on this one machine, each a cluster of three nodes on loopback with three
 replicas, with the same event size and window, in turn. Before each cell some free memory is touched: the host of a
-virtual machine takes back what lies idle, and whoever writes there first would pay for it. RabbitMQ and Holdfast are
+virtual machine may take back what lies idle, and who writes there first would pay for it. RabbitMQ and Holdfast are
 driven by the same client over AMQP 1.0. Kafka does not speak it: its lines come from a second driver that shares the
 plan, the bodies, the counting and the clock, on confluent-kafka (acks=all, idempotent, else as it comes: it gathers
 events for 5 ms; "linger 0": it does not), and beside them stands Holdfast by its own client, idempotent ("own

@@ -10,6 +10,9 @@ import psutil
 import pytest
 
 from benchmarks import machine
+from benchmarks.matrix import cell
+from benchmarks.matrix.rows import MATRIX
+from benchmarks.peers.base import PeerFailed
 
 MIB = 1 << 20
 
@@ -36,3 +39,18 @@ def test_free_memory_is_touched_within_a_bound_and_given_back(
     (one,) = maps
     assert one.closed
     assert present[0] >= 0.9 * touched or touched == mmap.PAGESIZE, "its pages are there, not only its addresses"
+
+
+def test_memory_is_touched_before_a_cell_whoever_it_belongs_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in MATRIX:
+        for contestant in row.contestants:
+            did: list[str] = []
+
+            def create(*_: object, did: list[str] = did) -> None:
+                did.append("log made")
+                raise PeerFailed("far enough")
+
+            monkeypatch.setattr(machine, "back_free_memory", lambda did=did: did.append("memory touched"))
+            with pytest.raises(PeerFailed):
+                cell.measure(row, contestant, {contestant.peer: SimpleNamespace(create=create)}, 1.0)
+            assert did == ["memory touched", "log made"]
