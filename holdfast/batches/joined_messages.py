@@ -29,13 +29,14 @@ ENTRY_BYTES = 4
 
 
 class JoinedMessages(Sequence[bytes]):
-    __slots__ = ("_at", "_data", "_single", "bodies", "size", "table")
+    __slots__ = ("_at", "_data", "_ends", "_single", "bodies", "size", "table")
 
     def __init__(self, table: bytes, data: bytes, at: int, size: int, *, bodies: bool = False) -> None:
         """They begin at `data[at]`, and have `size` bytes together, which is the sum of the table. `bodies`: of each
         message the body alone stands there."""
         self.table, self._data, self._at, self.size, self.bodies = table, data, at, size, bodies
         self._single: list[bytes] | None = None
+        self._ends: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.table) // ENTRY_BYTES
@@ -62,8 +63,12 @@ class JoinedMessages(Sequence[bytes]):
         return f"<{len(self)} messages of {self.size} bytes>"
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        return struct.unpack(f">{len(self)}I", self.table)
+    def ends(self) -> Sequence[int]:
+        """Where each ends, counted from where the first begins; kept, since a reader takes its shares of a batch one
+        after the other."""
+        if self._ends is None:
+            self._ends = ends_of(self.table)
+        return self._ends
 
     @property
     def data(self) -> bytes | memoryview:
@@ -73,11 +78,11 @@ class JoinedMessages(Sequence[bytes]):
 
     def split(self) -> list[bytes]:
         """The single messages, for who needs them once (`split_off`)."""
-        return with_heads(self.parts(), self.lengths) if self.bodies else self.parts()
+        return with_heads(self.parts()) if self.bodies else self.parts()
 
     def parts(self) -> list[bytes]:
         """What stands there, one by one: messages or bodies."""
-        return split(self._data, self._at, self.lengths)
+        return split(self._data, self._at, self.ends)
 
     def single(self) -> list[bytes]:
         """The same, kept for who asks next: a batch at the tail of a log has many readers."""
@@ -88,10 +93,33 @@ class JoinedMessages(Sequence[bytes]):
     def _part(self, start: int, stop: int) -> Sequence[bytes]:
         if start == 0 and stop == len(self):
             return self
-        lengths = self.lengths
+        ends = self.ends
+        before = ends[start - 1] if start else 0
+        size = ends[stop - 1] - before if stop > start else 0
         table = self.table[start * ENTRY_BYTES : stop * ENTRY_BYTES]
-        at, size = self._at + sum(lengths[:start]), sum(lengths[start:stop])
-        return JoinedMessages(table, self._data, at, size, bodies=self.bodies)
+        return JoinedMessages(table, self._data, self._at + before, size, bodies=self.bodies)
+
+
+def size_in(table: bytes) -> int:
+    """Of all messages of a table together."""
+    one = _same_size(table)
+    return sum(_sizes_in(table)) if one is None else one * (len(table) // ENTRY_BYTES)
+
+
+def ends_of(table: bytes) -> Sequence[int]:
+    """Where each message of a table ends, counted from where the first begins."""
+    one = _same_size(table)
+    return range(one, size_in(table) + 1, one) if one else list(accumulate(_sizes_in(table)))
+
+
+def _same_size(table: bytes) -> int | None:
+    """That all messages of a table have, which is usual and need not be added up; None: they differ."""
+    first = table[:ENTRY_BYTES]
+    return int.from_bytes(first, "big") if table == first * (len(table) // ENTRY_BYTES) else None
+
+
+def _sizes_in(table: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(table) // ENTRY_BYTES}I", table)
 
 
 def table_of(messages: Sequence[bytes]) -> bytes:
@@ -116,9 +144,9 @@ def split_off(messages: Sequence[bytes]) -> Sequence[bytes]:
     return messages.split() if isinstance(messages, JoinedMessages) else messages
 
 
-def lengths_of(messages: Sequence[bytes]) -> Sequence[int]:
-    """As in the table."""
-    return messages.lengths if isinstance(messages, JoinedMessages) else list(map(len, messages))
+def ends_in(messages: Sequence[bytes]) -> Sequence[int]:
+    """Where each ends, counted from where the first begins."""
+    return messages.ends if isinstance(messages, JoinedMessages) else list(accumulate(map(len, messages)))
 
 
 def are_bodies(messages: Sequence[bytes]) -> bool:
@@ -144,16 +172,16 @@ def put_together(parts: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     return JoinedMessages(b"".join(map(table_of, parts)), data, 0, len(data), bodies=are_bodies(parts[0]))
 
 
-def with_heads(bodies: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:
-    """The messages that have these bodies, which are so large."""
+def with_heads(bodies: Sequence[bytes]) -> list[bytes]:
+    """The messages that have these bodies."""
+    sizes = list(map(len, bodies))
     if bodies and sizes.count(sizes[0]) == len(bodies):
         return list(map(add, repeat(data_head(sizes[0])), bodies))
     return list(map(add, map(data_head, sizes), bodies))
 
 
-def split(data: bytes, start: int, lengths: tuple[int, ...]) -> list[bytes]:
-    """Pieces of these lengths, from `start` on."""
-    count = len(lengths)
-    if count and lengths.count(lengths[0]) == count:  # one size: the whole list is cut in C
-        return list(struct.Struct(f"{lengths[0]}s" * count).unpack_from(data, start))
-    return [data[left:right] for left, right in pairwise(accumulate(lengths, initial=start))]
+def split(data: bytes, start: int, ends: Sequence[int]) -> list[bytes]:
+    """Pieces that end there, counted from `start` on."""
+    if isinstance(ends, range):  # one size: the whole list is cut in C
+        return list(struct.Struct(f"{ends.step}s" * len(ends)).unpack_from(data, start))
+    return [data[start + left : start + right] for left, right in pairwise(chain((0,), ends))]

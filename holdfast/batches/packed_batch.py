@@ -40,7 +40,7 @@ from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.data_section import HEAD_CACHE_SIZE, data_head
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, table_of
+from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, size_in, table_of
 from holdfast.batches.sealed_section import SEALED_BYTES, seal, unseal
 
 VERSION = 2
@@ -123,7 +123,7 @@ def unpack(message: bytes, most_bytes: int) -> PackedBatch:
     table = message[start:digests_at]
     start += columns * count
     numbers = PackedNumbers(producer_id, epoch, first, message[digests_at:start]) if numbered else None
-    size = sum(struct.unpack(f">{count}I", table))
+    size = size_in(table)
     if size > most_bytes:
         raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
     if codec:

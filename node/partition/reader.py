@@ -17,10 +17,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Protocol
 
-from holdfast.batches.joined_messages import bytes_in, lengths_of
+from holdfast.batches.joined_messages import bytes_in, ends_in
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged
@@ -240,16 +239,12 @@ def _part(
     """As much of the batch from `position` on as the limits allow, and its bytes."""
     records = batch.records
     first = position - batch.base_offset
-    if first or len(records) > max_events:
-        records = records[first : first + max_events]
-    size = bytes_in(records)
-    if size > max_bytes:
-        sizes = list(accumulate(lengths_of(records)))
-        fits = bisect_right(sizes, max_bytes)
-        if fits == 0 and at_least_one:
-            fits = 1
-        records = records[:fits]
-        size = sizes[fits - 1] if fits else 0
-    if records is batch.records:
+    last = min(len(records), first + max_events)
+    if last - first == len(records) and (size := bytes_in(records)) <= max_bytes:
         return batch, size
-    return batch.cut(first, first + len(records)), size
+    ends = ends_in(records)
+    before = ends[first - 1] if first else 0
+    fits = bisect_right(ends, before + max_bytes, first, last)
+    if fits == first and at_least_one:
+        fits += 1
+    return batch.cut(first, fits), ends[fits - 1] - before if fits > first else 0

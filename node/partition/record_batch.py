@@ -40,7 +40,7 @@ from crc32c import crc32c
 
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.joined_messages import JoinedMessages, are_bodies, pieces_of, table_of
+from holdfast.batches.joined_messages import JoinedMessages, are_bodies, pieces_of, size_in, table_of
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1
@@ -194,7 +194,7 @@ def decode_records(entry: bytes) -> JoinedMessages:
         raise Damaged(f"the checksum of a batch of {head.count} records does not match")
     count = head.count
     table = entry[_LENGTHS_AT : _LENGTHS_AT + 4 * count]
-    size = sum(struct.unpack(f">{count}I", table))
+    size = size_in(table)
     start = _LENGTHS_AT + len(table) + len(head.digests)
     if int(head.attributes) & _COMPRESSION:
         entry, start = _decompressed(head, memoryview(entry)[start:], size), 0
@@ -205,7 +205,7 @@ def decode_records(entry: bytes) -> JoinedMessages:
 
 def uncompressed_bytes(entry: bytes) -> int:
     """What its records have once they are decompressed, by its own word; for who has to ration that. Raises Damaged."""
-    return sum(struct.unpack_from(f">{decode_head(entry).count}I", entry, _LENGTHS_AT))
+    return size_in(entry[_LENGTHS_AT : _LENGTHS_AT + 4 * decode_head(entry).count])
 
 
 def _decompressed(head: BatchHead, packed: memoryview, size: int) -> bytes:

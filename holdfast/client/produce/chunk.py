@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Sequence
 
 from holdfast.amqp.messages.data_section import data_head
-from holdfast.batches.joined_messages import split, with_heads
+from holdfast.batches.joined_messages import ends_of, split, with_heads
 from holdfast.batches.packed_batch import DIGEST_BYTES, digests_of
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
@@ -109,9 +109,8 @@ class Run:
 
     def messages(self) -> list[bytes]:
         """Each for itself, for who cannot take them together."""
-        sizes = self._chunk.sizes[self._start : self._start + self.events].tolist()
-        found = split(self._chunk.data, self._at, tuple(sizes))
-        return with_heads(found, sizes) if self.bodies else found
+        found = split(self._chunk.data, self._at, ends_of(self.lengths))
+        return with_heads(found) if self.bodies else found
 
     # ---------------------------------------------------------------- cut
 

@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from holdfast import protocol
 from holdfast.batches.packed_delivery import Run, pack
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
-from node.listener.outgoing.outgoing_link import POLL_BYTES, OutgoingLink
+from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import StoredBatch
 
 DELIVERY_EVENTS = 2048
-"""In one delivery, and POLL_BYTES of them, or a single one that is larger."""
+DELIVERY_BYTES = 512 * 1024
+"""In one delivery, or a single event that is larger. Measured with events of 1 KiB, read from the start as columns, CPU
+of node and client together: 1.33 us an event with 256 KiB, 1.19 with 512 KiB, 1.09 with a MiB, which is all that some
+readers want to have under way."""
 
 
 class PackedLink(OutgoingLink):
@@ -28,7 +31,7 @@ class PackedLink(OutgoingLink):
         return super()._properties() | {protocol.PACKED_DELIVERIES: True}
 
     def _share(self, cursor: PartitionCursor, room: int) -> tuple[int, int]:
-        return DELIVERY_EVENTS, POLL_BYTES
+        return DELIVERY_EVENTS, DELIVERY_BYTES
 
     def _payloads(self, cursor: PartitionCursor, batches: Sequence[StoredBatch]) -> list[bytes]:
         parts = [part for batch in batches if (part := cursor.within_bounds(batch)) is not None]

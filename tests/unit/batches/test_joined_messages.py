@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ def test_it_is_the_list_of_its_messages(messages: list[bytes], before: bytes, be
     assert messages == found
     assert (len(found), list(found), found.split(), bool(found)) == (len(messages), messages, messages, bool(messages))
     assert [found[place] for place in range(-len(messages), len(messages))] == messages * 2
-    assert found.lengths == tuple(map(len, messages))
+    assert list(found.ends) == list(accumulate(map(len, messages)))
     assert bytes(found.data) == b"".join(messages)
     assert found != [*messages, b""]
     assert found != "something else"
