@@ -4,7 +4,7 @@ Problem: what comes in one transfer, is stored in one entry and goes out in one 
 apart and put together again on the way. Whoever passes messages on needs their number, their bytes and their lengths.
 Rules never broken:
  - they are a sequence of messages like any list of them, to whoever asks for the single ones;
- - a part of them shares their memory; nothing is copied until messages are put together, or asked for.
+ - a part of them shares their memory; nothing is copied until messages are asked for.
 
 Messages that are a body and nothing else may stand there without the heads of their data sections, which follow from
 their sizes: `bodies`. Then nobody has to ask whether they can be decoded, and who wants the bodies has them side by
@@ -29,7 +29,7 @@ ENTRY_BYTES = 4
 
 
 class JoinedMessages(Sequence[bytes]):
-    __slots__ = ("_at", "_data", "_ends", "_single", "bodies", "size", "table")
+    __slots__ = ("_at", "_data", "_ends", "_pieces", "_single", "bodies", "size", "table")
 
     def __init__(self, table: bytes, data: bytes, at: int, size: int, *, bodies: bool = False) -> None:
         """They begin at `data[at]`, and have `size` bytes together, which is the sum of the table. `bodies`: of each
@@ -37,6 +37,14 @@ class JoinedMessages(Sequence[bytes]):
         self.table, self._data, self._at, self.size, self.bodies = table, data, at, size, bodies
         self._single: list[bytes] | None = None
         self._ends: Sequence[int] | None = None
+        self._pieces: Sequence[bytes | memoryview] = ()  # which make the data, once somebody asks for them
+
+    @classmethod
+    def of_pieces(cls, table: bytes, pieces: Sequence[bytes | memoryview], *, bodies: bool) -> JoinedMessages:
+        """That stand in several pieces, one behind the other."""
+        found = cls(table, b"", 0, sum(map(len, pieces)), bodies=bodies)
+        found._pieces = pieces
+        return found
 
     def __len__(self) -> int:
         return len(self.table) // ENTRY_BYTES
@@ -73,8 +81,18 @@ class JoinedMessages(Sequence[bytes]):
     @property
     def data(self) -> bytes | memoryview:
         """What stands there, one behind the other."""
-        whole = self._data
+        whole = self._memory()
         return whole if len(whole) == self.size else memoryview(whole)[self._at : self._at + self.size]
+
+    @property
+    def pieces(self) -> Sequence[bytes | memoryview]:
+        """The same, as it came."""
+        return self._pieces or (self.data,)
+
+    def _memory(self) -> bytes:
+        if self._pieces:
+            self._data, self._pieces = b"".join(self._pieces), ()
+        return self._data
 
     def split(self) -> list[bytes]:
         """The single messages, for who needs them once (`split_off`)."""
@@ -82,7 +100,7 @@ class JoinedMessages(Sequence[bytes]):
 
     def parts(self) -> list[bytes]:
         """What stands there, one by one: messages or bodies."""
-        return split(self._data, self._at, self.ends)
+        return split(self._memory(), self._at, self.ends)
 
     def single(self) -> list[bytes]:
         """The same, kept for who asks next: a batch at the tail of a log has many readers."""
@@ -97,7 +115,7 @@ class JoinedMessages(Sequence[bytes]):
         before = ends[start - 1] if start else 0
         size = ends[stop - 1] - before if stop > start else 0
         table = self.table[start * ENTRY_BYTES : stop * ENTRY_BYTES]
-        return JoinedMessages(table, self._data, self._at + before, size, bodies=self.bodies)
+        return JoinedMessages(table, self._memory(), self._at + before, size, bodies=self.bodies)
 
 
 def size_in(table: bytes) -> int:
@@ -131,7 +149,7 @@ def table_of(messages: Sequence[bytes]) -> bytes:
 
 def pieces_of(messages: Sequence[bytes]) -> Sequence[bytes | memoryview]:
     """What gives the messages one behind the other when it is joined."""
-    return (messages.data,) if isinstance(messages, JoinedMessages) else messages
+    return messages.pieces if isinstance(messages, JoinedMessages) else messages
 
 
 def bytes_in(messages: Sequence[bytes]) -> int:
@@ -168,8 +186,8 @@ def put_together(parts: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     parts = alike(parts)
     if not any(isinstance(part, JoinedMessages) for part in parts):
         return list(chain.from_iterable(parts))
-    data = b"".join(chain.from_iterable(map(pieces_of, parts)))
-    return JoinedMessages(b"".join(map(table_of, parts)), data, 0, len(data), bodies=are_bodies(parts[0]))
+    pieces = list(chain.from_iterable(map(pieces_of, parts)))
+    return JoinedMessages.of_pieces(b"".join(map(table_of, parts)), pieces, bodies=are_bodies(parts[0]))
 
 
 def with_heads(bodies: Sequence[bytes]) -> list[bytes]:

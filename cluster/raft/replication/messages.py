@@ -39,27 +39,40 @@ class EncodedAppend:
     """An append with entries on its way out: its protobuf encoding, made when first asked for, and only
     then."""
 
-    __slots__ = ("_encoded", "_entries", "_head", "group", "sequence")
+    __slots__ = ("_element", "_encoded", "_entries", "_front_bytes", "_head", "group", "sequence")
 
     def __init__(self, head: RaftMessage, entries: Sequence[bytes]) -> None:
         self.group = head.group
         self.sequence = head.append.sequence
         self._head = head
         self._entries = entries
-        self._encoded: bytes | None = None
+        self._encoded = self._element = b""
+        self._front_bytes = 0
 
     def SerializeToString(self) -> bytes:
-        if self._encoded is None:
-            parts = [self._head.SerializeToString(), APPEND_FIELD, b""]
-            size = 0
-            for entry in self._entries:
-                head = ENTRIES_FIELD + varint(len(entry))
-                parts += (head, entry)
-                size += len(head) + len(entry)
-            parts[2] = varint(size)
-            self._encoded = b"".join(parts)
-            self._entries = ()
+        if not self._encoded:
+            self._encoded = self._element[self._front_bytes :] or b"".join(self._parts())
         return self._encoded
+
+    def element(self, tag: bytes) -> bytes:
+        """As an element of a repeated field of another message: the tag of that field, the length, and what
+        SerializeToString gives. Joined once, whoever gets it: it is the same field for all."""
+        if not self._element:
+            parts = [self._encoded] if self._encoded else self._parts()
+            front = tag + varint(sum(map(len, parts)))
+            self._element, self._front_bytes = b"".join([front, *parts]), len(front)
+            self._entries = ()
+        return self._element
+
+    def _parts(self) -> list[bytes]:
+        parts = [self._head.SerializeToString(), APPEND_FIELD, b""]
+        size = 0
+        for entry in self._entries:
+            head = ENTRIES_FIELD + varint(len(entry))
+            parts += (head, entry)
+            size += len(head) + len(entry)
+        parts[2] = varint(size)
+        return parts
 
 
 OutgoingMessage = RaftMessage | EncodedAppend

@@ -3,8 +3,9 @@
 The problem: a Frame holds the messages of a loop turn. Built as a protobuf object each message is copied into it and
 serialised again, twice the copies of the very bytes that fill the network. Protobuf's encoding is concatenative (a
 repeated field is the sequence of its elements), so a frame is the join of its encoded elements: each message is
-serialised once and joined once. The rule: what `take` returns parses as the message of `proto/cluster/rpc/rpc.proto`
-whose field number was given, in the order of `push`.
+serialised once and joined once. What several peers get makes its element itself, once for all of them, and where a
+frame has no other it is that element. The rule: what `take` returns parses as the message of
+`proto/cluster/rpc/rpc.proto` whose field number was given, in the order of `push`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ APPEND_REPLIES = 1
 
 
 class Encodable(Protocol):
+    """One that goes to several peers may have `element(tag)` besides, as an `EncodedAppend` has."""
+
     def SerializeToString(self) -> bytes: ...
 
 
@@ -52,7 +55,7 @@ class PartQueue:
     __slots__ = ("_parts", "bytes")
 
     def __init__(self) -> None:
-        self._parts: deque[tuple[bytes, bytes]] = deque()
+        self._parts: deque[tuple[bytes, bytes]] = deque()  # two pieces of each, of which the first may be empty
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -60,8 +63,12 @@ class PartQueue:
 
     def push(self, field: int, messages: Iterable[Encodable]) -> None:
         for message in messages:
-            data = message.SerializeToString()
-            head = prefix(field, len(data))
+            element = getattr(message, "element", None)
+            if element is not None:
+                head, data = b"", element(bytes((field << 3 | 2,)))
+            else:
+                data = message.SerializeToString()
+                head = prefix(field, len(data))
             self._parts.append((head, data))
             self.bytes += len(head) + len(data)
 
@@ -75,12 +82,13 @@ class PartQueue:
             if count and size + length > target_bytes:
                 break
             self._parts.popleft()
-            chosen.append(head)
+            if head:
+                chosen.append(head)
             chosen.append(data)
             size += length
             count += 1
         self.bytes -= size
-        return b"".join(chosen), count
+        return chosen[0] if len(chosen) == 1 else b"".join(chosen), count
 
     def clear(self) -> None:
         self._parts.clear()

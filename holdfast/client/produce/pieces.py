@@ -19,7 +19,7 @@ from holdfast.client.produce.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.event_list import claim
 
 PIECE_EVENTS = 1024
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
 
 R = TypeVar("R")
 """Where events go, to those who send them."""

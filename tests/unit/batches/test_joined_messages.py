@@ -64,9 +64,18 @@ def test_a_place_that_is_not_there_is_an_error() -> None:
 def test_put_together_they_are_the_messages_of_all_parts(parts: list[tuple[list[bytes], bool]]) -> None:
     whole = put_together([joined(part, b"x", b"y") if join else part for part, join in parts])
     wanted = [message for part, _ in parts for message in part]
+    assert b"".join(pieces_of(whole)) == b"".join(wanted)
     assert list(whole) == wanted
     assert (table_of(whole), bytes_in(whole)) == (table_of(wanted), sum(map(len, wanted)))
     assert split_off(whole) == wanted
+
+
+def test_what_is_put_together_is_not_copied_before_somebody_asks_for_a_message() -> None:
+    one, other = joined([bytes(1000)] * 10), joined([b"1", b"2"])
+    whole = put_together([one, other])
+    assert [id(piece) for piece in pieces_of(whole)] == [id(part.data) for part in (one, other)]
+    assert whole[11] == b"2"
+    assert len(pieces_of(whole)) == 1
 
 
 def test_a_part_shares_the_memory_of_the_whole() -> None:

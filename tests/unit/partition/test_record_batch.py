@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp import Message, encode_message
 from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import JoinedMessages, table_of
+from holdfast.batches.joined_messages import JoinedMessages, put_together, table_of
 from node.partition.record_batch import (
     DIGEST_BYTES,
     MAX_RECORDS,
@@ -66,6 +66,8 @@ def test_bodies_are_stored_without_heads_and_read_with_them(
     assert found[start:stop] == messages[start:stop]
     again = encode(found, 1, compression=codec)
     assert again == entry, "what is stored so is passed on so"
+    parts = [given_bodies[:1], given_bodies[1:]]
+    assert encode(put_together(parts), 1, compression=codec) == entry, "in however many pieces it stands"
     assert not decode_head(encode(messages, 1)).attributes & Attributes.BODIES
 
 

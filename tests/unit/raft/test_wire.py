@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
 from cluster.raft.replication.messages import Stamp
+from cluster.rpc.rpc_pb2 import Frame
+from cluster.rpc.streams.frames import FRAME_MESSAGES
 
+MESSAGES_TAG = bytes((FRAME_MESSAGES << 3 | 2,))
 ROOT = Path(__file__).parents[3]
 U64 = st.integers(0, 2**64 - 1)
 
@@ -47,7 +50,14 @@ def test_an_append_encoded_by_hand_reads_as_the_same_message(
         },
     )
     assert RaftMessage.FromString(encoded.SerializeToString()) == wanted
-    assert encoded.SerializeToString() is encoded.SerializeToString(), "encoded once for all followers"
+    assert encoded.SerializeToString() is encoded.SerializeToString(), "encoded once for all who get it"
+    other = Stamp(group, version).append_entries(term, sequence, commit, previous, bodies, terms)
+    for one in (encoded, other):  # whatever is asked first
+        element = one.element(MESSAGES_TAG)
+        frame = Frame.FromString(element + element)
+        assert list(frame.messages) == [wanted, wanted]
+        assert one.element(MESSAGES_TAG) is element, "joined once for all followers"
+        assert one.SerializeToString() == encoded.SerializeToString()
 
 
 def test_a_megabyte_passes() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
+from cluster.raft.replication.messages import Stamp
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.streams.frames import (
     FRAME_HELLO,
@@ -67,3 +68,15 @@ def test_the_number_of_parts_can_be_bounded_too() -> None:
     queue = PartQueue()
     queue.push(FRAME_MESSAGES, [RaftMessage(group=1)] * 5)
     assert [queue.take(1000, max_parts=2)[1] for _ in range(3)] == [2, 2, 1]
+
+
+def test_what_several_peers_get_is_joined_once_for_all_of_them() -> None:
+    append = Stamp(1, 1).append_entries(1, 1, 1, (1, 0), [b"x" * 500, b"y"], [1, 1])
+    queues = PartQueue(), PartQueue()
+    for queue in queues:
+        queue.push(FRAME_MESSAGES, [append])
+    (one, _), (other, _) = (queue.take(1000) for queue in queues)
+    assert one is other
+    assert list(pb.Frame.FromString(one).messages[0].append.entries) == [b"x" * 500, b"y"]
+    queues[0].push(FRAME_MESSAGES, [append, RaftMessage(group=5)])
+    assert pb.Frame.FromString(queues[0].take(1000)[0]).messages[1].group == 5
