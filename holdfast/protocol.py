@@ -100,7 +100,9 @@ Requests to `$management`
                                                                                partitions: list of maps), next
     node, list          no    -                                                nodes: list of maps; confirmed boolean:
                                                                                false when nobody could say whether it
-                                                                               is all there is
+                                                                               is all there is; refused boolean in each
+                                                                               map: by any node that is up, and let in
+                                                                               by none
     node, describe      yes   -                                                one such map; catching_up: its replicas
                         (id)                                                   that are, or null if it does not answer
     node, readmit       yes   incarnation int (absent: that of the directory   node int, incarnation string

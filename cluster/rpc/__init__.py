@@ -15,6 +15,7 @@ from cluster.rpc.api import (
     RemoteReader,
     Unavailable,
 )
+from cluster.rpc.callers import Callers, refused_by_any
 from cluster.rpc.handshake import Who
 from cluster.rpc.peer_tls import CertificateFault, PeerTls
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
@@ -24,6 +25,7 @@ from cluster.rpc.streams.network import PeerNetwork
 __all__ = [
     "AddressInUse",
     "AdminHost",
+    "Callers",
     "CertificateFault",
     "GroupUnknown",
     "Hello",
@@ -39,4 +41,5 @@ __all__ = [
     "StartMemory",
     "Unavailable",
     "Who",
+    "refused_by_any",
 ]

@@ -19,9 +19,11 @@ exception type with a code (callers must decide between "try the next node" and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from cluster.raft import FetchReply, FetchRequest, NotLeader
+from cluster.rpc.callers import Callers
 from cluster.rpc.rpc_pb2 import ReplicaState
 
 # ------------------------------------------------------------------ what the node provides
@@ -215,6 +217,10 @@ class PeerClient(Protocol):
 
     async def replicas(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
         """How the node's replicas are; raises Unavailable."""
+        ...
+
+    async def callers(self, known: AbstractSet[int]) -> Callers:
+        """Which of the known nodes the node lets in, and which not; raises Unavailable."""
         ...
 
     async def fetch(self, request: FetchRequest) -> FetchReply:

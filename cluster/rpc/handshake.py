@@ -79,8 +79,8 @@ class Who:
     """By node: the incarnation that was refused last, and is not let in yet: see `stranger`."""
     admitted: dict[int, int] = field(default_factory=dict)
     """By node: the incarnation to go by while it is being decided on."""
-    copies: set[int] = field(default_factory=set)
-    """Nodes that came with a copy of their data, and were not let in since."""
+    copies: dict[int, int] = field(default_factory=dict)
+    """Nodes that came with a copy of their data, and were not let in since: the incarnation of those."""
     tls: PeerTls | None = None
     """How callers prove that they are the node that they say they are; None: they do not."""
     refusals: Refusals = field(default_factory=Refusals)
@@ -133,7 +133,7 @@ class Who:
         if hello.expected and self.incarnation and hello.expected != self.incarnation:
             return _replaced(self.node, self.incarnation, hello.expected)
         if (fault := self.copy_fault(hello)) is not None:
-            self.copies.add(hello.node)
+            self.copies[hello.node] = hello.incarnation
             return _copied(hello.node, fault)
         return None
 
@@ -155,6 +155,13 @@ class Who:
         let in meanwhile, by whomever, is no answer to who asks for the next one."""
         incarnation = self.strangers.get(node, 0)
         return incarnation if self.is_stranger(node, incarnation) else None
+
+    def is_refused(self, node: int) -> bool:
+        """It came with other data than the cluster knows, or with a copy of those that the cluster knows still, and
+        nobody was let in here as that node since."""
+        if self.stranger(node) is not None:
+            return True
+        return node in self.copies and not self.is_stranger(node, self.copies[node])
 
     async def welcome(self, hello: Hello) -> None:
         """Remember, on disk, that this start was here."""

@@ -371,6 +371,18 @@ class ReplicasReply(_message.Message):
     states: _containers.RepeatedCompositeFieldContainer[ReplicaState]
     def __init__(self, states: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ...) -> None: ...
 
+class CallersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CallersReply(_message.Message):
+    __slots__ = ("accepted", "refused")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedScalarFieldContainer[int]
+    refused: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AdminRequest(_message.Message):
     __slots__ = ("command",)
     COMMAND_FIELD_NUMBER: _ClassVar[int]

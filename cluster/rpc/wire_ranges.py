@@ -112,6 +112,8 @@ RPC_RANGES: dict[str, Range] = {
     "ReplicaState.fetch_last": INDEX,
     "ReplicaState.received_bytes": INDEX,
     "ReplicaState.refused_pieces": SEQUENCE,
+    "CallersReply.accepted": NODE,
+    "CallersReply.refused": NODE,
 }
 
 RPC = RangeTable({**RAFT_RANGES, **RPC_RANGES})

@@ -4,8 +4,9 @@ The rules: the node that was asked answers a change only after it has seen the c
 leaders, so that what the client does next *here* finds it; and it answers a question about logs only after the
 metadata's leader, confirmed by a majority, has said how far the metadata go, and it has come as far. What a node knows
 without that is shown only where it says so (`cluster.status`, and `node.list` with `confirmed`): an operator must be
-able to look at a cluster that has no majority. Rejected: a redirect of administration to the metadata leader; every
-client would have to know how to follow it.
+able to look at a cluster that has no majority. Whether a node was refused, `cluster.status` tells by what this node
+knows by itself; where the other nodes are asked how their replicas are, they are asked for that as well. Rejected: a
+redirect of administration to the metadata leader; every client would have to know how to follow it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cluster.metadata import (
@@ -27,7 +28,7 @@ from cluster.metadata import (
     readmit_node,
 )
 from cluster.raft import Group
-from cluster.rpc import PeerNetwork, ReplicaState
+from cluster.rpc import Callers, PeerNetwork, ReplicaState, refused_by_any
 from node.admin.errors import AdminError, CannotRepair
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
@@ -176,8 +177,9 @@ class Administration:
             confirmed = True
         except NotConfirmed:
             confirmed = False
-        nodes = self._nodes()
-        told = await self._ask([node["node"] for node in nodes if node["up"]], [])
+        up = [node for node in self._view.nodes if self._network.is_up(node)]
+        told, refused = await asyncio.gather(self._ask(up, []), self._refused_anywhere())
+        nodes = self._nodes(refused)
         for node in nodes:
             states = told.get(node["node"])
             node["catching_up"] = None if states is None else sum(bool(state.phase) for state in states.values())
@@ -186,26 +188,18 @@ class Administration:
 
     async def _describe_node(self, args: Mapping[str, Any]) -> dict[str, Any]:
         await self.current()
-        number = _number(args)
-        found = [node for node in self._nodes() if node["node"] == number]
-        if not found:
-            raise AdminError(
-                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
-            )
-        told = (await self._ask([number], []))[number]
+        number = self._registered(args)
+        told, refused = await asyncio.gather(self._ask_one(number, []), self._refused_anywhere())
         replicas = []
         for group, state in sorted((told or {}).items()):
             placed = self._view.group(group)
             name = (placed[0].name, placed[1].name) if placed is not None else ("(metadata)", "")
             replicas.append({"log": name[0], "partition": name[1], **_state(number, state)})
-        return {**found[0], "catching_up": None if told is None else replicas}
+        found = next(node for node in self._nodes(refused) if node["node"] == number)
+        return {**found, "catching_up": None if told is None else replicas}
 
     async def _readmit(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        number = _number(args)
-        if number not in self._view.nodes:
-            raise AdminError(
-                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
-            )
+        number = self._registered(args)
         incarnation = args.get("incarnation") or self._network.stranger(number)
         if incarnation is None:
             raise AdminError(
@@ -233,14 +227,31 @@ class Administration:
             return contextlib.nullcontext()
         return self._network.admitting(number, incarnation)
 
-    def _nodes(self) -> list[dict[str, Any]]:
-        nodes = []
-        for node in self._view.list_nodes():
-            stranger = self._network.stranger(node["node"])
-            refused = stranger is not None and stranger != self._view.incarnation(node["node"])
-            refused = refused or self._network.is_refused_as_copy(node["node"])
-            nodes.append({**node, "up": self._network.is_up(node["node"]), "refused": refused})
-        return nodes
+    def _registered(self, args: Mapping[str, Any]) -> int:
+        number = _number(args)
+        if number not in self._view.nodes:
+            raise AdminError(
+                "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
+            )
+        return number
+
+    def _nodes(self, refused: Collection[int]) -> list[dict[str, Any]]:
+        return [
+            {**node, "up": self._network.is_up(node["node"]), "refused": node["node"] in refused}
+            for node in self._view.list_nodes()
+        ]
+
+    async def _refused_anywhere(self) -> frozenset[int]:
+        """By this node, or by another that is up and answers in time."""
+        others = [node for node in self._view.nodes if node != self._node_id and self._network.is_up(node)]
+        told = await asyncio.gather(*map(self._callers_of, others))
+        return refused_by_any([self._network.callers(), *told])
+
+    async def _callers_of(self, node: int) -> Callers:
+        try:
+            return await self._network.client(node).callers(self._view.nodes.keys())
+        except ConnectionError:
+            return Callers()
 
     async def _ask(self, nodes: Sequence[int], groups: Sequence[int]) -> dict[int, dict[int, ReplicaState] | None]:
         """Each node's word on its replicas, by group; None from one that does not answer."""
@@ -267,7 +278,7 @@ class Administration:
                 "term": self._group.term,
                 "ready": self._group.leader is not None,
             },
-            "nodes": self._nodes(),
+            "nodes": self._nodes(refused_by_any([self._network.callers()])),
             "logs": len(self._view.logs),
             "partitions": len(groups),
             "partitions_without_leader": len(leaderless),

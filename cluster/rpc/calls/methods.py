@@ -30,11 +30,13 @@ GROUP = f"/{PARTITION}/Group"
 EXECUTE = f"/{ADMIN}/Execute"
 CONFIRM = f"/{ADMIN}/Confirm"
 REPLICAS = f"/{ADMIN}/Replicas"
+CALLERS = f"/{ADMIN}/Callers"
 FETCH = f"/{PEERS}/Fetch"
 
 __all__ = [
     "EOF",
     "append_call",
+    "callers_call",
     "confirm_call",
     "execute_call",
     "fetch_call",
@@ -124,6 +126,14 @@ def replicas_call(channel: Any) -> Any:
     )
 
 
+def callers_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        CALLERS,
+        request_serializer=pb.CallersRequest.SerializeToString,
+        response_deserializer=parser(pb.CallersReply),
+    )
+
+
 def fetch_call(channel: Any) -> Any:
     return channel.unary_unary(
         FETCH,
@@ -144,6 +154,7 @@ def handlers(
     execute: Handler,
     confirm: Handler,
     replicas: Handler,
+    callers: Handler,
     fetch: Handler,
 ) -> tuple[Any, ...]:
     """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
@@ -184,6 +195,9 @@ def handlers(
                 ),
                 "Replicas": grpc.unary_unary_rpc_method_handler(
                     replicas, response_serializer=pb.ReplicasReply.SerializeToString
+                ),
+                "Callers": grpc.unary_unary_rpc_method_handler(
+                    callers, response_serializer=pb.CallersReply.SerializeToString
                 ),
             },
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import grpc
@@ -17,8 +18,10 @@ from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import GroupUnknown, NotLeaderHere, PartitionTypes, Unavailable
+from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_stream import AppendStream
 from cluster.rpc.calls.methods import (
+    callers_call,
     confirm_call,
     execute_call,
     fetch_call,
@@ -183,6 +186,15 @@ class GrpcPeerClient:
         reply = await self._ask(replicas_call, pb.ReplicasRequest(groups=groups), options.INFO_TIMEOUT_S)
         return list(reply.states)
 
+    async def callers(self, known: AbstractSet[int]) -> Callers:
+        """Which of the known nodes the node lets in, and which not; raises Unavailable."""
+        reply = await self._ask(callers_call, pb.CallersRequest(), options.INFO_TIMEOUT_S)
+        accepted, refused = (
+            frozenset(node for node in named if node in known)  # however many it names
+            for named in (reply.accepted, reply.refused)
+        )
+        return Callers(accepted, refused)
+
     async def fetch(self, request: FetchRequest) -> FetchReply:
         """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
         if self._closed:
@@ -230,12 +242,15 @@ class GrpcPeerClient:
         channel = self._open_channel()
         await self._connected(channel, timeout_s)
         try:
-            return await method(channel)(request, timeout=timeout_s, metadata=self._metadata)
+            reply = await method(channel)(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise Unavailable(
                 f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
                 sent=error.code() not in NOT_SENT_CODES,
             ) from error
+        if reply is None:  # gRPC's word for what the deserializer raised: it is in the log
+            raise Unavailable(f"node {self.node} answered what cannot be read", sent=True)
+        return reply
 
     async def _connected(self, channel: Any, timeout_s: float) -> None:
         """Before a question is put: only then is it certain that a failure to connect has sent nothing."""

@@ -19,6 +19,7 @@ from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, Reader
+from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.calls.producer_codec import (
@@ -43,10 +44,12 @@ class Services:
         partitions: PartitionHost,
         admin: AdminHost,
         serve_fetch: Callable[[int, FetchRequest], FetchReply],
+        callers: Callable[[], Callers],
     ) -> None:
         self._who = who
         self._self_id = who.node
         self._serve_fetch = serve_fetch
+        self._callers = callers
         self._types = types
         self._partitions = partitions
         self._admin = admin
@@ -164,6 +167,12 @@ class Services:
         await self._admit(context)
         request = await _parse(context, pb.ReplicasRequest, data)
         return pb.ReplicasReply(states=self._admin.replica_states(request.groups))
+
+    async def callers(self, data: bytes, context: Any) -> pb.CallersReply:
+        await self._admit(context)
+        await _parse(context, pb.CallersRequest, data)
+        accepted, refused = self._callers()
+        return pb.CallersReply(accepted=sorted(accepted), refused=sorted(refused))
 
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)

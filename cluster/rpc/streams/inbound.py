@@ -128,7 +128,7 @@ class InboundLinks:
         stream = InboundStream(hello.node, hello.incarnation, start_of(hello), asyncio.get_running_loop().time())
         self._streams[hello.node] = stream
         self._who.starts.heard(hello.node, stream.start)
-        self._who.copies.discard(hello.node)
+        self._who.copies.pop(hello.node, None)
         self._on_hello(hello)
         self._on_change(hello.node, True)
         return await self._serve(stream, context)

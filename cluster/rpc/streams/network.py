@@ -22,6 +22,7 @@ from cluster.raft import FetchReply, FetchRequest, NodeId
 from cluster.raft.raft_pb2 import RaftMessage
 from cluster.rpc import options
 from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient
+from cluster.rpc.callers import Callers
 from cluster.rpc.calls.methods import handlers
 from cluster.rpc.calls.peer_client import GrpcPeerClient
 from cluster.rpc.calls.services import Services
@@ -130,7 +131,12 @@ class PeerNetwork:
             on_clock=on_clock,
         )
         self._services = Services(
-            who=self._who, types=types, partitions=partitions, admin=admin, serve_fetch=serve_fetch
+            who=self._who,
+            types=types,
+            partitions=partitions,
+            admin=admin,
+            serve_fetch=serve_fetch,
+            callers=self.callers,
         )
         self._clients = {
             node: GrpcPeerClient(
@@ -166,6 +172,7 @@ class PeerNetwork:
                 execute=self._services.execute,
                 confirm=self._services.confirm,
                 replicas=self._services.replicas,
+                callers=self._services.callers,
                 fetch=self._services.fetch,
             )
         )
@@ -237,9 +244,10 @@ class PeerNetwork:
         data."""
         return self._who.stranger(node)
 
-    def is_refused_as_copy(self, node: NodeId) -> bool:
-        """A process that calls itself `node` came with a copy of its data, and nobody else did since."""
-        return node in self._who.copies
+    def callers(self) -> Callers:
+        """Whom this node lets in, and whom not."""
+        accepted = {self.self_id, *(node for node, peer in self._peers.items() if peer.inbound)}
+        return Callers(frozenset(accepted), frozenset(filter(self._who.is_refused, self._peers)))
 
     @contextlib.contextmanager
     def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:

@@ -38,7 +38,7 @@ def node() -> None:
 @node.command("list")
 @command_frame()
 def list_nodes(frame: CommandFrame) -> None:
-    """All nodes, as the node asked sees them."""
+    """All nodes, as the node asked sees them, and whether any has refused them for the data that they came with."""
 
     async def work() -> list[dict[str, Any]]:
         async with frame.admin() as admin:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,7 @@ def test_an_image_that_is_put_back_has_no_say_and_an_empty_directory_is_the_way_
     others = [cluster.log(node)[start:] for node, start in before.items()]
     assert any("does not come with the latest of its data" in log for log in others), "whoever it met first refused it"
     assert not any("node 3 is up" in log for log in others)
-    listed = cluster.call(lambda admin: admin.list_nodes(), [cluster.address(1)])
-    assert [node["node"] for node in listed if node["refused"]] == [3]
+    assert refused_by_word_of(cluster, 1) == [3]
     send(cluster.address(1), log_name, ["the others go on"], "0")
     assert "is a copy" in refused(cluster, 3, EXIT_STORAGE), "it knows by now"
 
@@ -87,6 +87,54 @@ def test_an_image_that_is_put_back_has_no_say_and_an_empty_directory_is_the_way_
     send(cluster.address(3), log_name, ["with its vote"], "0")
     bodies = ["a", "by nodes 1 and 3", "the others go on", "with its vote"]
     assert [event.body for event in read(cluster.address(2), log_name, len(bodies), "0")] == bodies
+
+
+@contextlib.contextmanager
+def apart(cluster: Cluster, node: int, peer: int) -> Iterator[None]:
+    """A node that is started in the block does not reach the peer, at whose port it is told that nobody listens."""
+    path, text = cluster.nodes[node].config_path, cluster.nodes[node].config_path.read_text()
+    path.write_text(text.replace(json.dumps(cluster.nodes[peer].rpc), json.dumps(f"127.0.0.1:{free_ports(1)[0]}")))
+    assert path.read_text() != text
+    yield
+    path.write_text(text)
+
+
+def refused_by_word_of(cluster: Cluster, node: int) -> list[int]:
+    """The nodes that were refused, by any, as an operator hears who asks this one."""
+    listed = cluster.call(lambda admin: admin.list_nodes(), [cluster.address(node)])
+    return [entry["node"] for entry in listed if entry["refused"]]
+
+
+def refused_by(cluster: Cluster, node: int) -> list[int]:
+    """As far as this node knows by itself."""
+    status = cluster.call(lambda admin: admin.cluster_status(), [cluster.address(node)])
+    return [entry["node"] for entry in status["nodes"] if entry["refused"]]
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_that_has_met_one_node_only_is_known_as_refused_to_whoever_is_asked(own_cluster: Cluster) -> None:
+    """And to nobody, once another node lets the original in: the one that refused the copy is out of its reach."""
+    cluster = own_cluster
+    cluster.kill(3)
+    image = image_of(cluster, 3)
+    cluster.start(3)
+    cluster.kill(3)
+    original = image_of(cluster, 3, "original")
+    put_back(cluster, 3, image)
+    with apart(cluster, 3, 1):
+        ended_as_copy(cluster, 3)
+    assert ["does not come with the latest" in cluster.log(node) for node in (1, 2)] == [False, True]
+    assert [refused_by_word_of(cluster, node) for node in (1, 2)] == [[3], [3]]
+    described = cluster.call(lambda admin: admin.describe_node(3), [cluster.address(1)])
+    assert (described["up"], described["refused"]) == (False, True)
+    assert [refused_by(cluster, node) for node in (1, 2)] == [[], [3]]
+
+    put_back(cluster, 3, original)
+    with apart(cluster, 3, 2):
+        cluster.spawn(3)
+        wait_until(lambda: refused_by_word_of(cluster, 1) == [], "node 1 to let the original in")
+        assert refused_by_word_of(cluster, 2) == []
+        assert refused_by(cluster, 2) == [3], "it has not met the original"
 
 
 @pytest.mark.timeout(300)

@@ -337,5 +337,6 @@ def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]
         "execute": ask(methods.execute_call, pb.AdminRequest(command=b"depose")),
         "confirm": ask(methods.confirm_call, pb.ConfirmRequest()),
         "replicas": ask(methods.replicas_call, pb.ReplicasRequest()),
+        "callers": ask(methods.callers_call, pb.CallersRequest()),
         "fetch": ask(methods.fetch_call, FetchRequest(group=5)),
     }

@@ -70,7 +70,7 @@ async def test_what_was_let_in_is_remembered_and_an_older_copy_is_told_what_to_d
     refusal = str(peer.refusal(who(3, after(IMAGE, 99)).hello_to(1)))
     for words in ("node 3", "older copy", "original data", "empty data_dir", "holdfast node readmit 3"):
         assert words in refusal
-    assert peer.copies == {3}
+    assert peer.copies == {3: INCARNATION}
     assert peer.refusal(who(3, after(LATER, 66)).hello_to(1)) is None
 
 

@@ -241,7 +241,12 @@ class Wire:
         """Those of partitions. Whatever else a node serves is not asked for here, and fails when it is."""
         replicas, nothing_else = cast(Any, node.replicas), NonCallableMock()
         return Services(
-            who=_who(node), types=partition_types, partitions=replicas, admin=nothing_else, serve_fetch=nothing_else
+            who=_who(node),
+            types=partition_types,
+            partitions=replicas,
+            admin=nothing_else,
+            serve_fetch=nothing_else,
+            callers=nothing_else,
         )
 
 
