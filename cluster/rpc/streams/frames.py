@@ -18,6 +18,7 @@ FRAME_MESSAGES = 2
 FRAME_HINTS = 3
 FRAME_CLOCK = 4
 APPEND_FRAME_REQUESTS = 2
+APPEND_REQUEST_PACKED = 4
 APPEND_REPLIES = 1
 
 
@@ -60,10 +61,13 @@ class PartQueue:
 
     def push(self, field: int, messages: Iterable[Encodable]) -> None:
         for message in messages:
-            data = message.SerializeToString()
-            head = prefix(field, len(data))
-            self._parts.append((head, data))
-            self.bytes += len(head) + len(data)
+            self.push_parts(field, b"", message.SerializeToString())
+
+    def push_parts(self, field: int, front: bytes, data: bytes) -> None:
+        """An element that is encoded already, the larger part of it in `data`, which is not copied here."""
+        head = prefix(field, len(front) + len(data)) + front
+        self._parts.append((head, data))
+        self.bytes += len(head) + len(data)
 
     def take(self, target_bytes: int, max_parts: int = 1 << 30) -> tuple[bytes, int]:
         """One frame of at least one element, cut before the one that would exceed the target, and how many it holds."""
