@@ -125,9 +125,9 @@ class AppendStream:
         reading.add_done_callback(lambda _: self._woken.set())
         while True:
             while self._queue and not reading.done():
-                frame, count = self._queue.take(options.FRAME_TARGET_BYTES)
+                frame, count = self._queue.take(options.FRAME_TARGET_BYTES, lead=self._group_field)
                 self._handed_over += count
-                await self._call.write(self._group_field + frame)
+                await self._call.write(frame)
             if reading.done():
                 reading.result()
             self._woken.clear()

@@ -69,9 +69,10 @@ class PartQueue:
         self._parts.append((head, data))
         self.bytes += len(head) + len(data)
 
-    def take(self, target_bytes: int, max_parts: int = 1 << 30) -> tuple[bytes, int]:
-        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds."""
-        chosen: list[bytes] = []
+    def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> tuple[bytes, int]:
+        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds.
+        `lead`: encoded fields in front of them."""
+        chosen = [lead]
         size = count = 0
         while self._parts and count < max_parts:
             head, data = self._parts[0]

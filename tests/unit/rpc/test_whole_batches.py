@@ -103,6 +103,7 @@ def head(count: int, *, codec: int = 0, form: int = 1, rest: bytes = b"") -> byt
         (head(1, codec=3, rest=struct.pack(">I", 5)), "lz4"),
         (pack(BODIES), "holds messages"),
     ],
+    ids=["no batch", "damaged", "count", "bytes missing", "bytes", "codec", "messages"],
 )
 async def test_what_is_no_such_batch_is_refused_and_what_follows_is_not(packed: bytes, why: str) -> None:
     async with cluster_of(1, 2) as nodes:
