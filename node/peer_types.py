@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.amqp import MalformedMessage
+from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
 from node.coordinator.queries import CoordinatorAnswer, CoordinatorQuestion
 from node.partition import questions as partition
 from node.partition.api import (
@@ -27,11 +29,12 @@ from node.partition.api import (
     ReadError,
     StoredBatch,
 )
+from node.partition.limits import MAX_RECORD_BYTES
 
 __all__ = [
-    "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Numbers", "Owner", "PartitionInfo",
-    "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError", "StoredBatch", "decode_answer",
-    "decode_question", "encode_answer", "encode_question",
+    "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Numbers", "Owner", "PackedBodies",
+    "PartitionInfo", "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError", "StoredBatch",
+    "decode_answer", "decode_question", "encode_answer", "encode_question", "unopened",
 ]  # fmt: skip
 
 Question = partition.Question | CoordinatorQuestion
@@ -40,6 +43,17 @@ Answer = partition.Answer | CoordinatorAnswer
 _ENCODER = msgspec.msgpack.Encoder()
 _QUESTIONS = msgspec.msgpack.Decoder(Question)
 _ANSWERS = msgspec.msgpack.Decoder(Answer)
+
+
+def unopened(packed: bytes) -> PackedBodies:
+    """A batch that another node passes on, looked at like one of a client. Raises ValueError."""
+    try:
+        bodies = packed_bodies(packed, MAX_RECORD_BYTES)
+    except MalformedMessage as problem:
+        raise ValueError(f"the batch cannot be read: {problem}") from problem
+    if bodies is None:
+        raise ValueError("the batch holds messages, which must come one by one")
+    return bodies
 
 
 def encode_question(question: Question) -> bytes:

@@ -42,6 +42,16 @@ class StoredEvents(Protocol):
     def publisher(self) -> tuple[int, int, int] | None: ...  # producer id, epoch, number of the first; None: no numbers
 
 
+class Unopened(Protocol):
+    """The records of one append in one piece, which can be passed on without a look at them."""
+
+    @property
+    def held_bytes(self) -> int: ...
+    @property
+    def numbers(self) -> tuple[int, int, int, bytes] | None: ...  # producer id, epoch, first, digests, if it says them
+    def packed(self) -> bytes: ...
+
+
 class Reader(Protocol):
     @property
     def error(self) -> Any: ...
@@ -115,6 +125,10 @@ class PartitionTypes(Protocol):
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
     def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests, transactional, begins)
+    @property
+    def PackedBodies(self) -> type: ...  # records that are `Unopened`
+    @property
+    def unopened(self) -> Callable[[bytes], Any]: ...  # what `packed` gave; raises ValueError
     @property
     def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property

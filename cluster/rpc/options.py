@@ -11,12 +11,13 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
 3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
-what expires: its replicas would forget other producers. 6: how many events of a producer are remembered."""
+what expires: its replicas would forget other producers. 6: how many events of a producer are remembered. 7: batches of
+a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing."""
 
 MIB = 1 << 20
 
@@ -83,7 +84,8 @@ READ_REPLY_EVENTS = 4096
 """One read reply; with a window of four the next is on its way while one is consumed."""
 
 EVENT_OVERHEAD_BYTES = 64
-"""Charged per event beside its length: a bytes object and its slot. A window of tiny events stays bounded too."""
+"""Charged per event beside its length: a bytes object and its slot. A window of tiny events stays bounded too. A batch
+that stays unopened is one such object."""
 
 MAX_REPLIES_PER_FRAME = 4096
 """Append answers in one message, about 40 bytes each."""

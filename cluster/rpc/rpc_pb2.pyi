@@ -100,14 +100,16 @@ class Numbers(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ..., transactional: _Optional[bool] = ..., begins_for: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("id", "records", "numbers")
+    __slots__ = ("id", "records", "numbers", "packed")
     ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     id: int
     records: _containers.RepeatedScalarFieldContainer[bytes]
     numbers: Numbers
-    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ...) -> None: ...
+    packed: bytes
+    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ..., packed: _Optional[bytes] = ...) -> None: ...
 
 class AppendFrame(_message.Message):
     __slots__ = ("group", "requests")

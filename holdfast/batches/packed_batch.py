@@ -73,6 +73,24 @@ class PackedBatch(NamedTuple):
     numbers: PackedNumbers | None
 
 
+class Outside(NamedTuple):
+    """Of a packed batch: what can be said of it before its messages are looked at."""
+
+    codec: int
+    bodies: bool
+    numbers: PackedNumbers | None
+    table: bytes
+    start: int  # of the messages, as they stand there
+    size: int  # of the messages, as they were given to `pack`
+
+    def open(self, message: bytes) -> JoinedMessages:
+        """The messages in it. Raises MalformedMessage: they do not decompress to what the table says."""
+        start = self.start
+        if self.codec:
+            message, start = _decompressed(self.codec, memoryview(message)[start:], self.size), 0
+        return JoinedMessages(self.table, message, start, self.size, bodies=self.bodies)
+
+
 def pack(messages: Sequence[bytes], codec: Codec = Codec.NONE) -> bytes:
     """The message that holds these, which are encoded messages. `codec`: used if they get smaller by it."""
     return pack_joined(table_of(messages), messages, codec)
@@ -109,6 +127,13 @@ def unpack(message: bytes, most_bytes: int) -> PackedBatch:
 
     Raises MalformedMessage: it is no packed batch, or one of more than `most_bytes`.
     """
+    outside = read_outside(message, most_bytes)
+    return PackedBatch(outside.open(message), outside.numbers)
+
+
+def read_outside(message: bytes, most_bytes: int) -> Outside:
+    """Everything but the messages, which are not decompressed: of a batch that is not compressed nothing is left that
+    could be wrong. Raises MalformedMessage, as `unpack` does."""
     start = unseal(message, VERSION, _HEAD.size, "packed batch")
     codec, form, count, producer_id, epoch, first = _HEAD.unpack_from(message, start)
     start += _HEAD.size
@@ -126,11 +151,11 @@ def unpack(message: bytes, most_bytes: int) -> PackedBatch:
     size = size_in(table)
     if size > most_bytes:
         raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
-    if codec:
-        message, start = _decompressed(codec, memoryview(message)[start:], size), 0
-    elif start + size != len(message):
+    if codec and codec not in READABLE:
+        raise MalformedMessage(f"compression {name_of(codec)} (codec {codec}) of a packed batch is not supported here")
+    if not codec and start + size != len(message):
         raise MalformedMessage(f"the messages of a packed batch should have {size} bytes, not {len(message) - start}")
-    return PackedBatch(JoinedMessages(table, message, start, size, bodies=form == BODIES), numbers)
+    return Outside(codec, form == BODIES, numbers, table, start, size)
 
 
 def digests_of(bodies: Sequence[bytes]) -> bytes:
@@ -144,8 +169,6 @@ def _head_checksum(size: int) -> int:
 
 
 def _decompressed(codec: int, packed: memoryview, size: int) -> bytes:
-    if codec not in READABLE:
-        raise MalformedMessage(f"compression {name_of(codec)} (codec {codec}) of a packed batch is not supported here")
     try:
         return decompress(codec, packed, size)
     except Undecodable as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast import protocol
 from holdfast.amqp.errors import (
+    DECODE_ERROR,
     DETACH_FORCED,
     INTERNAL_ERROR,
     INVALID_FIELD,
@@ -137,6 +138,7 @@ _CONDITIONS: dict[FailureKind, str] = {
     "disk_full": RESOURCE_LIMIT_EXCEEDED,
     "overloaded": RESOURCE_LIMIT_EXCEEDED,
     "too_large": MESSAGE_SIZE_EXCEEDED,
+    "malformed": DECODE_ERROR,
     "deleted": RESOURCE_DELETED,
     "rejected": PRECONDITION_FAILED,
     "producer_stolen": protocol.PRODUCER_STOLEN,

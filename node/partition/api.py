@@ -214,6 +214,7 @@ FailureKind = Literal[
     "overloaded",  # too much is waiting to be replicated: slow down, then try again
     "disk_full",  # this node keeps its last space for its own survival: free some, or lead elsewhere
     "too_large",  # a record exceeds the largest entry: never retry
+    "malformed",  # it is no packed batch, or one that cannot be opened: never retry
     "rejected",  # the replicated state machine refused it: never retry
     "deleted",  # the log is gone
     # of appends with Numbers, and only as the outcome of a committed entry: certainly not appended, never retry
@@ -277,7 +278,8 @@ class PartitionHandle(Protocol):
     partition: str
 
     def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
-        """Append `records` in this order, without a gap. Ownership of a list passes to the partition.
+        """Append `records` in this order, without a gap. Ownership of a list passes to the partition, which opens
+        `PackedBodies` itself.
         `done` is called exactly once, possibly before `append` returns. With `numbers`, what is known is not appended
         again; all or nothing of the rest is."""
         ...

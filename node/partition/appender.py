@@ -3,7 +3,8 @@
 The problem: `append` is called thousands of times a second with a handful of records; an entry for each would cost a
 replication round of work per call. The rules: calls are gathered during one turn of the loop and leave in the order in
 which they came; the records of one call have consecutive offsets; every call is answered exactly once; what is waiting
-is bounded in bytes, and the caller is told before the bound is crossed, never after.
+is bounded in bytes, and the caller is told before the bound is crossed, never after. A batch that was not opened is
+opened here (`PackedBodies`), when there is room for what is in it: by nobody else's word.
 
 A call stays in one entry unless it alone exceeds one. Then it is cut, and its answer is good only if every part was
 committed: if some were and some not, the answer is "unknown", since repeating would double a part.
@@ -27,8 +28,10 @@ from functools import partial
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from holdfast.amqp.errors import MalformedMessage
 from holdfast.batches.codec import Codec
 from holdfast.batches.joined_messages import bytes_in, put_together
+from holdfast.batches.packed_bodies import PackedBodies, opened
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
 from node.partition.commands import encode_transaction_command
 from node.partition.idempotence.producer_state import nonsense, rows_of
@@ -146,11 +149,16 @@ class Appender:
     ) -> None:
         if not records:
             raise ValueError("an append needs at least one record")
-        size = bytes_in(records)
+        size = records.size if isinstance(records, PackedBodies) else bytes_in(records)
         refused = None if numbers is None else _nonsense(numbers, len(records))
         refused = refused or self._refusal(group, records, size)
         if refused is not None:
             done(refused)
+            return
+        try:
+            records = opened(records)
+        except MalformedMessage as problem:
+            done(Failed("malformed", False, f"the batch cannot be read: {problem}"))
             return
         if not self._waiting:
             self._on_pending()

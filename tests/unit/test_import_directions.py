@@ -33,7 +33,13 @@ ALLOWED: dict[str, set[str]] = {
     "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol", "holdfast.extras", "pipeline", "chaos"},
     "node.storage": set(),
     "node.filters": {"holdfast.amqp"},
-    "node.partition": {"cluster.raft", "cluster.crash_points", "node.storage", "holdfast.batches"},
+    "node.partition": {
+        "cluster.raft",
+        "cluster.crash_points",
+        "node.storage",
+        "holdfast.batches",
+        "holdfast.amqp.errors",  # that a batch cannot be opened
+    },
     "node.coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
     "node.transactions": {"cluster.crash_points", "cluster.metadata", "node.coordinator", "node.partition"},
     "node.admin.errors": set(),

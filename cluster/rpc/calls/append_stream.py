@@ -4,7 +4,7 @@ The problem: a gateway passes on what many links send, thousands a second, and w
 each request whether it may have been appended. The rules: every request is answered exactly once; it is `unknown` only
 when it was handed to gRPC on a stream that the other node had accepted, else `not_leader` (certainly not appended,
 retriable); the unanswered bytes are bounded (beyond: `overloaded`). Requests of one loop turn travel in one message,
-since a message costs 50 us and a request 2.
+since a message costs 50 us and a request 2. A batch of a producer that its link has not opened goes as it is.
 
 Nothing overtakes a request that was refused for the moment, or whose outcome is unknown: the other node refuses all
 behind it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
@@ -23,10 +23,10 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import PartitionTypes
+from cluster.rpc.api import PartitionTypes, Unopened
 from cluster.rpc.calls.methods import EOF, append_call
-from cluster.rpc.calls.producer_codec import failed, numbers_field
-from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, PartQueue
+from cluster.rpc.calls.producer_codec import failed, numbers_beside, numbers_field
+from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, APPEND_REQUEST_PACKED, PartQueue, prefix
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -43,6 +43,11 @@ class StreamEnded(Exception):
 def charge(records: Sequence[bytes]) -> int:
     """Bytes of memory that the records stand for, as counted against windows on both sides."""
     return sum(map(len, records)) + options.EVENT_OVERHEAD_BYTES * len(records)
+
+
+def charge_whole(records: Unopened) -> int:
+    """The same, of records that stay in one piece."""
+    return records.held_bytes + options.EVENT_OVERHEAD_BYTES
 
 
 class AppendStream:
@@ -63,11 +68,13 @@ class AppendStream:
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
-    def append(self, records: Sequence[bytes], done: Done, numbers: Any = None) -> None:
+    def append(self, records: Any, done: Done, numbers: Any = None) -> None:
+        """`records`: a sequence of bytes, or `Unopened`."""
         if self._refusal is not None:
             done(self._refusal)
             return
-        size = charge(records)
+        unopened = isinstance(records, self._types.PackedBodies)
+        size = charge_whole(records) if unopened else charge(records)
         if self._unanswered and self._unanswered_bytes + size > options.APPEND_UNANSWERED_BYTES:
             detail = f"{self._unanswered_bytes} bytes wait for an answer of node {self.node}; slow down, then try again"
             done(self._types.Failed("overloaded", True, detail, None))
@@ -75,9 +82,19 @@ class AppendStream:
         self._last_id += 1
         self._unanswered.append((self._last_id, size, done))
         self._unanswered_bytes += size
-        request = pb.AppendRequest(id=self._last_id, records=records, numbers=numbers_field(numbers))
-        self._queue.push(APPEND_FRAME_REQUESTS, (request,))
+        if unopened:
+            self._push_whole(records, numbers)
+        else:
+            request = pb.AppendRequest(id=self._last_id, records=records, numbers=numbers_field(numbers))
+            self._queue.push(APPEND_FRAME_REQUESTS, (request,))
         self._woken.set()
+
+    def _push_whole(self, records: Any, numbers: Any) -> None:
+        """The batch is not copied: the queue holds what its link holds."""
+        request = pb.AppendRequest(id=self._last_id, numbers=numbers_beside(records, numbers))
+        packed = records.packed()
+        front = request.SerializeToString() + prefix(APPEND_REQUEST_PACKED, len(packed))
+        self._queue.push_parts(APPEND_FRAME_REQUESTS, front, packed)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -108,9 +125,9 @@ class AppendStream:
         reading.add_done_callback(lambda _: self._woken.set())
         while True:
             while self._queue and not reading.done():
-                frame, count = self._queue.take(options.FRAME_TARGET_BYTES)
+                frame, count = self._queue.take(options.FRAME_TARGET_BYTES, lead=self._group_field)
                 self._handed_over += count
-                await self._call.write(self._group_field + frame)
+                await self._call.write(frame)
             if reading.done():
                 reading.result()
             self._woken.clear()

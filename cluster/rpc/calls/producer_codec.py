@@ -1,4 +1,4 @@
-"""Idempotent producers on the wire: the node's words to messages and back, both sides in one place.
+"""Idempotent producers, and failures, on the wire: the node's words to messages and back, both sides in one place.
 
 The rule: a message that is well formed makes a value; whether it makes sense is the partition's to say.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import PartitionTypes
+from cluster.rpc.api import PartitionTypes, Unopened
 
 
 def numbers_field(numbers: Any) -> pb.Numbers | None:
@@ -25,6 +25,14 @@ def numbers_field(numbers: Any) -> pb.Numbers | None:
     )
 
 
+def numbers_beside(records: Unopened, numbers: Any) -> pb.Numbers | None:
+    """Of a batch that is passed on whole: none if it says them itself."""
+    if records.numbers is None:
+        return numbers_field(numbers)
+    assert records.numbers == (numbers.producer_id, numbers.epoch, numbers.first, numbers.digests), numbers
+    return None
+
+
 def numbers_of(request: pb.AppendRequest, types: PartitionTypes) -> Any:
     if not request.HasField("numbers"):
         return None
@@ -32,6 +40,23 @@ def numbers_of(request: pb.AppendRequest, types: PartitionTypes) -> Any:
     begins = (numbers.begins_for, numbers.timeout_ms) if numbers.begins_for else None
     return types.Numbers(
         numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional, begins
+    )
+
+
+def failure_field(kind: str, retriable: bool, detail: str, leader: int | None = None) -> pb.Failure:
+    return pb.Failure(kind=kind, retriable=retriable, detail=detail, leader=leader or 0)
+
+
+def failure_of(failed: Any) -> pb.Failure:
+    index, term = failed.entry or (0, 0)
+    return pb.Failure(
+        kind=failed.kind,
+        retriable=failed.retriable,
+        detail=failed.detail,
+        leader=failed.leader or 0,
+        known=failed.known,
+        entry_index=index,
+        entry_term=term,
     )
 
 

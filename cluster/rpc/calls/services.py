@@ -13,24 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, Reader
 from cluster.rpc.callers import Callers
-from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge
+from cluster.rpc.calls.append_session import AppendSession
+from cluster.rpc.calls.append_stream import charge
 from cluster.rpc.calls.methods import EOF
-from cluster.rpc.calls.producer_codec import (
-    info_field,
-    numbers_of,
-    opened_reply,
-    producer_request_from,
-)
+from cluster.rpc.calls.producer_codec import failure_field, failure_of, info_field, opened_reply, producer_request_from
+from cluster.rpc.calls.requests import next_request, parse_request
 from cluster.rpc.handshake import Who, hello_in
-from cluster.rpc.streams.frames import APPEND_REPLIES, PartQueue
-from cluster.rpc.wire_ranges import parsed
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -61,14 +55,14 @@ class Services:
 
     async def read(self, _: Any, context: Any) -> None:
         await self._admit(context)
-        first = await _next(context, pb.ReadRequest)
+        first = await next_request(context, pb.ReadRequest)
         if first is EOF or not first.HasField("open"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a read must open it")
         request = first.open
         replica = self._partitions.partition(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
-            await context.write(_encoded(pb.ReadReply(failure=_failure("unavailable", True, detail, None))))
+            await context.write(_encoded(pb.ReadReply(failure=failure_field("unavailable", True, detail, None))))
             return
         await ReadSession(context, request.window_bytes).run(
             lambda wake: replica.open_reader(
@@ -81,15 +75,15 @@ class Services:
 
     async def info(self, data: bytes, context: Any) -> pb.InfoReply:
         await self._admit(context)
-        request = await _parse(context, pb.InfoRequest, data)
+        request = await parse_request(context, pb.InfoRequest, data)
         replica = self._partitions.partition(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}"
-            return pb.InfoReply(failure=_failure("group_unknown", True, detail, None))
+            return pb.InfoReply(failure=failure_field("group_unknown", True, detail, None))
         try:
             info = await replica.info()
         except ConnectionError as error:  # it cannot be sure that it still leads
-            return pb.InfoReply(failure=_failure("unavailable", True, str(error), None))
+            return pb.InfoReply(failure=failure_field("unavailable", True, str(error), None))
         return pb.InfoReply(
             partition=info.partition,
             earliest_offset=info.earliest_offset,
@@ -107,37 +101,37 @@ class Services:
 
     async def open_producer(self, data: bytes, context: Any) -> pb.OpenProducerReply:
         await self._admit(context)
-        request = await _parse(context, pb.OpenProducerRequest, data)
+        request = await parse_request(context, pb.OpenProducerRequest, data)
         replica = self._partitions.partition(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
-            return pb.OpenProducerReply(failure=_failure("not_leader", True, detail, None))
+            return pb.OpenProducerReply(failure=failure_field("not_leader", True, detail, None))
         outcome = await replica.open_producer(producer_request_from(request, self._types))
         if isinstance(outcome, self._types.Failed):
-            return pb.OpenProducerReply(failure=_failure_of(outcome))
+            return pb.OpenProducerReply(failure=failure_of(outcome))
         return opened_reply(outcome)
 
     async def producers(self, data: bytes, context: Any) -> pb.ProducersReply:
         await self._admit(context)
-        request = await _parse(context, pb.ProducersRequest, data)
+        request = await parse_request(context, pb.ProducersRequest, data)
         replica = self._partitions.partition(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}"
-            return pb.ProducersReply(failure=_failure("group_unknown", True, detail, None))
+            return pb.ProducersReply(failure=failure_field("group_unknown", True, detail, None))
         limit = min(request.limit, options.MAX_PRODUCERS_PER_REPLY)
         try:
             found = await replica.producers(request.after, limit)
         except NotLeader as error:
-            return pb.ProducersReply(failure=_failure("not_leader", True, str(error), error.leader))
+            return pb.ProducersReply(failure=failure_field("not_leader", True, str(error), error.leader))
         return pb.ProducersReply(producers=map(info_field, found))
 
     async def group(self, data: bytes, context: Any) -> pb.GroupReply:
         await self._admit(context)
-        request = await _parse(context, pb.GroupRequest, data)
+        request = await parse_request(context, pb.GroupRequest, data)
         replica = self._partitions.replica(request.group)
         if replica is None:
             detail = f"node {self._self_id} has no replica of group {request.group}: look up the placement again"
-            return pb.GroupReply(failure=_failure("not_leader", True, detail, None))
+            return pb.GroupReply(failure=failure_field("not_leader", True, detail, None))
         try:
             question = self._types.decode_question(request.question)
         except ValueError as error:
@@ -145,38 +139,38 @@ class Services:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         answer = await replica.ask(question)
         if isinstance(answer, self._types.Failed):
-            return pb.GroupReply(failure=_failure_of(answer))
+            return pb.GroupReply(failure=failure_of(answer))
         return pb.GroupReply(answer=self._types.encode_answer(answer))
 
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
         await self._admit(context)
-        request = await _parse(context, pb.AdminRequest, data)
+        request = await parse_request(context, pb.AdminRequest, data)
         try:
             return pb.AdminReply(result=await self._admin.execute(request.command))
         except NotLeader as error:
-            return pb.AdminReply(failure=_failure("not_leader", True, str(error), error.leader))
+            return pb.AdminReply(failure=failure_field("not_leader", True, str(error), error.leader))
 
     async def confirm(self, data: bytes, context: Any) -> pb.ConfirmReply:
         await self._admit(context)
         try:
             return pb.ConfirmReply(index=await self._admin.confirm())
         except NotLeader as error:
-            return pb.ConfirmReply(failure=_failure("not_leader", True, str(error), error.leader))
+            return pb.ConfirmReply(failure=failure_field("not_leader", True, str(error), error.leader))
 
     async def replicas(self, data: bytes, context: Any) -> pb.ReplicasReply:
         await self._admit(context)
-        request = await _parse(context, pb.ReplicasRequest, data)
+        request = await parse_request(context, pb.ReplicasRequest, data)
         return pb.ReplicasReply(states=self._admin.replica_states(request.groups))
 
     async def callers(self, data: bytes, context: Any) -> pb.CallersReply:
         await self._admit(context)
-        await _parse(context, pb.CallersRequest, data)
+        await parse_request(context, pb.CallersRequest, data)
         accepted, refused = self._callers()
         return pb.CallersReply(accepted=sorted(accepted), refused=sorted(refused))
 
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)
-        return self._serve_fetch(caller, await _parse(context, FetchRequest, data))
+        return self._serve_fetch(caller, await parse_request(context, FetchRequest, data))
 
     async def _admit(self, context: Any) -> int:
         """The node that calls."""
@@ -191,102 +185,6 @@ class Services:
         if (wait := self._who.has_to_wait(hello)) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._who.told(context, hello, wait))
         return int(hello.node)
-
-
-class AppendSession:
-    """One gateway's appends to one partition.
-
-    The links behind it pipeline, and submit again what was refused for the moment. What they sent before they learned
-    of a refusal, or of an outcome that nobody knows, must not get in front of it: so after the first one everything
-    else on the stream is refused too, and the gateway opens another (`append_client`).
-    """
-
-    def __init__(self, context: Any, partitions: PartitionHost, types: PartitionTypes, self_id: int) -> None:
-        self._context = context
-        self._partitions = partitions
-        self._types = types
-        self._failed_type = types.Failed
-        self._self_id = self_id
-        self._refusal: pb.Failure | None = None
-        self._replies = PartQueue()
-        self._unanswered_bytes = 0
-        self._replied = asyncio.Event()
-        self._room = asyncio.Event()
-        self._ended = False
-
-    async def run(self) -> None:
-        writing = asyncio.ensure_future(self._write())
-        try:
-            await self._read()
-        finally:
-            self._ended = True
-            writing.cancel()
-
-    async def _read(self) -> None:
-        while (frame := await _next(self._context, pb.AppendFrame)) is not EOF:
-            for request in frame.requests:
-                self._append(frame.group, request)
-            while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
-                self._room.clear()
-                await self._room.wait()
-
-    def _append(self, group: int, request: pb.AppendRequest) -> None:
-        number = request.id
-        if self._refusal is not None:
-            self._push(pb.AppendReply(id=number, failure=self._refusal))
-            return
-        records = list(request.records)
-        size = charge(records)
-        self._unanswered_bytes += size
-
-        def done(outcome: Any) -> None:
-            self._unanswered_bytes -= size
-            self._room.set()
-            self._reply(number, outcome)
-
-        # Looked up for each request: the replica may be closed, and opened anew, while the stream stands.
-        replica = self._partitions.partition(group)
-        if replica is None:
-            self._unanswered_bytes -= size
-            detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
-            self._refuse(number, _failure("not_leader", True, detail, None))
-        else:
-            replica.append(records, done, numbers_of(request, self._types))
-
-    def _reply(self, request: int, outcome: Any) -> None:
-        if isinstance(outcome, self._failed_type):
-            self._refuse(request, _failure_of(outcome))
-        else:
-            reply = pb.AppendReply(
-                id=request,
-                base_offset=outcome.base_offset,
-                timestamp_ms=outcome.timestamp_ms,
-                duplicates=outcome.duplicates,
-            )
-            for records, base_offset in outcome.places:
-                reply.rows.add(records=records, base_offset=base_offset)
-            self._push(reply)
-
-    def _refuse(self, request: int, failure: pb.Failure) -> None:
-        if self._refusal is None and failure.kind in TRANSIENT_KINDS:
-            self._refusal = failure
-        elif self._refusal is None and failure.kind == "unknown":
-            detail = f"node {self._self_id} lost leadership amid earlier records of this stream: retry on another"
-            self._refusal = _failure("not_leader", True, detail, None)
-        self._push(pb.AppendReply(id=request, failure=failure))
-
-    def _push(self, reply: pb.AppendReply) -> None:
-        if not self._ended:
-            self._replies.push(APPEND_REPLIES, (reply,))
-            self._replied.set()
-
-    async def _write(self) -> None:
-        while True:
-            await self._replied.wait()
-            self._replied.clear()
-            while self._replies:
-                frame, _ = self._replies.take(options.FRAME_TARGET_BYTES, options.MAX_REPLIES_PER_FRAME)
-                await self._context.write(frame)
 
 
 class ReadSession:
@@ -332,7 +230,7 @@ class ReadSession:
                 await self._context.write(_encoded(reply))
             elif reader.error is not None:
                 error = reader.error
-                failure = _failure(error.kind, error.retriable, error.detail, error.leader)
+                failure = failure_field(error.kind, error.retriable, error.detail, error.leader)
                 await self._context.write(_encoded(pb.ReadReply(failure=failure)))
                 return
             elif reader.position > self._told:  # all that came was aborted: who drains must know that it is behind it
@@ -348,27 +246,13 @@ class ReadSession:
 
     async def _read_credit(self) -> None:
         try:
-            while (request := await _next(self._context, pb.ReadRequest)) is not EOF:
+            while (request := await next_request(self._context, pb.ReadRequest)) is not EOF:
                 self._window_bytes += request.credit_bytes
                 self._woken.set()
         except grpc.aio.AbortError:
             return  # nonsense instead of credit: the caller has been told, the call is over
         finally:
             self._woken.set()  # the client has gone: let `_serve` see it
-
-
-async def _next(context: Any, kind: Any) -> Any:
-    """The next message of a stream, or EOF."""
-    data = await context.read()
-    return EOF if data is EOF else await _parse(context, kind, data)
-
-
-async def _parse(context: Any, kind: Any, data: bytes) -> Any:
-    try:
-        return parsed(kind, data)
-    except DecodeError as error:
-        reason = f"no {kind.DESCRIPTOR.name} ({error}): the caller is broken or runs another version"
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
 
 def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:
@@ -382,23 +266,6 @@ def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:
 
 def owner_of(request: pb.ReadOpen, types: PartitionTypes) -> Any:
     return types.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
-
-
-def _failure(kind: str, retriable: bool, detail: str, leader: int | None) -> pb.Failure:
-    return pb.Failure(kind=kind, retriable=retriable, detail=detail, leader=leader or 0)
-
-
-def _failure_of(failed: Any) -> pb.Failure:
-    index, term = failed.entry or (0, 0)
-    return pb.Failure(
-        kind=failed.kind,
-        retriable=failed.retriable,
-        detail=failed.detail,
-        leader=failed.leader or 0,
-        known=failed.known,
-        entry_index=index,
-        entry_term=term,
-    )
 
 
 def _encoded(message: pb.ReadReply) -> bytes:

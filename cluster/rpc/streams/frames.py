@@ -19,6 +19,7 @@ FRAME_MESSAGES = 2
 FRAME_HINTS = 3
 FRAME_CLOCK = 4
 APPEND_FRAME_REQUESTS = 2
+APPEND_REQUEST_PACKED = 4
 APPEND_REPLIES = 1
 
 
@@ -64,17 +65,23 @@ class PartQueue:
     def push(self, field: int, messages: Iterable[Encodable]) -> None:
         for message in messages:
             element = getattr(message, "element", None)
-            if element is not None:
-                head, data = b"", element(bytes((field << 3 | 2,)))
+            if element is None:
+                self.push_parts(field, b"", message.SerializeToString())
             else:
-                data = message.SerializeToString()
-                head = prefix(field, len(data))
-            self._parts.append((head, data))
-            self.bytes += len(head) + len(data)
+                self._push(b"", element(bytes((field << 3 | 2,))))
 
-    def take(self, target_bytes: int, max_parts: int = 1 << 30) -> tuple[bytes, int]:
-        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds."""
-        chosen: list[bytes] = []
+    def push_parts(self, field: int, front: bytes, data: bytes) -> None:
+        """An element that is encoded already, the larger part of it in `data`, which is not copied here."""
+        self._push(prefix(field, len(front) + len(data)) + front, data)
+
+    def _push(self, head: bytes, data: bytes) -> None:
+        self._parts.append((head, data))
+        self.bytes += len(head) + len(data)
+
+    def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> tuple[bytes, int]:
+        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds.
+        `lead`: encoded fields in front of them."""
+        chosen = [lead] if lead else []
         size = count = 0
         while self._parts and count < max_parts:
             head, data = self._parts[0]

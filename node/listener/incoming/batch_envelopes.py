@@ -23,8 +23,9 @@ from typing import NamedTuple
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, split
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.batches.joined_messages import are_bodies, split_off
-from holdfast.batches.packed_batch import PackedNumbers, unpack
+from holdfast.batches.joined_messages import split_off
+from holdfast.batches.packed_batch import PackedNumbers, read_outside
+from holdfast.batches.packed_bodies import PackedBodies
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
@@ -71,15 +72,19 @@ def open_envelope(payload: bytes) -> Envelope:
 
 
 def open_packed(payload: bytes, most_bytes: int) -> Envelope:
-    """A packed batch of a producer of ours. Raises MalformedMessage."""
-    return Envelope(_NO_BODY, *unpack(payload, most_bytes))
+    """A packed batch of a producer of ours; one of bodies stays unopened. Raises MalformedMessage."""
+    outside = read_outside(payload, most_bytes)
+    messages = PackedBodies(payload, outside) if outside.bodies else outside.open(payload)
+    return Envelope(_NO_BODY, messages, outside.numbers)
 
 
 def read_plain(envelope: Envelope) -> Contents:
     """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
     if envelope.numbers is not None:
         raise Refused(errors.numbers_unasked())
-    if are_bodies(envelope.messages) or (envelope.front is _NO_BODY and all_data(split_off(envelope.messages))):
+    if isinstance(envelope.messages, PackedBodies):
+        return Contents(envelope.messages, None, None)
+    if envelope.front is _NO_BODY and all_data(split_off(envelope.messages)):
         return Contents(envelope.messages, None, None)
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]

@@ -33,7 +33,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.batches.joined_messages import bytes_in
+from holdfast.batches.packed_bodies import held_bytes
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
@@ -161,7 +161,7 @@ class IncomingLink(AnsweringLink):
             self._packed.opened(size)
             self._unreadable(own, size, problem)
         else:
-            size = max(size, bytes_in(envelope.messages))
+            size = max(size, held_bytes(envelope.messages))
             self._packed.opened(size)
             self.host.received(0, size - len(batch.payload), len(envelope.messages))
             self._take_envelope(own, envelope, size)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from cluster.rpc.calls import append_stream, services
+from cluster.rpc.calls import append_session, append_stream, services
 from cluster.rpc.calls.append_stream import AppendStream
 from node.listener.incoming import append_queue
 from node.listener.incoming.append_queue import AppendQueue, State
@@ -30,7 +30,7 @@ def lost_connections_appended_nothing() -> Iterator[None]:
 @contextlib.contextmanager
 def leaders_take_what_follows_a_refusal() -> Iterator[None]:
     """A leader that refused a request for the moment appends those behind it."""
-    with mock.patch.object(services, "TRANSIENT_KINDS", frozenset()):
+    with mock.patch.object(append_session, "TRANSIENT_KINDS", frozenset()):
         yield
 
 

@@ -6,6 +6,8 @@ of leader, and a reader beside it does not. What must hold:
 * each batch is answered once; accepted is stored, at the place that was named; refused or turned away is nowhere;
 * what a link stored stands in the order in which the link received it, whatever was submitted again;
 * a reader through a gateway passes over nothing, and sees what was stored.
+
+Every other batch of a link is one that its producer has packed, and that goes as it came.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from unittest.mock import NonCallableMock
 
+from holdfast.batches.joined_messages import table_of
+from holdfast.batches.packed_batch import pack_joined
+from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
 from node.broker import NodeBroker
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import After, Appended, Earliest, Failed
@@ -63,6 +68,14 @@ class _Link:
         self.waiting.update(records)
         self.queue.submit(QueuedBatch([], records, len(records), sum(map(len, records))))
 
+    def send_packed(self, bodies: list[bytes]) -> None:
+        packed = pack_joined(table_of(bodies), bodies, bodies=True)
+        unopened = packed_bodies(packed, len(packed))
+        assert unopened is not None
+        self.sent += unopened
+        self.waiting.update(unopened)
+        self.queue.submit(QueuedBatch([], unopened, 1, len(packed)))
+
     def record(self) -> bytes:
         filling = self._clients.schedule.randomness.choice(SIZES)
         return b"%s.%d." % (self._name, len(self.sent)) + b"x" * filling
@@ -81,6 +94,8 @@ class _Link:
         if self._answered(batch):
             self._clients.judge.acknowledge(batch.records, stored)
             self._clients.schedule.count("through a gateway" if self.is_remote else "at the leader")
+            if self.is_remote and isinstance(batch.records, PackedBodies):
+                self._clients.schedule.count("unopened through a gateway")
             self._clients.accepted += 1
 
     def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
@@ -155,7 +170,7 @@ class GatewayClients:
         link = self._link()
         if link is not None:
             for _ in range(self.schedule.randomness.randint(1, MOST_BATCHES)):
-                link.send([link.record()])
+                (link.send_packed if len(link.sent) % 2 else link.send)([link.record()])
             link.queue.attempt()  # leaders may have changed
 
     def read(self) -> None:

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Discarded, RaftOptions, Unknown
+from holdfast.batches.codec import Codec
+from holdfast.batches.joined_messages import table_of
+from holdfast.batches.packed_batch import pack_joined
+from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
 from node.partition.api import Appended, Failed
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
+from node.partition.record_batch import Attributes, decode_head, decode_records
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
 
 
@@ -224,3 +229,56 @@ def test_a_node_that_holds_damaged_bytes_decides_like_the_others(node: Node) -> 
     assert "unknown-command" in str(outcomes)
     assert node.append(b"b").offsets == [1]
     assert read_all(node.replica) == [(0, b"a"), (1, b"b")]
+
+
+BODIES = [b"price of IBM: %d" % (number % 7) for number in range(200)]
+
+
+def packed(codec: Codec = Codec.NONE) -> PackedBodies:
+    found = packed_bodies(pack_joined(table_of(BODIES), (b"".join(BODIES),), codec, bodies=True), 1 << 20)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_packed_batch_is_stored_as_the_bodies_in_it(node: Node, codec: Codec) -> None:
+    answers = Answers()
+    for records in (packed(codec), packed(codec).open()):
+        node.replica.append(records, answers)
+        node.turns()
+    assert answers.offsets == [0, 200]
+    one, other = (node.group.entry(node.group.last_index - back)[1] for back in (1, 0))
+    assert one == other
+    assert Attributes.BODIES in decode_head(one).attributes
+    stored = decode_records(one)
+    assert stored.parts() == BODIES
+
+
+def test_a_packed_batch_that_does_not_decompress_is_refused_and_takes_no_room(node: Node) -> None:
+    answers = Answers()
+    node.replica.append(_spoiled(packed(Codec.ZSTD)), answers)
+    (refused,) = answers.all
+    assert isinstance(refused, Failed)
+    assert (refused.kind, refused.retriable, refused.certainly_not_appended) == ("malformed", False, True)
+    assert "does not decompress" in refused.detail
+    assert (node.replica.in_flight_bytes, node.dirty) == (0, [])
+
+
+def test_nothing_is_opened_that_there_is_no_room_for(tmp_path: Path) -> None:
+    """It may be a thousand times as large as it came: it would be there before it was refused."""
+    with Node(tmp_path, limits=PartitionLimits(in_flight_bytes=packed().size + 5)) as node:
+        answers = Answers()
+        node.replica.append([b"in front"], answers)
+        unopened = packed(Codec.ZSTD)
+        node.replica.append(unopened, answers)
+        assert [one.kind for one in answers.all if isinstance(one, Failed)] == ["overloaded"]
+        assert unopened._opened is None
+        node.turns()
+        node.replica.append(unopened, answers)
+        node.turns()
+        assert isinstance(answers.last, Appended)
+
+
+def _spoiled(good: PackedBodies) -> PackedBodies:
+    good._packed = good.packed()[:-20] + bytes(20)
+    return good

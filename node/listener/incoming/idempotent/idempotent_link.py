@@ -20,6 +20,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transactional, Transfers, symbol
 from holdfast.amqp.errors import Error
+from holdfast.batches.packed_bodies import PackedBodies, opened
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
@@ -97,13 +98,14 @@ class IdempotentLink(IncomingLink):
     def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
         if envelope.numbers is not None:
             return self._partition, envelope.messages, self._numbers.said(envelope.numbers)
-        runs, wrong = self._numbers.read(envelope.messages)
+        runs, wrong = self._numbers.read(opened(envelope.messages))
         if wrong is not None:
             raise Refused(wrong.error)
         if len(runs) != 1:
             raise Refused(errors.numbers_wrong("the numbers of the messages of a batch do not follow each other"))
         self._numbers.check_front(envelope.front, runs[0].numbers.first)
-        return self._partition, runs[0].records, runs[0].numbers
+        unopened = isinstance(envelope.messages, PackedBodies)  # to whom it is passed on
+        return self._partition, envelope.messages if unopened else runs[0].records, runs[0].numbers
 
     def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
         super()._envelope_refused(own, size, error)

@@ -21,7 +21,7 @@ from cluster.rpc.calls.methods import APPEND, READ
 from cluster.rpc.calls.peer_client import GrpcPeerClient
 from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
-from node.partition import api as partition_types
+from node import peer_types
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.virtual_loop import EXPECTED
 
@@ -242,7 +242,7 @@ class Wire:
         replicas, nothing_else = cast(Any, node.replicas), NonCallableMock()
         return Services(
             who=_who(node),
-            types=partition_types,
+            types=peer_types,
             partitions=replicas,
             admin=nothing_else,
             serve_fetch=nothing_else,
@@ -274,7 +274,7 @@ class PeerClient(GrpcPeerClient):
 
     def __init__(self, wire: Wire, caller: SimNode, called: int) -> None:
         who = _who(caller)
-        super().__init__(called, lambda: who.hello_to(called), lambda: f"node {called}", partition_types)  # type: ignore[arg-type]
+        super().__init__(called, lambda: who.hello_to(called), lambda: f"node {called}", peer_types)  # type: ignore[arg-type]
         self._wire_channel = _Channel(wire, caller, called)
 
     def _open_channel(self) -> Any:

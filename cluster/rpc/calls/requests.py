@@ -1,0 +1,28 @@
+"""What a caller asks, read from the wire: each message judged before anything is done with it.
+
+The rule: a caller that sends what is no such message is told so by the status of its call, which ends with that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from cluster.rpc.calls.methods import EOF
+from cluster.rpc.wire_ranges import parsed
+
+
+async def next_request(context: Any, kind: Any) -> Any:
+    """The next message of a stream, or EOF."""
+    data = await context.read()
+    return EOF if data is EOF else await parse_request(context, kind, data)
+
+
+async def parse_request(context: Any, kind: Any, data: bytes) -> Any:
+    try:
+        return parsed(kind, data)
+    except DecodeError as error:
+        reason = f"no {kind.DESCRIPTOR.name} ({error}): the caller is broken or runs another version"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
