@@ -33,7 +33,7 @@ class Sender(Endpoint):
         self, url: Url, name: str, options: LinkOptions, *,
         sender_id: int, body_bytes: int, window: int, count: int | None, tally: Tally, outcomes: Outcomes,
     ) -> None:  # fmt: skip
-        self._template = Template(body_bytes, sender_id)
+        self._template = Template(body_bytes, sender_id, durable=options.durable)
         self._body_c = ffi.from_buffer(self._template.buffer)
         # A tag is used again only after its delivery was settled, so as many as the window never collide.
         self._tag_bytes = ffi.new("char[]", b"".join(i.to_bytes(TAG_BYTES, "big") for i in range(window)))

@@ -9,11 +9,11 @@ import sys
 from typing import Any
 
 import pytest
-from proton import Condition, Delivery, Described, symbol, ulong
+from proton import Condition, Delivery, Described, Message, symbol, ulong
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.load import Load, Plan
-from benchmarks.driver.stamp import Template
+from benchmarks.driver.stamp import Template, read_stamp
 from benchmarks.driver.wire import PeerError, Url
 from tests.unit.benchmarks.broker import Broker, redirect_info
 
@@ -62,6 +62,17 @@ def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> N
     assert report["events"] == 25
     assert report["outcomes"] == {"rejected": 25, "released": 25, "modified": 25}
     assert report["reasons"] == {"rejected": "test:no: not this one"}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_events_say_that_they_are_durable_where_that_is_asked_for(durable: bool) -> None:
+    with Broker() as broker:
+        report = send(broker, 1, size=100, send_options=LinkOptions(durable=durable))
+        message = Message()
+        message.decode(broker.last)
+    assert report["events"] == 1
+    assert (message.durable, len(message.body)) == (durable, 100)
+    assert read_stamp(message.body, 100) is not None
 
 
 def test_events_larger_than_a_frame_and_than_the_socket_pass() -> None:
