@@ -87,7 +87,7 @@ def _delete(peer: Peer, target: Target) -> list[str]:
     try:
         peer.delete(target)
     except (OSError, PeerFailed) as error:
-        return [f"{target.name} was not deleted: {error}"]
+        return [f"at the end of {target.name}: {error}"]
     return []
 
 
