@@ -67,6 +67,15 @@ class Sender(Endpoint):
         self.opened = False
         super().follow(redirect)
 
+    def resume(self, url: Url) -> None:
+        """After the end of a connection: sends again, there, what was in flight, and goes on."""
+        in_flight = len(self._pending)
+        self._left += in_flight
+        self.sent -= in_flight
+        self.lost -= in_flight  # which `follow` takes them for
+        self.hops = 0
+        self.follow(Redirected(url))
+
     def begin(self) -> None:
         self._left = self._count if self._count is not None else 1 << 62
         self.work()

@@ -17,6 +17,7 @@ import psutil
 from benchmarks import machine
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
+from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
@@ -79,6 +80,8 @@ def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -
         from benchmarks.client.driver import ClientLoad
 
         return ClientLoad(plan).run(began)
+    if target.driver == "amqp-reconnecting":
+        return ReconnectingLoad(plan).run(began)
     return Load(plan).run(began)
 
 

@@ -65,10 +65,12 @@ DURABILITIES: dict[Durability, dict[str, str]] = {
 }
 """What the journal of such a pair is told. Either way senders wait for it (journal-sync-non-transactional)."""
 
+# Who comes back as a backup takes a new copy of all, and (as it ships) keeps two of its own old ones; here, none.
+_KEPT = "<max-saved-replicated-journals-size>0</max-saved-replicated-journals-size>"
 HA = {
     # A primary that comes back looks whether its backup has become the active one, and is the backup then.
-    PRIMARY: "<primary><check-for-active-server>true</check-for-active-server></primary>",
-    BACKUP: "<backup><allow-failback>false</allow-failback></backup>",
+    PRIMARY: f"<primary><check-for-active-server>true</check-for-active-server>{_KEPT}</primary>",
+    BACKUP: f"<backup><allow-failback>false</allow-failback>{_KEPT}</backup>",
 }
 
 
