@@ -141,6 +141,16 @@ def _idle_cpu_s(peers: Iterable[Peer]) -> float:
     return total_s
 
 
+def idle_cores(peers: Mapping[str, Peer], seconds: float) -> dict[str, float]:
+    """What each cluster uses while nobody asks anything of it, all its processes together."""
+    if not peers:
+        return {}
+    before_s, began_s = {name: _idle_cpu_s([peer]) for name, peer in peers.items()}, time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    return {name: round((_idle_cpu_s([peer]) - before_s[name]) / took_s, 3) for name, peer in peers.items()}
+
+
 def _machine_cpu_s() -> float:
     """CPU seconds of all processes and the kernel since the machine started."""
     times = psutil.cpu_times()

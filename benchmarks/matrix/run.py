@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import machine
 from benchmarks.driver.wire import PeerError
-from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.cell import Cell, idle_cores, measure
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.extras import EXTRAS, Extra, Found
 from benchmarks.matrix.profiles import Profile
@@ -45,6 +45,7 @@ REPEATS = 3
 SECONDS = 5.0
 QUICK_SECONDS = 3.0
 INTERRUPTED = 130  # the exit status by which shells know it
+IDLE_S = 5.0
 SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
 
 MAKERS: dict[str, Callable[[Path], Peer]] = {
@@ -137,6 +138,7 @@ class Bench:
             "repeats": self.repeats,
             "seconds_per_cell": self.seconds,
             "versions": {name: peer.version() for name, peer in self.peers.items()},
+            "cores_used_when_idle": idle_cores(self.peers, IDLE_S),
         }
         return own | machine.facts(directory)
 
