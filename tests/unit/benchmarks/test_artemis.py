@@ -18,7 +18,7 @@ from benchmarks.matrix.cell import measure
 from benchmarks.matrix.contestants import ARTEMIS, ARTEMIS_FSYNC, FSYNC, REPLICATED
 from benchmarks.matrix.rows import CONTESTANTS, Row
 from benchmarks.peers import artemis
-from benchmarks.peers.base import PeerFailed, PeerUnavailable, running
+from benchmarks.peers.base import PeerFailed, PeerUnavailable, running, wait_until
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "artemis.sh"
 CORE = "{urn:activemq:core}"
@@ -81,6 +81,7 @@ def test_only_syncing_differs_and_nothing_is_dropped_or_reached_from_outside(
         core = ElementTree.fromstring(peer.configuration(role)).find(f"{CORE}core")
         assert core is not None
         assert core.findtext(f"{CORE}journal-datasync") == syncs
+        assert core.findtext(f"{CORE}large-message-sync", "true") == syncs
         # As it ships, which is true: senders wait for the journal.
         assert core.find(f"{CORE}journal-sync-non-transactional") is None
         acceptors = [one.text for one in core.iter(f"{CORE}acceptor")]
@@ -126,7 +127,8 @@ def test_a_pair_stores_serves_and_leaves_nothing_behind(tmp_path: Path, monkeypa
         sending = dataclasses.replace(plan, senders=1, receivers=0, count=50)
         Load(sending).run()
         Load(dataclasses.replace(sending, send_options=LinkOptions())).run()
-        assert stored(peer, target.name) == (100, 50)
+        # What was read goes out of the queue a little after it was read.
+        wait_until(lambda: stored(peer, target.name) == (100, 50), "storing of what is durable and of nothing else", 20)
         large = Load(dataclasses.replace(sending, size=1 << 20, count=3)).run()["send"]
         assert (large["events"], large["outcomes"]) == (3, {})
         assert stored(peer, target.name) == (103, 53)
@@ -143,7 +145,9 @@ def test_a_pair_stores_serves_and_leaves_nothing_behind(tmp_path: Path, monkeypa
         peer.start_again("primary")
         assert peer.active == "backup"
         assert stored(peer, target.name) == (50, 50)
-        peer.processes()["primary"].kill()
+        lost = peer.processes()["primary"]
+        lost.kill()
+        lost.wait(20)
         with pytest.raises(PeerFailed):
             peer.delete(target)
     assert not any(tmp_path.iterdir())
