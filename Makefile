@@ -40,7 +40,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
-	@echo "make bench   Holdfast beside RabbitMQ and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
+	@echo "make bench   Holdfast beside RabbitMQ, Artemis and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
@@ -83,6 +83,7 @@ $(SPARK_INSTALLED): ansible/spark.lock | $(INSTALLED)
 bench: $(INSTALLED) $(SPARK_INSTALLED) $(KAFKA_INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq java
 	@scripts/kafka.sh --optional >/dev/null
+	@scripts/artemis.sh --optional >/dev/null
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
 	$(if $(ARGS),@:,$(PYTHON_BIN) -m benchmarks.client.security)
 	@$(if $(ARGS),:,if [ -e $(SPARK_INSTALLED) ] && command -v java >/dev/null; then set -x; \

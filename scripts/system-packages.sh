@@ -6,7 +6,8 @@
 #   build     Python >= 3.11 with venv, a C compiler and Python's headers (python-qpid-proton is built from source;
 #             OpenSSL's headers are not needed: TLS is asyncio's business, not proton's)
 #   rhea      nodejs and npm, for the test with an AMQP client that is not proton
-#   java      Maven and a JDK, for the tests with Java's AMQP clients and for Kafka, a peer of `make bench`
+#   java      Maven and a JDK, for the tests with Java's AMQP clients and for Kafka and Artemis, peers of
+#             `make bench`
 #   rabbitmq  rabbitmq-server, a peer of `make bench`
 #   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
 #   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`

@@ -1,4 +1,5 @@
-"""How long a producer waits when the leader that it sends to is killed: Holdfast beside Kafka, each by its own client.
+"""How long a producer waits when the leader that it sends to is killed: Holdfast beside Kafka, each by its own client,
+and Artemis.
 
 Problem: what a broker says of an election is not what its users wait. So a producer keeps a window of events in flight,
 its leader is killed (SIGKILL), and the longest time without an acknowledgement is what counts: from the last one of the
@@ -6,6 +7,10 @@ old leader to the first one of the new. Each kill has a log of its own, on three
 
 Kafka runs twice: as it ships, and with the time-outs below, which say sooner that a broker is gone and are as short as
 its documentation and a busy machine allow. The client of either enters at a node that is not killed.
+
+Of Artemis the primary is killed and its one backup takes over. Its clients are given both addresses; here the AMQP
+driver is, and tries them in turn (driver/reconnecting.py). Nobody is asked before the backup takes over: with two
+brokers there is no majority, and a primary that was only cut off would go on.
 
     python -m benchmarks.client.failover --kills 5
 """
@@ -32,6 +37,7 @@ from benchmarks import machine
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import drive
+from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.base import PeerFailed, PeerUnavailable, Target, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
@@ -69,6 +75,9 @@ class OfHoldfast:
         port = next(port for port in ports if self.peer.node_at(port) != target.leader)
         return dataclasses.replace(target, send_url=Url(target.send_url.host, port, target.send_url.address))
 
+    def entries(self, target: Target) -> tuple[Url, ...]:
+        return (target.send_url,)
+
     def start_again(self, node: str) -> None:
         self.peer.start_again()
 
@@ -80,23 +89,43 @@ class OfKafka:
     def target(self) -> Target:
         return self.peer.create("log")  # by the time of the kill its client knows all brokers
 
+    def entries(self, target: Target) -> tuple[Url, ...]:
+        return (target.send_url,)
+
     def start_again(self, node: str) -> None:
         self.peer.start_again(node)
 
 
-Contestant = OfHoldfast | OfKafka
+class OfArtemis:
+    def __init__(self, directory: Path) -> None:
+        self.peer = Artemis("fsync", directory)
+
+    def target(self) -> Target:
+        return dataclasses.replace(self.peer.create("queue"), driver="amqp-reconnecting")
+
+    def entries(self, target: Target) -> tuple[Url, ...]:
+        """The one that is killed, and the other."""
+        others = [port for port in self.peer.ports.values() if port != target.send_url.port]
+        return (target.send_url, *(dataclasses.replace(target.send_url, port=port) for port in others))
+
+    def start_again(self, node: str) -> None:
+        self.peer.start_again(node)
+
+
+Contestant = OfHoldfast | OfKafka | OfArtemis
 
 CONTESTANTS: dict[str, Callable[[Path], Contestant]] = {
     "Holdfast": OfHoldfast,
     "Kafka": lambda directory: OfKafka(directory, {}),
     "Kafka, tuned": lambda directory: OfKafka(directory, TUNED),
+    "Artemis fsync, two replicas": OfArtemis,
 }
 
 
 def one_kill(contestant: Contestant) -> Kill:
     target = contestant.target()
     plan = Plan(
-        senders=1, send_urls=(target.send_url,), send_options=target.send_options, size=SIZE, window=WINDOW,
+        senders=1, send_urls=contestant.entries(target), send_options=target.send_options, size=SIZE, window=WINDOW,
         seconds=SECONDS, warmup_s=0.0, drain_s=GIVEN_UP_S, name="failover",
     )  # fmt: skip
     leader = contestant.peer.processes()[target.leader]

@@ -38,7 +38,10 @@ COMMON = (
     click.option("--follow-redirects", is_flag=True, help="announce amqp:link:redirect and follow it"),
     click.option("--partition", help="bind the links to this partition (event stream extensions)"),
 )  # fmt: skip
-SENDING = (click.option("--window", default=1000, show_default=True, help="events in flight per sender"),)
+SENDING = (
+    click.option("--window", default=1000, show_default=True, help="events in flight per sender"),
+    click.option("--durable", is_flag=True, help="events say in a header that they are durable"),
+)
 RECEIVING = (
     click.option("--credit", default=2000, show_default=True, help="credit kept granted per receiver"),
     click.option("--settled", is_flag=True, help="ask for pre-settled deliveries"),
@@ -78,7 +81,7 @@ def _plan(role: str, given: dict[str, Any]) -> Plan:
         seconds=given["seconds"],
         warmup_s=given["warmup"],
         drain_s=given["drain"],
-        send_options=LinkOptions(**links),
+        send_options=LinkOptions(**links, durable=given.get("durable", False)),
         receive_options=LinkOptions(
             **links, settled=given.get("settled", False), filter_kind=given.get("filter_kind", "none"),
             start=given.get("start", "latest"),

@@ -22,6 +22,7 @@ class LinkOptions:
     follow_redirects: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     settled: bool = False  # the receiver asks for pre-settled deliveries
+    durable: bool = False  # events say so in a header, for peers that store no others
     filter_kind: FilterKind = "none"
     start: str = "latest"
 

@@ -33,7 +33,7 @@ class Sender(Endpoint):
         self, url: Url, name: str, options: LinkOptions, *,
         sender_id: int, body_bytes: int, window: int, count: int | None, tally: Tally, outcomes: Outcomes,
     ) -> None:  # fmt: skip
-        self._template = Template(body_bytes, sender_id)
+        self._template = Template(body_bytes, sender_id, durable=options.durable)
         self._body_c = ffi.from_buffer(self._template.buffer)
         # A tag is used again only after its delivery was settled, so as many as the window never collide.
         self._tag_bytes = ffi.new("char[]", b"".join(i.to_bytes(TAG_BYTES, "big") for i in range(window)))
@@ -66,6 +66,15 @@ class Sender(Endpoint):
         self._pending.clear()
         self.opened = False
         super().follow(redirect)
+
+    def resume(self, url: Url) -> None:
+        """After the end of a connection: sends again, there, what was in flight, and goes on."""
+        in_flight = len(self._pending)
+        self._left += in_flight
+        self.sent -= in_flight
+        self.lost -= in_flight  # which `follow` takes them for
+        self.hops = 0
+        self.follow(Redirected(url))
 
     def begin(self) -> None:
         self._left = self._count if self._count is not None else 1 << 62

@@ -14,6 +14,7 @@ _STAMP = struct.Struct("<QIIQ")
 _MAGIC = 0x48464253_42454E43  # any constant that filler bytes cannot form: tells a foreign message from one of ours
 _DATA_HEADER = struct.Struct(">3sBI")
 _DATA_SECTION = b"\x00\x53\x75"
+_DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"  # a header section: a list of one field, durable=true
 _BINARY_32 = 0xB0
 
 MIN_BODY_BYTES = _STAMP.size
@@ -26,14 +27,15 @@ sender's link is attached then, too. Receivers pass it over."""
 class Template:
     """The encoded message of one sender, rewritten in place for every event: nothing is allocated per event."""
 
-    def __init__(self, body_bytes: int, sender_id: int) -> None:
+    def __init__(self, body_bytes: int, sender_id: int, *, durable: bool = False) -> None:
         if body_bytes < MIN_BODY_BYTES:
             raise ValueError(f"an event body needs at least {MIN_BODY_BYTES} bytes for its stamp, not {body_bytes}")
         filler = bytes(range(32, 127)) * (body_bytes // 95 + 1)
-        self.buffer = bytearray(_DATA_HEADER.pack(_DATA_SECTION, _BINARY_32, body_bytes) + filler[:body_bytes])
+        head = (_DURABLE_HEADER if durable else b"") + _DATA_HEADER.pack(_DATA_SECTION, _BINARY_32, body_bytes)
+        self.buffer = bytearray(head + filler[:body_bytes])
         self.size = len(self.buffer)
         self._at = self.size - _STAMP.size
-        self._filler = bytes(self.buffer[_DATA_HEADER.size : self._at])
+        self._filler = bytes(self.buffer[len(head) : self._at])
         self._sender_id = sender_id
 
     def stamp(self, sequence: int, now_ns: int) -> None:

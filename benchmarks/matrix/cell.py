@@ -17,6 +17,7 @@ import psutil
 from benchmarks import machine
 from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
+from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
@@ -79,6 +80,8 @@ def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -
         from benchmarks.client.driver import ClientLoad
 
         return ClientLoad(plan).run(began)
+    if target.driver == "amqp-reconnecting":
+        return ReconnectingLoad(plan).run(began)
     return Load(plan).run(began)
 
 
@@ -87,7 +90,7 @@ def _delete(peer: Peer, target: Target) -> list[str]:
     try:
         peer.delete(target)
     except (OSError, PeerFailed) as error:
-        return [f"{target.name} was not deleted: {error}"]
+        return [f"at the end of {target.name}: {error}"]
     return []
 
 
@@ -136,6 +139,16 @@ def _idle_cpu_s(peers: Iterable[Peer]) -> float:
                 times = process.cpu_times()
                 total_s += times.user + times.system
     return total_s
+
+
+def idle_cores(peers: Mapping[str, Peer], seconds: float) -> dict[str, float]:
+    """What each cluster uses while nobody asks anything of it, all its processes together."""
+    if not peers:
+        return {}
+    before_s, began_s = {name: _idle_cpu_s([peer]) for name, peer in peers.items()}, time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    return {name: round((_idle_cpu_s([peer]) - before_s[name]) / took_s, 3) for name, peer in peers.items()}
 
 
 def _machine_cpu_s() -> float:

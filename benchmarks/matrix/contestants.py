@@ -2,10 +2,11 @@
 
 Contestants of one row promise the same durability where they can: Holdfast `fsync` stands against the quorum queue and
 Kafka with a flush for each batch (all sync before they acknowledge), Holdfast `replicated` against the stream and Kafka
-as it ships (all acknowledge from page caches).
+as it ships (all acknowledge from page caches). Artemis promises less than those it stands beside: it has two replicas,
+and the second one answers from its memory (peers/artemis.py).
 
-Kafka does not speak AMQP: it is driven through its own client. So Holdfast runs by the AMQP driver that RabbitMQ is
-driven by, and by its own client, which is what Kafka's lines are held against first.
+Kafka does not speak AMQP: it is driven through its own client. So Holdfast runs by the AMQP driver that RabbitMQ and
+Artemis are driven by, and by its own client, which is what Kafka's lines are held against first.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ FSYNC = Contestant("holdfast-fsync", "log", "Holdfast fsync")
 REPLICATED = Contestant("holdfast-replicated", "log", "Holdfast replicated")
 QUORUM = Contestant("rabbitmq", "quorum", "RabbitMQ quorum queue", (FSYNC, REPLICATED))
 STREAM = Contestant("rabbitmq", "stream", "RabbitMQ stream", (REPLICATED, FSYNC))
+ARTEMIS_FSYNC = Contestant("artemis-fsync", "queue", "Artemis fsync, two replicas", (FSYNC, REPLICATED))
+ARTEMIS = Contestant("artemis-cached", "queue", "Artemis without fsync, two replicas", (REPLICATED, FSYNC))
 
 FSYNC_CLIENT = Contestant("holdfast-fsync", "own-client", "Holdfast fsync, own client")
 REPLICATED_CLIENT = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
@@ -71,5 +74,5 @@ CACHED_DEEP_4 = Contestant(
 )
 AT_ONCE = Contestant("kafka", "log-linger0", "Kafka, linger 0", (REPLICATED_CLIENT, REPLICATED))
 
-AMQP = (FSYNC, QUORUM, REPLICATED, STREAM)
+AMQP = (FSYNC, QUORUM, ARTEMIS_FSYNC, REPLICATED, STREAM, ARTEMIS)
 CLIENTS = (FSYNC_CLIENT, FLUSHED, REPLICATED_CLIENT, CACHED)

@@ -19,7 +19,7 @@ from benchmarks.subjects import partitions
 
 PARTITIONS = 1000
 IDLE_S = 15.0
-KILLED = ("Holdfast", "Kafka")
+KILLED = ("Holdfast", "Kafka", "Artemis fsync, two replicas")
 
 
 @dataclass(frozen=True)

@@ -111,20 +111,24 @@ class Report:
 
 
 EXPLANATION = """\
-All contestants ran in this one run on this one machine, each a cluster of three nodes on loopback with three
-replicas, with the same event size and window, in turn. Before each cell some free memory is touched: the host of a
-virtual machine may take back what lies idle, and who writes there first would pay for it. RabbitMQ and Holdfast are
-driven by the same client over AMQP 1.0. Kafka does not speak it: its lines come from a second driver that shares the
-plan, the bodies, the counting and the clock, on confluent-kafka (acks=all, idempotent, else as it comes: it gathers
-events for 5 ms; "linger 0": it does not), and beside them stands Holdfast by its own client, idempotent ("own
-client": single sends; "as it comes": the client chooses the window; "send_many": 500 events a call, the client
-chooses the window; "columns", "arrays": what it makes of what it reads, instead of an object for each event). "Kafka"
-acknowledges from page caches as it ships, "flush.messages=1" syncs first. One partition where nothing is said.
-events/s: acknowledged events per second (from the start: received), median of the repeats; spread: lowest and
-highest. "Holdfast is x": the events per second of the Holdfast line of the same durability (for Kafka: by its own
-client; else of the first one) over this line's. us: CPU microseconds per event of the client, of the leader's
-process, of a follower's process, of all processes together; "CPU x": what this line spends of them, over what that
-Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
+All contestants ran in this one run on this one machine, each a cluster of three nodes on loopback with three replicas
+(Artemis: two), with the same event size and window, in turn. Before each cell some free memory is touched: the host of
+a virtual machine may take back what lies idle, and who writes there first would pay for it. RabbitMQ, Artemis and
+Holdfast are driven by the same client over AMQP 1.0. Artemis promises less than the others: it is a primary with one
+backup, which answers from its memory, before it has written; "fsync": the primary syncs before it acknowledges,
+"without fsync": it has written into its page cache. Only to Artemis an event says in a header that it is durable,
+because it stores no others; it has queues, so that what is read is taken away, and "from the start" is from the oldest
+that was not taken. Kafka does not speak AMQP: its lines come from a second driver that shares the plan, the bodies, the
+counting and the clock, on confluent-kafka (acks=all, idempotent, else as it comes: it gathers events for 5 ms; "linger
+0": it does not), and beside them stands Holdfast by its own client, idempotent ("own client": single sends; "as it
+comes": the client chooses the window; "send_many": 500 events a call, the client chooses the window; "columns",
+"arrays": what it makes of what it reads, instead of an object for each event). "Kafka" acknowledges from page caches as
+it ships, "flush.messages=1" syncs first. One partition where nothing is said. events/s: acknowledged events per second
+(from the start: received), median of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of
+the Holdfast line of the same durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU
+microseconds per event of the client, of the leader's process, of a follower's process, of all processes together; "CPU
+x": what this line spends of them, over what that Holdfast line spends (less sensitive to what else runs on the machine
+than the rates are)."""
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:

@@ -9,6 +9,7 @@ from typing import Literal
 from benchmarks.matrix.contestants import (
     AMQP,
     ARRAYS,
+    ARTEMIS_FSYNC,
     AS_IT_COMES,
     AT_ONCE,
     CACHED,
@@ -110,7 +111,7 @@ MATRIX = (
     ),
     Row(
         "backlog", "receive 200,000 events of 1 KiB from the start",
-        (FSYNC, STREAM, REPLICATED_CLIENT, COLUMNS, CACHED),
+        (FSYNC, STREAM, ARTEMIS_FSYNC, REPLICATED_CLIENT, COLUMNS, CACHED),
         mode="backlog", count=200_000,
         goals=(
             Goal((COLUMNS,), (CACHED,), 1.0),

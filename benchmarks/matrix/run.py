@@ -1,4 +1,4 @@
-"""`make bench`: Holdfast beside RabbitMQ and Kafka, in one run on one machine, one table.
+"""`make bench`: Holdfast beside RabbitMQ, Artemis and Kafka, in one run on one machine, one table.
 
 Problem: brokers measured on different days, machines or clients cannot be compared, and a single run on a small
 machine is noise. So all clusters are up during the whole run (an idle one costs little, and what it costs is
@@ -27,13 +27,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import machine
 from benchmarks.driver.wire import PeerError
-from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.cell import Cell, idle_cores, measure
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.extras import EXTRAS, Extra, Found
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.profiles import leader as leader_profile
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import CONTESTANTS, MATRIX, Row
+from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
@@ -44,12 +45,15 @@ REPEATS = 3
 SECONDS = 5.0
 QUICK_SECONDS = 3.0
 INTERRUPTED = 130  # the exit status by which shells know it
+IDLE_S = 5.0
 SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
 
 MAKERS: dict[str, Callable[[Path], Peer]] = {
     "holdfast-fsync": lambda directory: Holdfast("fsync", directory),
     "holdfast-replicated": lambda directory: Holdfast("replicated", directory),
     "rabbitmq": RabbitMQ,
+    "artemis-fsync": lambda directory: Artemis("fsync", directory),
+    "artemis-cached": lambda directory: Artemis("cached", directory),
     "kafka": Kafka,
 }
 
@@ -123,6 +127,8 @@ class Bench:
         self._note("interrupted: what was measured until then is kept, with fewer repeats than asked for")
 
     def _note(self, text: str) -> None:
+        if text in self.notes:  # of two clusters of one broker
+            return
         self.notes.append(text)
         self.console.print(text, style="yellow", highlight=False)
 
@@ -132,6 +138,7 @@ class Bench:
             "repeats": self.repeats,
             "seconds_per_cell": self.seconds,
             "versions": {name: peer.version() for name, peer in self.peers.items()},
+            "cores_used_when_idle": idle_cores(self.peers, IDLE_S),
         }
         return own | machine.facts(directory)
 
@@ -172,7 +179,7 @@ def main(
     quick: bool, row_names: tuple[str, ...], only: set[str], repeats: int | None, seconds: float | None,
     profile: bool, name: str | None, results: Path,
 ) -> None:  # fmt: skip
-    """Measure Holdfast, RabbitMQ and Kafka side by side and write the table to benchmarks/results/."""
+    """Measure Holdfast, RabbitMQ, Artemis and Kafka side by side and write the table to benchmarks/results/."""
     end_on_signals()  # so that the clusters are taken down
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = _selection(row_names, only)

@@ -21,8 +21,10 @@ STOP_TIMEOUT_S = 10.0
 POLL_S = 0.1
 
 
-Driver = Literal["amqp", "kafka", "own"]
-"""Which load generator speaks to a target: ours for AMQP 1.0, the one for Kafka's protocol, or Holdfast's client."""
+Driver = Literal["amqp", "amqp-reconnecting", "kafka", "own"]
+"""Which load generator speaks to a target: ours for AMQP 1.0, which may look for the broker that took over, the one for
+Kafka's protocol, or Holdfast's client.
+"""
 
 
 class PeerUnavailable(Exception):

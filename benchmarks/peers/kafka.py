@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import os
-import re
-import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping
@@ -38,12 +35,13 @@ from benchmarks.peers.base import (
     free_ports,
     wait_until,
 )
+from benchmarks.peers.maven import MavenBrokers
 from benchmarks.peers.servers import ServerCluster, play
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-POM = Path(__file__).parents[1] / "kafka" / "pom.xml"
+BROKERS = MavenBrokers("kafka")
 NODES = 3
 START_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 30.0
@@ -65,30 +63,13 @@ LINGER_0 = "linger0"
 TOPIC = {"min.insync.replicas": "2", "max.message.bytes": str(2 << 20)}
 
 
-def version() -> str:
-    """Of the brokers, as the artifacts are pinned."""
-    found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text(encoding="utf-8"))
-    assert found is not None, f"{POM} names no version"
-    return found[1]
-
-
-def jars() -> Path:
-    """Where scripts/kafka.sh puts them."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "holdfast" / f"kafka-{version()}"
-
-
 def has_client() -> bool:
     return importlib.util.find_spec("confluent_kafka") is not None
 
 
 def missing() -> str | None:
     """Why Kafka cannot run here, and what to do about it."""
-    lacking = []
-    if not jars().is_dir():
-        lacking.append("its brokers (scripts/kafka.sh fetches them; it needs Maven)")
-    if shutil.which("java") is None:
-        lacking.append("a Java of 17 or newer (apt-get install default-jre-headless)")
+    lacking = BROKERS.lacking()
     if not has_client():
         lacking.append("its client (pip install -r benchmarks/kafka/requirements.lock)")
     return f"Kafka's rows are left out; missing: {', '.join(lacking)}" if lacking else None
@@ -144,7 +125,8 @@ class Kafka(ServerCluster):
 
     def _java(self, number: int, *words: str) -> subprocess.Popen[bytes]:
         home = self._home(number)
-        return self._spawn(["java", *FLAGS, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", f"{jars()}/*", *words], number)
+        flags = [*FLAGS, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", BROKERS.class_path]
+        return self._spawn(["java", *flags, *words], number)
 
     def properties(self, number: int) -> str:
         """The configuration of a broker."""
@@ -264,7 +246,7 @@ class Kafka(ServerCluster):
     def version(self) -> str:
         import confluent_kafka
 
-        return f"Kafka {version()} (client: confluent-kafka {confluent_kafka.__version__})"
+        return f"Kafka {BROKERS.version} (client: confluent-kafka {confluent_kafka.__version__})"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class Broker(StockBroker):
     def __init__(self) -> None:
         super().__init__()
         self.received = 0
+        self.last = b""  # as it came: all sections
         self.links: list[dict[str, Any]] = []
         self.desired: list[Any] = []
         self.shelf: list[bytes] = []
@@ -55,7 +56,7 @@ class Broker(StockBroker):
         delivery, link = event.delivery, event.link
         if not link.is_receiver or not delivery.readable or delivery.partial:
             return
-        link.recv(delivery.pending)
+        self.last = link.recv(delivery.pending)
         link.advance()
         outcome = self.outcome_of(self.received)
         self.received += 1

@@ -9,12 +9,14 @@ import sys
 from typing import Any
 
 import pytest
-from proton import Condition, Delivery, Described, symbol, ulong
+from proton import Condition, Delivery, Described, Endpoint, Message, symbol, ulong
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.load import Load, Plan
-from benchmarks.driver.stamp import Template
+from benchmarks.driver.reconnecting import ReconnectingLoad
+from benchmarks.driver.stamp import Template, read_stamp
 from benchmarks.driver.wire import PeerError, Url
+from benchmarks.peers.base import free_ports
 from tests.unit.benchmarks.broker import Broker, redirect_info
 
 
@@ -64,6 +66,17 @@ def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> N
     assert report["reasons"] == {"rejected": "test:no: not this one"}
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_events_say_that_they_are_durable_where_that_is_asked_for(durable: bool) -> None:
+    with Broker() as broker:
+        report = send(broker, 1, size=100, send_options=LinkOptions(durable=durable))
+        message = Message()
+        message.decode(broker.last)
+    assert report["events"] == 1
+    assert (message.durable, len(message.body)) == (durable, 100)
+    assert read_stamp(message.body, 100) is not None
+
+
 def test_events_larger_than_a_frame_and_than_the_socket_pass() -> None:
     with Broker() as broker:
         report = send(broker, 12, size=1 << 20, window=4)
@@ -104,6 +117,46 @@ def test_a_redirect_is_an_error_when_not_asked_for() -> None:
         with pytest.raises(PeerError, match="amqp:link:redirect"):
             send(broker, 1)
         assert not broker.desired[0]
+
+
+def nobody() -> Url:
+    return Url("127.0.0.1", free_ports(1)[0], "log")
+
+
+class Leaving(Broker):
+    """Takes thirty events, and then ends the connection without a word for what else came, and refuses a new link."""
+
+    def on_delivery(self, event: Any) -> None:
+        if self.received < 30:
+            super().on_delivery(event)
+        elif event.connection.state & Endpoint.LOCAL_ACTIVE:
+            self.refusal = Condition("test:gone", "somebody else took over")
+            event.connection.close()
+
+
+def test_a_sender_that_reconnects_sends_again_what_was_in_flight_and_waits_for_who_takes_over() -> None:
+    with Leaving() as first, Broker() as second:
+        urls = (url(first), nobody(), url(second))
+        plan = Plan(senders=1, send_urls=urls, size=100, window=10, count=100, drain_s=5)
+        report = ReconnectingLoad(plan).run()["send"]
+        assert isinstance(report, dict)
+        assert (first.received, second.received >= 70) == (30, True)
+    assert (report["events"], report["unsettled"], report["lost_in_redirect"]) == (100, 0, 0)
+    assert report["longest_gap_ms"] > 0
+
+
+def test_a_sender_that_nobody_takes_back_gives_up() -> None:
+    with Leaving() as broker:
+        plan = Plan(senders=1, send_urls=(url(broker),), size=100, window=10, count=100, drain_s=0.3)
+        with pytest.raises(PeerError, match="no broker took the sender back"):
+            ReconnectingLoad(plan).run()
+
+
+def test_who_does_not_answer_at_first_is_an_error_and_only_one_sender_reconnects() -> None:
+    with pytest.raises(OSError, match="refused"):
+        ReconnectingLoad(Plan(senders=1, send_urls=(nobody(),), count=1)).run()
+    with pytest.raises(ValueError, match="one sender"):
+        ReconnectingLoad(Plan(senders=2, send_urls=(nobody(),), count=1))
 
 
 def test_redirects_in_a_circle_end() -> None:

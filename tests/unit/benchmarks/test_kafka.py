@@ -40,9 +40,9 @@ def test_a_missing_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_the_version_is_the_one_that_is_fetched() -> None:
-    assert kafka.version() in kafka.jars().name
-    assert kafka.version() in kafka.POM.read_text()
-    assert kafka.version().startswith("4.1.")
+    assert kafka.BROKERS.version in kafka.BROKERS.jars.name
+    assert kafka.BROKERS.version in kafka.BROKERS.pom.read_text()
+    assert kafka.BROKERS.version.startswith("4.1.")
 
 
 def test_the_script_prints_where_the_brokers_are_looked_for_or_says_what_is_missing(
@@ -62,8 +62,8 @@ def test_the_script_prints_where_the_brokers_are_looked_for_or_says_what_is_miss
         lacking = fetch(*words)
         assert (lacking.returncode, lacking.stdout) == (status, "")
         assert "there is no Maven here" in lacking.stderr
-    kafka.jars().mkdir(parents=True)
-    assert fetch().stdout.strip() == str(kafka.jars())
+    kafka.BROKERS.jars.mkdir(parents=True)
+    assert fetch().stdout.strip() == str(kafka.BROKERS.jars)
 
 
 def test_the_fairest_rival_promises_the_same() -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.driver.measure import NS_PER_MS, NS_PER_S, Tally, Window, percentiles_ms
 from benchmarks.driver.stamp import GREETING, MIN_BODY_BYTES, Sequences, Template, read_stamp
-from benchmarks.matrix.cell import Cell, _idle_cpu_s
+from benchmarks.matrix.cell import Cell, _idle_cpu_s, idle_cores
 from benchmarks.matrix.contestants import (
     CACHED,
     CACHED_DEEP,
@@ -115,6 +115,14 @@ def test_what_idle_clusters_use_is_counted_without_nodes_that_have_ended() -> No
     before_s = sum(own.cpu_times()[:2])
     counted_s = _idle_cpu_s([SimpleNamespace(processes=lambda: {"node1": own, "node2": ended})])
     assert 0 < before_s <= counted_s <= sum(own.cpu_times()[:2])
+
+
+def test_what_each_idle_cluster_uses_is_told_by_name() -> None:
+    own = SimpleNamespace(processes=lambda: {"node1": psutil.Process()})
+    nobody = SimpleNamespace(processes=dict)
+    found = idle_cores({"a": own, "b": nobody}, 0.05)  # type: ignore[dict-item]
+    assert set(found) == {"a", "b"}
+    assert (found["a"] >= 0, found["b"]) == (True, 0)
 
 
 def test_a_goal_that_is_missed_is_said_to_be_missed() -> None:

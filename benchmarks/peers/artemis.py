@@ -1,0 +1,278 @@
+"""An Apache ActiveMQ Artemis pair on loopback, in one temporary directory: a primary, and a backup that it replicates
+to.
+
+Problem: Artemis comes as an installation with an instance to be created from it. What both come down to is a class path
+and a broker.xml, so the jars that scripts/artemis.sh fetched are started directly, by the main class that Artemis has
+for embedding, with the flags and settings of an instance that `artemis create` makes, on ports that were free.
+
+Two brokers, not three: a primary replicates to one backup, however many wait to become the next one. A durable message
+is acknowledged when the primary's journal has it and the backup has answered. The backup answers from its memory: it
+appends to its journal without waiting for a sync, or for a write (`ReplicationEndpoint`; only what is kept in a file
+of its own, being large, it syncs). So the two kinds of pair differ in what the primary does:
+
+- `fsync`: it syncs its journal, as Artemis ships;
+- `cached`: it writes, into its page cache, and does not sync: what `artemis create --no-fsync` makes. (Not to wait for
+  the write either, journal-sync-non-transactional=false, came out no faster, and an event would be in no page cache.)
+
+Artemis speaks AMQP 1.0: the driver of Holdfast and RabbitMQ drives it. It stores only messages that say in their header
+that they are durable, so that the driver says so to Artemis. Its journal is Java's (NIO): the one on libaio took more
+CPU for an event and was not faster.
+
+    python -m benchmarks.peers.artemis        # starts a pair that syncs, prints its addresses, ends it at Ctrl-C
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+from xml.sax.saxutils import escape
+
+import psutil
+from proton import Message, ProtonException
+from proton.utils import BlockingConnection, SyncRequestResponse
+
+from benchmarks import machine
+from benchmarks.driver.bounded import Plan
+from benchmarks.driver.link import LinkOptions
+from benchmarks.driver.load import Load
+from benchmarks.driver.wire import PeerError, Url
+from benchmarks.peers.base import LOOPBACK, PeerFailed, PeerUnavailable, Target, accepts, free_ports, wait_until
+from benchmarks.peers.maven import MavenBrokers
+from benchmarks.peers.servers import ServerCluster, play
+
+BROKERS = MavenBrokers("artemis")
+PRIMARY, BACKUP = "primary", "backup"
+ROLES = (PRIMARY, BACKUP)
+START_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 30.0
+WARM_UP_S = 5.0
+WARM_UP_WINDOW = 100
+MAIN = "org.apache.activemq.artemis.core.server.embedded.Main"
+HEAP = ("-Xms1g", "-Xmx1g")
+# Those of an instance that `artemis create` makes; then: only IPv4, and no files outside the broker's directory.
+FLAGS = (
+    "-XX:AutoBoxCacheMax=20000", "-XX:+UseG1GC", "-XX:+UseStringDeduplication", "-Djava.awt.headless=true",
+    "-Djava.net.preferIPv4Stack=true", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)  # fmt: skip
+MANAGEMENT = "activemq.management"
+BROKER = "broker"  # the management's name for the broker itself
+
+Durability = Literal["fsync", "cached"]
+DURABILITIES: dict[Durability, dict[str, str]] = {
+    "fsync": {"journal-datasync": "true"},
+    "cached": {"journal-datasync": "false", "large-message-sync": "false"},
+}
+"""What such a pair is told of syncing. Either way senders wait for its journal (journal-sync-non-transactional)."""
+
+# Who comes back as a backup takes a new copy of all, and (as it ships) keeps two of its own old ones; here, none.
+_KEPT = "<max-saved-replicated-journals-size>0</max-saved-replicated-journals-size>"
+HA = {
+    # A primary that comes back looks whether its backup has become the active one, and is the backup then.
+    PRIMARY: f"<primary><check-for-active-server>true</check-for-active-server>{_KEPT}</primary>",
+    BACKUP: f"<backup><allow-failback>false</allow-failback>{_KEPT}</backup>",
+}
+
+
+def missing() -> str | None:
+    """Why Artemis cannot run here, and what to do about it."""
+    lacking = BROKERS.lacking()
+    return f"Artemis' rows are left out; missing: {', '.join(lacking)}" if lacking else None
+
+
+class Artemis(ServerCluster):
+    def __init__(self, durability: Durability = "fsync", directory: Path | None = None) -> None:
+        reason = missing()
+        if reason is not None:
+            raise PeerUnavailable(reason)
+        self.name = f"artemis-{durability}"
+        super().__init__(directory)
+        self.durability = durability
+        self.ports = dict(zip(ROLES, free_ports(len(ROLES)), strict=True))
+        self.active = PRIMARY  # which of the two serves clients
+        self._gather_ns = 0
+
+    # life of the pair
+
+    def _bring_up(self) -> None:
+        # The journal gathers for as long as a sync takes here, which `artemis create` finds out, too.
+        self._gather_ns = round(machine.sync_ms(self._root) * 1_000_000)
+        for role in ROLES:
+            home = self._home(_number(role))
+            (home / "etc").mkdir(parents=True)
+            (home / "tmp").mkdir()
+            (home / "etc" / "broker.xml").write_text(self.configuration(role), encoding="utf-8")
+        self._launch(PRIMARY)
+        wait_until(self._serves, "the start of Artemis", START_TIMEOUT_S)
+        self._launch(BACKUP)
+        wait_until(self._is_replicated, "the first replication of Artemis", START_TIMEOUT_S)
+        self._warm_up()
+
+    def start_again(self, node: str) -> None:
+        """The active broker, which has died: it comes back as the backup of the other one, from whom it gets all."""
+        self._servers.pop(node).wait()
+        self.active = BACKUP if node == PRIMARY else PRIMARY
+        self._launch(node)
+        wait_until(self._is_replicated, f"the return of {node}", START_TIMEOUT_S)
+
+    def _launch(self, role: str) -> None:
+        home = self._home(_number(role))
+        words = ["java", *FLAGS, *HEAP, f"-Djava.io.tmpdir={home / 'tmp'}", "-cp", BROKERS.class_path, MAIN, str(home)]
+        self._servers[role] = self._spawn(words, _number(role))
+
+    def configuration(self, role: str) -> str:
+        """The broker.xml of one of the two: names of the settings are as there."""
+        settings = {
+            "name": role,
+            "security-enabled": "false",
+            "cluster-user": "pair",
+            "cluster-password": "pair",
+            "journal-type": "NIO",
+            **DURABILITIES[self.durability],
+            "journal-directory": "data/journal",
+            "bindings-directory": "data/bindings",
+            "large-messages-directory": "data/large-messages",
+            "paging-directory": "data/paging",
+            "journal-min-files": "2",
+            "journal-pool-files": "10",
+            "journal-buffer-timeout": str(self._gather_ns),
+            "page-sync-timeout": str(self._gather_ns),
+            "max-disk-usage": "-1",  # at 90 % senders would be held up, on a disk where all others go on
+        }
+        other = BACKUP if role == PRIMARY else PRIMARY
+        return BROKER_XML.format(
+            settings="".join(f"    <{name}>{escape(value)}</{name}>\n" for name, value in settings.items()),
+            own=f"{LOOPBACK}:{self.ports[role]}", other=f"{LOOPBACK}:{self.ports[other]}", ha=HA[role],
+        )  # fmt: skip
+
+    def _serves(self) -> bool:
+        for role, server in self._servers.items():
+            if server.poll() is not None:
+                tail = self._log_tail(_number(role))
+                raise PeerFailed(f"{role} ended with status {server.returncode}; its log ends: {tail}")
+        return accepts(self.ports[self.active])
+
+    def _is_replicated(self) -> bool:
+        if not self._serves():
+            return False
+        with contextlib.suppress(PeerFailed):  # who has just taken over accepts connections before it answers
+            return bool(self.ask(BROKER, {"_AMQ_Attribute": "ReplicaSync"}))
+        return False
+
+    def _warm_up(self) -> None:
+        """A broker that has just started runs bytecode that is not compiled yet, and is not what anybody has to do
+        with: a queue is written and read for a while.
+        """
+        target = self.create("queue")
+        plan = Plan(
+            senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
+            size=100, window=WARM_UP_WINDOW, seconds=WARM_UP_S, warmup_s=0.0,
+            send_options=target.send_options, receive_options=target.tail_options, name="warm-up",
+        )  # fmt: skip
+        try:
+            Load(plan).run()
+        except PeerError as error:
+            raise PeerFailed(f"Artemis did not take the first events: {error}") from error
+        self.delete(target)
+
+    # queues
+
+    def create(self, kind: str, partitions: int = 1) -> Target:
+        """kind: queue. Its readers begin with the oldest message that nobody has taken, wherever they want to start."""
+        if partitions != 1:
+            raise PeerFailed("a queue has no partitions")
+        wait_until(self._is_replicated, "the replication of Artemis", START_TIMEOUT_S)
+        name = self._next_name(kind)
+        declaration = {"name": name, "address": name, "routing-type": "ANYCAST", "durable": True}
+        self._order("createQueue", json.dumps({**declaration, "auto-create-address": True}))
+        url = Url(LOOPBACK, self.ports[self.active], name)
+        return Target(name, url, LinkOptions(durable=True), url, LinkOptions(), LinkOptions(), self.active)
+
+    def delete(self, target: Target) -> None:
+        """Complains of a backup that was lost meanwhile, too: without one the primary acknowledges alone."""
+        self._order("destroyQueue", target.name, True, True)  # with what is attached to it, and its address
+        if not self._is_replicated():
+            raise PeerFailed("there is no backup in step with the primary")
+
+    def processes(self) -> dict[str, psutil.Process]:
+        return {role: psutil.Process(server.pid) for role, server in self._servers.items()}
+
+    def version(self) -> str:
+        return f"Artemis {BROKERS.version} (primary and backup)"
+
+    def _order(self, operation: str, *arguments: str | bool) -> None:
+        self.ask(BROKER, {"_AMQ_OperationName": operation}, *arguments)
+
+    def ask(self, resource: str, question: dict[str, str], *arguments: str | bool) -> Any:
+        """What the management answers about a resource (the broker, or `queue.<name>`) when it is asked for an
+        attribute or given an order. It is an address, and question and answer are messages.
+        """
+        message = Message(body=json.dumps(arguments), properties={"_AMQ_ResourceName": resource, **question})
+        what = f"{' '.join(question.values())} of {resource}"
+        try:
+            connection = BlockingConnection(f"{LOOPBACK}:{self.ports[self.active]}", timeout=REQUEST_TIMEOUT_S)
+            try:
+                answer = SyncRequestResponse(connection, MANAGEMENT).call(message)
+            finally:
+                connection.close()
+        except (ProtonException, OSError) as error:
+            raise PeerFailed(f"Artemis did not answer ({what}): {error}") from error
+        told = answer.body if isinstance(answer.body, str) else "[null]"
+        properties: dict[str, Any] = answer.properties or {}
+        if not properties.get("_AMQ_OperationSucceeded"):
+            raise PeerFailed(f"Artemis refused ({what}): {told}")
+        (result,) = json.loads(told)
+        return result
+
+
+def _number(role: str) -> int:
+    return ROLES.index(role) + 1
+
+
+# What `artemis create` writes into an acceptor for AMQP and into the settings of addresses: a queue that does not fit
+# into memory (half of the heap, for all) is paged, nothing is dropped and nobody is held up.
+BROKER_XML = """\
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+{settings}
+    <connectors>
+      <connector name="own">tcp://{own}</connector>
+      <connector name="other">tcp://{other}</connector>
+    </connectors>
+    <acceptors>
+      <acceptor name="all">tcp://{own}?protocols=CORE,AMQP;useEpoll=true;tcpSendBufferSize=1048576;\
+tcpReceiveBufferSize=1048576;amqpCredits=1000;amqpLowCredits=300;amqpMinLargeMessageSize=102400;\
+amqpDuplicateDetection=true</acceptor>
+    </acceptors>
+    <cluster-connections>
+      <cluster-connection name="pair">
+        <connector-ref>own</connector-ref>
+        <message-load-balancing>OFF</message-load-balancing>
+        <max-hops>1</max-hops>
+        <static-connectors>
+          <connector-ref>other</connector-ref>
+        </static-connectors>
+      </cluster-connection>
+    </cluster-connections>
+    <ha-policy>
+      <replication>
+        {ha}
+      </replication>
+    </ha-policy>
+    <address-settings>
+      <address-setting match="#">
+        <dead-letter-address>DLQ</dead-letter-address>
+        <expiry-address>ExpiryQueue</expiry-address>
+        <max-size-bytes>-1</max-size-bytes>
+        <page-size-bytes>10M</page-size-bytes>
+        <address-full-policy>PAGE</address-full-policy>
+      </address-setting>
+    </address-settings>
+  </core>
+</configuration>
+"""
+
+
+if __name__ == "__main__":
+    play(Artemis(), ("queue",), lambda target: f"amqp://{LOOPBACK}:{target.send_url.port}/{target.name} (durable only)")
