@@ -152,12 +152,15 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     `replicated`: in the page caches of a majority, which survives the death of processes but not a power loss
     that strikes a majority at once. `retention_waits_s`: events are trimmed although a replica still lacks them, once
     it was silent for so long. `catch_up_bytes_per_s`: what this node takes at most when it is rebuilt from the others.
+    `direct_writes`: with `fsync`, events go to the disk past the page cache, where the file system can do that. It
+    costs less, and consumers far behind read the disk; what is durable when is the same.
     """
 
     durability: Literal["fsync", "replicated"] = "fsync"
     min_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 * 1024 * 1024
     retention_waits_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
     catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
+    direct_writes: bool = True
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -47,7 +47,7 @@ from node.startup.first_user import have_first_user
 from node.startup.gates import Gates, peer_tls_of, tls_of
 from node.startup.registration import await_vote, register
 from node.startup.start_memory import StoredStarts
-from node.storage import NodeIdentity, OlderCopy, StorageError, Store
+from node.storage import DiskOptions, NodeIdentity, OlderCopy, StorageError, Store
 from node.transactions.coordinators import Coordinators
 from node.transactions.manager import TransactionManager
 
@@ -202,7 +202,10 @@ class Node:
     def _compose_raft(self, clock: _Monotonic) -> None:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
-        self._disk = Store(Path(config.node.data_dir), NodeIdentity(config.cluster.name, self.node_id, members))
+        storage = config.storage
+        disk_options = DiskOptions(direct=storage.durability == "fsync" and storage.direct_writes)
+        identity = NodeIdentity(config.cluster.name, self.node_id, members)
+        self._disk = Store(Path(config.node.data_dir), identity, disk_options)
         self._clock_memory = ClockMemory(self._disk)
         self._clock = ClusterClock(len(members), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
         options = RaftOptions(

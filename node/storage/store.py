@@ -105,7 +105,7 @@ class Store:
             check_manifest(mark, self.path / "db")
             forget_cached_in(self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
-        self._wal = WriteAheadLog(self.path / "journal")
+        self._wal = WriteAheadLog(self.path / "journal", direct=self._options.direct)
         self._compactor = WalCompactor(self._wal, self._options)
         self._recover(self._db, self._wal, mark.wal)
         self._wal.begin()
@@ -429,13 +429,11 @@ class Store:
             wal, self._wal = self._wal, None
             try:
                 if wal is not None and wal.end.segment:
-                    wal.sync()  # before RocksDB, which flushes its memory when it closes
+                    _sync_before_closing(wal, db)
                 if db is not None:
                     db.close()
             except SyncFailed as error:
                 self._failure(error)
-                if db is not None:
-                    _abandon(db)
                 if not reported:
                     raise
             except Exception as error:
@@ -458,6 +456,16 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sync_before_closing(wal: WriteAheadLog, db: Rdict | None) -> None:
+    """RocksDB flushes its memory when it closes."""
+    try:
+        wal.sync()
+    except (SyncFailed, OSError):
+        if db is not None:
+            _abandon(db)
+        raise
 
 
 def _abandon(db: Rdict) -> None:

@@ -166,6 +166,7 @@ ALSO(pread, pread64);
 /* ---- writing */
 
 #define HERE (-1) /* at the descriptor's own position */
+#define BLOCK 4096 /* of a disk */
 
 static size_t total(const struct iovec *parts, int count) {
     size_t bytes = 0;
@@ -201,6 +202,8 @@ static ssize_t written(struct open_file *open_file, int descriptor, const struct
     struct verdict verdict = orders_for("write", file->path ? file->path : "", bytes, fresh > 0 ? fresh : 0);
     if (!goes_on(verdict))
         return -1;
+    if (verdict.at_most > 0 && (fcntl(descriptor, F_GETFL) & O_DIRECT)) /* it ends short with a whole block */
+        verdict.at_most = (verdict.at_most + BLOCK - 1) / BLOCK * BLOCK;
     ssize_t done = verdict.at_most >= 0 && verdict.at_most < bytes && count <= 1024
                        ? put_at_most(descriptor, parts, count, at, (size_t)verdict.at_most)
                        : put(descriptor, parts, count, at);

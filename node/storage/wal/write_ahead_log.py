@@ -27,6 +27,8 @@ mapping the files into memory (an error while reading would kill the process ins
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -37,6 +39,7 @@ from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged, SyncFailed
 from node.storage.syncing import System
+from node.storage.wal.direct_writer import DirectWriter
 from node.storage.wal.record_format import (
     SEGMENT_HEAD_BYTES,
     Op,
@@ -52,6 +55,8 @@ from node.storage.wal.record_format import (
 )
 from node.storage.wal.recovery import Recovery
 
+log = logging.getLogger("holdfast.storage")
+
 MAX_BUFFERS = 1000
 """Of one writev; the system takes 1024."""
 JOIN_BELOW_BYTES = 64 * 1024
@@ -63,7 +68,9 @@ MAX_OPEN_SEGMENTS = 64
 class WriteAheadLog:
     """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
 
-    def __init__(self, directory: Path, system: System | None = None) -> None:
+    def __init__(self, directory: Path, system: System | None = None, *, direct: bool = False) -> None:
+        """`direct`: records go to the disk past the page cache, and not before a sync, where the file system can do
+        that."""
         self.directory = directory
         self._system = system or System()
         directory.mkdir(exist_ok=True)
@@ -75,7 +82,9 @@ class WriteAheadLog:
         self._sequence = 0
         self._marker = b""
         self._sync_lock = threading.Lock()  # the current segment, its syncs and their outcome belong together
-        self._sync_failed: SyncFailed | None = None
+        self._sync_failed: SyncFailed | OSError | None = None
+        self._is_direct = direct
+        self._direct: DirectWriter | None = None  # of the current segment
         self._durable = 0  # offset in the current segment
         self._sizes = {number: self.path(number).stat().st_size for number in self._numbers()}
 
@@ -103,23 +112,40 @@ class WriteAheadLog:
                 self._sync()
             previous, number = self._number, self._number + 1
             head = SegmentHead(new_marker(), self._sequence + 1, self._offset if previous else 0)
+            encoded = encode_segment_head(number, head)
             file = os.open(self.path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                _write_all(file, [encode_segment_head(number, head)], 0)
+                _write_all(file, [encoded], 0)
                 self._system.sync_data(file, self.path(number))
                 self._system.sync_directory(self.directory)
+                direct = self._direct_writer(self.path(number), encoded)
             except (OSError, SyncFailed):
                 os.close(file)
                 raise
+            if self._direct is not None:
+                self._direct.close()  # all that it had is durable
             if self._file >= 0:
                 with self._reading_lock:
                     self._reading[previous] = self._file
             self._file, self._number, self._offset = file, number, SEGMENT_HEAD_BYTES
+            self._direct = direct
             self._marker, self._durable = head.marker, SEGMENT_HEAD_BYTES
             self._sizes[number] = SEGMENT_HEAD_BYTES
 
+    def _direct_writer(self, path: Path, head: bytes) -> DirectWriter | None:
+        if not self._is_direct:
+            return None
+        try:
+            return DirectWriter(path, head)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._is_direct = False
+            log.warning("%s: this file system takes nothing past the page cache: writes go through it", path.parent)
+            return None
+
     def append(self, ops: list[Op]) -> Values:
-        """Write one record; where its values stand. In the page cache, not durable."""
+        """Write one record; where its values stand. In the page cache, or on its way past it; not durable."""
         values = [value for _, _, value in ops]
         checksums = [crc32c(value) for value in values]
         meta = describe(ops, checksums)
@@ -130,7 +156,10 @@ class WriteAheadLog:
         buffers = [head, meta, *values]
         if end - self._offset <= JOIN_BELOW_BYTES:
             buffers = [b"".join(buffers)]
-        _write_all(self._file, buffers, self._offset)
+        if self._direct is not None:
+            self._direct.add(self._offset, buffers)
+        else:
+            _write_all(self._file, buffers, self._offset)
         self._sequence += 1
         self._offset = self._sizes[self._number] = end
         return Values(self._number, data_at, [len(value) for value in values], checksums)
@@ -146,8 +175,10 @@ class WriteAheadLog:
             raise self._sync_failed
         reached = self.end
         try:
+            if self._direct is not None:
+                self._direct.drain()
             self._system.sync_data(self._file, self.path(self._number))
-        except SyncFailed as error:
+        except (SyncFailed, OSError) as error:
             self._sync_failed = error
             raise
         self._durable = reached.offset
@@ -157,7 +188,7 @@ class WriteAheadLog:
 
     def read(self, place: ValueLocation) -> bytes:
         try:
-            data = os.pread(self._descriptor(place.segment), place.length, place.offset)
+            data = self._waiting(place) or os.pread(self._descriptor(place.segment), place.length, place.offset)
         except FileNotFoundError as error:
             raise StorageDamaged(self.path(place.segment), "it is missing, but values in it are needed") from error
         if len(data) != place.length or crc32c(data) != place.checksum:
@@ -165,6 +196,11 @@ class WriteAheadLog:
                 self.path(place.segment), f"the {place.length} bytes at {place.offset} are not what was written"
             )
         return data
+
+    def _waiting(self, place: ValueLocation) -> bytes | None:
+        """What was not written to the file yet. Only the loop changes segments, and it does not while it reads."""
+        direct = self._direct
+        return direct.find(place.offset, place.length) if direct is not None and place.segment == self._number else None
 
     def _descriptor(self, number: int) -> int:
         if number == self._number and self._file >= 0:
@@ -192,6 +228,9 @@ class WriteAheadLog:
         for file in self._reading.values():
             os.close(file)
         self._reading.clear()
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -16,10 +16,14 @@ WITHIN_S = 120
 PRELUDE = """
 import hashlib, os, sys, threading, time
 from pathlib import Path
-from node.storage import Store, StorageError
+from dataclasses import replace
+from node.storage import DiskOptions, StorageError
+from node.storage import Store as PlainStore
 from tests.unit.storage.support import SMALL, WHO, fill, rows
 home = Path(os.environ["HOLDFAST_DISK_ROOT"]) / "data"
 struck = Path(os.environ["HOLDFAST_DISK_SIDE"]) / "struck"
+def Store(path, who, options=DiskOptions()):
+    return PlainStore(path, who, replace(options, direct="HOLDFAST_TEST_DIRECT" in os.environ))
 def tell(*words): print(*words, flush=True)
 def when_told(word="ready"):
     tell(word)

@@ -16,8 +16,10 @@ from tests.disks import disk_on_order
 from tests.unit.storage.on_order import Program, run
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
+@pytest.fixture(params=["through the page cache", "past it"])
+def disk(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    if request.param == "past it":
+        monkeypatch.setenv("HOLDFAST_TEST_DIRECT", "yes")
     return disk_on_order(tmp_path)
 
 
@@ -53,9 +55,10 @@ def test_an_error_that_another_thread_was_told_of_is_no_success(disk: Disk, othe
     )
     program.wait_for("ready")
     disk.orders.delay("sync", "*.seg", 0.5, most=1)
-    disk.orders.fail("sync", "*.seg", first=2)
+    order = disk.orders.fail("sync", "*.seg", first=2)
     program.go_on()
     turn, after = program.end().split()
+    disk.orders.withdraw(order)
     disk.lose_power()
     durable = int(run(disk, RECORDS)) - 1  # but for the first, with the node's identity
     assert durable == 5 if turn == "done" else durable >= 3

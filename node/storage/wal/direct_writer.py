@@ -1,0 +1,127 @@
+"""Writing a segment past the page cache, right to the disk.
+
+The problem: what has to be on the disk before anybody is answered is costly on its way through the page cache. The
+kernel copies it into pages that it first has to find, block by block, and at the sync looks for them again, block by
+block. Written directly, the same bytes go from one buffer of ours to the device, and the sync finds little to do.
+
+Measured (three nodes and their client on two cores, fsync; rate and CPU of all processes, to the page cache = 1):
+batches of 500 events of 1 KiB 1.29 and 0.81, of 100 B 1.13 and 0.92, single events of 16 KiB 1.32 and 0.76, of 1 MiB
+1.40 and 0.69. What it costs: who reads what is no longer cached in the node reads the disk, and not the page cache.
+
+The rules:
+ - what is added is in no file before `drain`; until it is, it is read from here;
+ - a disk takes whole blocks, at multiples of a block. So each write begins with the block in which the one before
+   ended, whose first bytes are the same again, and behind the end come zeros, which are no record. Whatever a loss of
+   power makes of that block, what was durable in it does not change;
+ - after an error nothing is written any more;
+ - `drain` makes nothing durable: a sync must follow. The device may have a cache, and a file's length is no data.
+
+Rejected: O_DSYNC instead of that sync (of several writes each would wait for the device's cache), and padding each
+record to whole blocks (small ones would take a hundred times their size).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+BLOCK_BYTES = 4096
+"""No disk asks for more, and mapped memory begins at a multiple of it."""
+
+BUFFER_BYTES = 1 << 20
+"""What the disk is given at a time."""
+
+_ZEROS = bytes(BLOCK_BYTES)
+
+
+class DirectWriter:
+    """Of one segment. `add` on the loop, `drain` in one thread at a time, `find` in any."""
+
+    def __init__(self, path: Path, head: bytes) -> None:
+        """Writes what follows `head`, which is there already.
+
+        Raises:
+            OSError: EINVAL if this file system takes nothing past the page cache.
+        """
+        assert len(head) < BLOCK_BYTES
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+        self._view = memoryview(mmap.mmap(-1, BUFFER_BYTES))
+        self._view[: len(head)] = head
+        self._block_at, self._filled = 0, len(head)  # where the buffer begins in the file, and how far it is filled
+        self._waiting: list[tuple[int, list[bytes]]] = []  # places in the file, and what comes there
+        self._failed: OSError | None = None
+
+    def add(self, at: int, pieces: list[bytes]) -> None:
+        """`at`: where the last ones ended."""
+        self._waiting.append((at, pieces))
+
+    def drain(self) -> None:
+        """All that was added before the call is in the file, if not durable. Raises OSError, then and ever after."""
+        if self._failed is not None:
+            raise self._failed
+        waiting = self._waiting[:]  # more may come meanwhile
+        if not waiting:
+            return
+        try:
+            for _, pieces in waiting:
+                for piece in pieces:
+                    self._take(piece)
+            self._write_out()
+        except OSError as error:
+            self._failed = error
+            raise
+        del self._waiting[: len(waiting)]
+
+    def _take(self, piece: bytes) -> None:
+        rest: bytes | memoryview = piece
+        while len(rest) > (room := BUFFER_BYTES - self._filled):
+            rest = memoryview(rest)
+            self._view[self._filled :] = rest[:room]
+            self._filled = BUFFER_BYTES
+            self._write_out()
+            rest = rest[room:]
+        self._view[self._filled : self._filled + len(rest)] = rest
+        self._filled += len(rest)
+
+    def _write_out(self) -> None:
+        """The buffer. What is in its last block, if that is not full, stays in it for the next write."""
+        whole = self._filled // BLOCK_BYTES * BLOCK_BYTES
+        rest = self._filled - whole
+        size = whole
+        if rest:
+            size += BLOCK_BYTES
+            self._view[self._filled : size] = _ZEROS[: BLOCK_BYTES - rest]
+        done = 0
+        while done < size:  # a short write ends with a whole block; what that was not is written again
+            written = os.pwritev(self._file, [self._view[done:size]], self._block_at + done)
+            done += written // BLOCK_BYTES * BLOCK_BYTES
+            if written < BLOCK_BYTES:
+                raise OSError(errno.EIO, f"the disk took {written} bytes of a block of {BLOCK_BYTES}")
+        self._view[:rest] = bytes(self._view[whole : self._filled])
+        self._block_at, self._filled = self._block_at + whole, rest
+
+    def find(self, at: int, length: int) -> bytes | None:
+        """What comes at this place of the file, of one piece; None: it is in the file."""
+        for start, pieces in reversed(self._waiting[:]):
+            if start <= at:
+                return _within(pieces, at - start, length)
+        return None
+
+    def close(self) -> None:
+        """What was not drained is gone."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            self._view = memoryview(b"")  # the memory goes with the last who looks at it
+
+
+def _within(pieces: list[bytes], at: int, length: int) -> bytes | None:
+    for piece in pieces:
+        if at < len(piece):
+            found = piece[at : at + length]
+            return found if len(found) == length else None
+        at -= len(piece)
+    return None
+

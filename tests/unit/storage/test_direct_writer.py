@@ -1,0 +1,182 @@
+"""Past the page cache: the file has what was added, in whole blocks; until then it is read from the writer."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from node.storage import DiskFull, DiskOptions, Store
+from node.storage.wal import direct_writer
+from node.storage.wal.direct_writer import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
+from tests.unit.storage.support import SMALL, WHO, copy_as_killed, copy_files, entry_key, fill, rows
+
+HEAD = b"head of the segment"
+SIZES = (0, 1, 100, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, BUFFER_BYTES - 7, BUFFER_BYTES, 2 * BUFFER_BYTES + 9)
+
+
+def writer_of(path: Path) -> DirectWriter:
+    path.write_bytes(HEAD)
+    return DirectWriter(path, HEAD)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4), max_size=4),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_the_file_has_what_was_added_and_zeros_up_to_a_whole_block(
+    tmp_path: Path, records: list[list[int]], drained: list[bool]
+) -> None:
+    path = tmp_path / "segment"
+    writer, wanted, starts = writer_of(path), bytearray(HEAD), []
+    for record, drain in zip(records, drained, strict=False):
+        pieces = [os.urandom(size) for size in record]
+        starts.append((len(wanted), pieces))
+        writer.add(len(wanted), pieces)
+        wanted += b"".join(pieces)
+        if drain:
+            writer.drain()
+            written = path.read_bytes()
+            assert written[: len(wanted)] == wanted
+            assert not any(written[len(wanted) :])
+            assert len(written) % BLOCK_BYTES == 0
+            starts.clear()
+        for at, waiting in starts:
+            for piece in filter(None, waiting):
+                assert writer.find(at, len(piece)) == piece
+                at += len(piece)
+    writer.drain()
+    assert path.read_bytes()[: len(wanted)] == wanted
+    assert writer.find(len(HEAD), 1) is None, "it is in the file"
+    writer.close()
+    writer.close()
+
+
+def test_a_short_write_is_continued_with_the_block_that_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.pwritev, []
+
+    def short(file: int, pieces: list[memoryview], at: int) -> int:
+        calls.append(at)
+        return real(file, [pieces[0][: 2 * BLOCK_BYTES]], at) - (512 if len(pieces[0]) > 2 * BLOCK_BYTES else 0)
+
+    monkeypatch.setattr(direct_writer.os, "pwritev", short)
+    path, body = tmp_path / "segment", os.urandom(9 * BLOCK_BYTES)
+    writer = writer_of(path)
+    writer.add(len(HEAD), [body])
+    writer.drain()
+    assert path.read_bytes()[: len(HEAD) + len(body)] == HEAD + body
+    assert len(calls) > 5
+    writer.close()
+
+
+def test_what_comes_while_it_writes_waits_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on while a thread drains."""
+    path = tmp_path / "segment"
+    writer, real = writer_of(path), os.pwritev
+    writer.add(len(HEAD), [b"first"])
+
+    def meanwhile(*call: object) -> int:
+        if len(calls) == 0:
+            writer.add(len(HEAD) + 5, [b"second"])
+        calls.append(call)
+        assert writer.find(len(HEAD), 5) == b"first", "it may not be there yet"
+        return real(*call)  # type: ignore[arg-type]
+
+    calls: list[object] = []
+    monkeypatch.setattr(direct_writer.os, "pwritev", meanwhile)
+    writer.drain()
+    assert (writer.find(len(HEAD), 5), writer.find(len(HEAD) + 5, 6)) == (None, b"second")
+    monkeypatch.undo()
+    writer.drain()
+    assert path.read_bytes().startswith(HEAD + b"firstsecond")
+    writer.close()
+
+
+def test_after_an_error_the_writer_does_not_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "segment"
+    writer = writer_of(path)
+    writer.add(len(HEAD), [b"x"])
+    with monkeypatch.context() as patched:
+        patched.setattr(direct_writer.os, "pwritev", full)
+        with pytest.raises(OSError, match="No space"):
+            writer.drain()
+    with pytest.raises(OSError, match="No space"):
+        writer.drain()
+    assert path.read_bytes() == HEAD
+    writer.close()
+
+
+def test_after_an_error_nothing_is_written_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+        before = fill(disk, 0, 3)
+        disk.sync()
+        fill(disk, 3, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(direct_writer.os, "pwritev", full)
+            with pytest.raises(DiskFull):
+                disk.sync()
+        with pytest.raises(DiskFull):
+            disk.sync()
+        with pytest.raises(DiskFull):
+            fill(disk, 4, 1)
+    left = copy_files(tmp_path / "data", tmp_path / "left")  # RocksDB's own lock lasts until the process ends
+    with Store(left, WHO, DiskOptions(direct=True)) as again:
+        assert rows(again) == before, "what the store could not write is in no table of RocksDB's either"
+
+
+def full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_waits_is_read_and_a_sync_makes_it_survive_a_kill(tmp_path: Path) -> None:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+        written = fill(disk, 0, 10)
+        assert rows(disk) == written, "read before it is in any file"
+        disk.sync()
+        assert rows(disk) == written
+        fill(disk, 10, 1)
+        killed = copy_as_killed(disk, tmp_path / "killed")
+    with Store(killed, WHO, DiskOptions(direct=True)) as again:
+        assert rows(again) == written
+
+
+def test_segments_change_and_space_comes_back(tmp_path: Path) -> None:
+    options = DiskOptions(**{name: getattr(SMALL, name) for name in SMALL.__slots__} | {"direct": True})
+    with Store(tmp_path, WHO, options) as disk:
+        fill(disk, 0, 300, size=16_000)
+        batch = disk.batch()
+        for kind in (b"e", b"o"):
+            batch.delete_range(kind + entry_key(1, 0)[1:], kind + entry_key(1, 290)[1:])
+        disk.write(batch)
+        assert disk.reclaim().segments > 3
+        kept = rows(disk)
+        assert len(kept) == 20
+    with Store(tmp_path, WHO, SMALL) as again:
+        assert rows(again) == kept, "whoever opens it, and however that one writes"
+
+
+def test_a_file_system_that_takes_nothing_past_the_page_cache_is_written_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.open
+
+    def refused(path: object, flags: int, *more: object, **options: object) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(path, flags, *more, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(direct_writer.os, "open", refused)
+    with caplog.at_level(logging.WARNING), Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+        written = fill(disk, 0, 3)
+        killed = copy_as_killed(disk, tmp_path / "killed")
+    assert "past the page cache" in caplog.text
+    with Store(killed, WHO) as again:
+        assert rows(again) == written
