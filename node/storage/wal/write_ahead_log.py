@@ -39,6 +39,7 @@ from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged, SyncFailed
 from node.storage.syncing import System
+from node.storage.wal.cached_write import write_all
 from node.storage.wal.direct_writer import DirectWriter
 from node.storage.wal.record_format import (
     SEGMENT_HEAD_BYTES,
@@ -57,8 +58,6 @@ from node.storage.wal.recovery import Recovery
 
 log = logging.getLogger("holdfast.storage")
 
-MAX_BUFFERS = 1000
-"""Of one writev; the system takes 1024."""
 JOIN_BELOW_BYTES = 64 * 1024
 """A record up to this size is joined and written in one piece: cheaper than a list of small buffers."""
 MAX_OPEN_SEGMENTS = 64
@@ -115,10 +114,10 @@ class WriteAheadLog:
             encoded = encode_segment_head(number, head)
             file = os.open(self.path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                _write_all(file, [encoded], 0)
+                write_all(file, [encoded], 0)
                 self._system.sync_data(file, self.path(number))
                 self._system.sync_directory(self.directory)
-                direct = self._direct_writer(self.path(number), encoded)
+                direct = self._direct_writer(self.path(number), file, encoded)
             except (OSError, SyncFailed):
                 os.close(file)
                 raise
@@ -132,11 +131,11 @@ class WriteAheadLog:
             self._marker, self._durable = head.marker, SEGMENT_HEAD_BYTES
             self._sizes[number] = SEGMENT_HEAD_BYTES
 
-    def _direct_writer(self, path: Path, head: bytes) -> DirectWriter | None:
+    def _direct_writer(self, path: Path, file: int, head: bytes) -> DirectWriter | None:
         if not self._is_direct:
             return None
         try:
-            return DirectWriter(path, head)
+            return DirectWriter(path, file, head)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
@@ -159,7 +158,7 @@ class WriteAheadLog:
         if self._direct is not None:
             self._direct.add(self._offset, buffers)
         else:
-            _write_all(self._file, buffers, self._offset)
+            write_all(self._file, buffers, self._offset)
         self._sequence += 1
         self._offset = self._sizes[self._number] = end
         return Values(self._number, data_at, [len(value) for value in values], checksums)
@@ -261,16 +260,3 @@ class WriteAheadLog:
         finally:
             os.close(file)
         self._sizes[end.segment] = end.offset
-
-
-def _write_all(file: int, buffers: list[bytes], at: int) -> None:
-    for first in range(0, len(buffers), MAX_BUFFERS):
-        part = buffers[first : first + MAX_BUFFERS]
-        expected = sum(map(len, part))
-        written = os.pwritev(file, part, at)
-        if written < expected:
-            rest = memoryview(b"".join(part))[written:]
-            while rest:  # it fills up, or a signal came: writing on tells which
-                written = os.pwrite(file, rest, at + expected - len(rest))
-                rest = rest[written:]
-        at += expected

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from node.storage import DiskOptions, StorageDamaged, Store
+from node.storage.wal import direct_writer
 from tests.unit.storage.support import WHO, copy_as_killed, copy_files, entry_key, newest
 
 TINY = DiskOptions(
@@ -35,6 +36,7 @@ State = dict[bytes, bytes]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """On which the records go to the disk."""
     monkeypatch.setattr(sys.modules[__name__], "TINY", replace(TINY, direct=request.param == "past it"))
+    monkeypatch.setattr(direct_writer, "DIRECT_FROM_BYTES", 2_000)
     return str(request.param)
 
 
