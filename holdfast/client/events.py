@@ -215,6 +215,32 @@ class ReceivedEvent:
                 raise DamagedEventError(self.partition, self.offset, str(error)) from error
 
 
+class BareEvent(ReceivedEvent):
+    """One that is a body and nothing else, and came so, among others that are: nobody has to look for it in a
+    message."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, partition: str, offset: str, timestamp_ms: int, body: bytes) -> None:
+        self.partition, self.offset, self.timestamp_ms, self.body = partition, offset, timestamp_ms, body  # type: ignore[misc]
+        self._content = 0
+
+    @property
+    def payload(self) -> bytes:  # type: ignore[override]
+        return data_head(len(self.body)) + self.body
+
+    @property
+    def key(self) -> None:
+        return None
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        return {}
+
+    def check(self) -> None:
+        """A body is whatever bytes it is."""
+
+
 def readable(events: list[ReceivedEvent], on_damaged: Callable[[DamagedEventError], None]) -> list[ReceivedEvent]:
     """Those that can be decoded; of the others `on_damaged` is told."""
     found: list[ReceivedEvent] = []

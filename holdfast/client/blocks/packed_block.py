@@ -13,7 +13,7 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.batches.packed_delivery import PackedDelivery, unpack
 from holdfast.client.blocks.event_block import EventBlock, EventColumns
 from holdfast.client.errors import ProtocolError
-from holdfast.client.events import ReceivedEvent
+from holdfast.client.events import BareEvent, ReceivedEvent
 from holdfast.client.produce.idempotent.producer_identity import SEQUENCES
 
 
@@ -63,6 +63,9 @@ class PackedBlock(EventBlock):
         partition, runs = self.partition, self.delivery.runs
         offsets = chain.from_iterable(range(run.offset, run.offset + run.events) for run in runs)
         times = chain.from_iterable(repeat(run.timestamp_ms, run.events) for run in runs)
+        messages = self.delivery.messages
+        if messages.bodies:
+            return list(map(BareEvent, repeat(partition), map(offset_text, offsets), times, messages.parts()))
         return list(map(ReceivedEvent, repeat(partition), map(offset_text, offsets), times, self.payloads, repeat(0)))
 
     def columns(self) -> EventColumns:
