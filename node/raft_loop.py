@@ -3,11 +3,12 @@
 The rule that must never break: nothing that promises durability leaves before the sync of the turn that wrote it, and
 no group is ticked on state that a crash could forget. So a turn is written, then synced in a thread (which releases
 the GIL), then released; the event loop reads and decodes sockets meanwhile, and what they bring waits for the next
-turn. Rejected alternatives: a sync for each group or each append; with one write-ahead log, one sync serves all. A task
-with an executor's future: from the end of the sync to what waits for it that takes a turn of the event loop more, which
-at a full load is a millisecond and more for everybody. And writing large records in the thread, too: measured with
-events of 16 KiB and 1 MiB, three nodes and their client on two cores, neither the rate nor the CPU per event
-changed by more than the runs differ: each byte is still copied as often.
+turn. With durability "fsync" the store keeps what a turn writes in memory until that sync, and it goes to the disk in
+the same thread (`storage/wal/direct_writer.py`). Rejected alternatives: a sync for each group or each append; with one
+write-ahead log, one sync serves all. A task with an executor's future: from the end of the sync to what waits for it
+that takes a turn of the event loop more, which at a full load is a millisecond and more for everybody. And writing
+through the page cache in the thread, for "replicated", too: measured with events of 16 KiB and 1 MiB, three nodes and
+their client on two cores, neither the rate nor the CPU per event changed by more than the runs differ.
 """
 
 from __future__ import annotations

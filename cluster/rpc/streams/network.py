@@ -131,13 +131,9 @@ class PeerNetwork:
             on_clock=on_clock,
         )
         self._services = Services(
-            who=self._who,
-            types=types,
-            partitions=partitions,
-            admin=admin,
-            serve_fetch=serve_fetch,
+            who=self._who, types=types, partitions=partitions, admin=admin, serve_fetch=serve_fetch,
             callers=self.callers,
-        )
+        )  # fmt: skip
         self._clients = {
             node: GrpcPeerClient(
                 node,
