@@ -290,6 +290,10 @@ class LogStore:
         """The group number under which entries are staged."""
         return self._group | (self._space ^ OTHER_SPACE)
 
+    def staged(self) -> None:
+        """Entries were staged: like those of the log, they are to be as durable as the options ask."""
+        self._on_entries()
+
     def flush(self) -> None:
         """Put the hard state into the turn's batch if it changed."""
         if not self._hard_changed:

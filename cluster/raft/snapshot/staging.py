@@ -2,8 +2,8 @@
 
 The problem: a snapshot may be gigabytes, and a replica that is interrupted must not begin again. The rules: entries go
 into the space of the group that is not its log (`log_store`), where nobody reads them; the note of how far they go is
-in the same batch as the entries; committed entries never change, so what one leader sent is good for the next; and
-nothing here changes the log itself.
+in the same batch as the entries, and the turn that stages them is synced like one that appends; committed entries never
+change, so what one leader sent is good for the next; and nothing here changes the log itself.
 
 Rows of the state machine are not staged but written in place: they are a function of the log, and a machine bears rows
 of entries that it has not applied yet, since a crash leaves them behind too.
@@ -78,6 +78,7 @@ class Staging:
             batch.put(prefix + _U64.pack(self.next_index), data)
             self.next_index += 1
         self._note()
+        self._log_store.staged()
 
     def _note(self) -> None:
         body = _NOTE.pack(_LAYOUT, *self.base, self.next_index) + b"".join(_PAIR.pack(*pair) for pair in self.starts)
