@@ -249,9 +249,12 @@ class ProxiedCluster(Cluster):
         return f"{REGISTRY}/{self.name}/nodes"
 
     def registered(self) -> dict[int, int]:
-        """Node -> session that its registration belongs to, past the proxies. Raises `registrations.unanswered()`."""
+        """Node -> session that its registration belongs to, past the proxies. Raises `registrations.unanswered()`.
+
+        A server of the ensemble may not have heard yet what another one has told: it asks the leader first."""
         assert self.ensemble is not None
         with self.ensemble.client() as client:
+            client.sync_async(self.registry).get(timeout=registrations.ANSWER_WITHIN_S)
             return {row.node: row.session for row in registrations.look(client, self.registry, 0)}
 
     def all_registered(self) -> bool:

@@ -117,5 +117,5 @@ def has_happened(cluster: ProxiedCluster, fault: object, struck: str, before: di
         ended = set(before) if fault.whom == "all" else {int(struck.rpartition(" ")[2])}
         cluster.wait_for(
             lambda: {node for node, session in cluster.registered().items() if session != before[node]} == ended,
-            "new sessions of those that were ended, and of no other",
+            f"new sessions of {struck}, and of no other, who had {before}",
         )
