@@ -332,7 +332,11 @@ class PeerNetwork:
     def _changed(self, node: int, *, outbound: bool | None = None, inbound: bool | None = None) -> None:
         peer, loop = self._peers[node], self._loop
         peer.change(outbound=outbound, inbound=inbound)
-        if not peer.up and loop is not None:
+        if loop is None:
+            return
+        if peer.up:
+            self._look()  # who comes now must not be sent away for a tick more
+        else:
             self._contact.lost(node, loop.time())
             loop.call_later(options.CUT_OFF_S, self._look)  # or the next tick's look comes late by as much as a tick
 

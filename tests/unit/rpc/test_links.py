@@ -62,6 +62,13 @@ async def test_large_messages_pass(mebibytes: int) -> None:
         assert nodes[2].heard[0][1].append.entries[0] == payload
 
 
+async def test_who_is_up_is_in_touch_at_once_and_not_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "TICK_S", 3600.0)
+    async with cluster_of(1, 2) as nodes:
+        assert nodes[1].network.in_touch(2)
+        assert nodes[2].network.in_touch(1)
+
+
 async def test_three_nodes_see_each_other_up_and_a_stop_is_told_once_and_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -132,6 +132,11 @@ def test_a_leader_that_is_cut_off_is_replaced_and_says_nothing_any_more(
         f"a leader that is cut off ({kind}): replaced after {replaced_s:.2f} s, stepped down after "
         f"{stepped_down_s:.2f} s; its last answer was to a question of {max(without) - cutting_s:+.2f} s after the cut"
     )
+    servers = [cluster.address(old)]
+    wait_until(
+        lambda: all(node["up"] for node in cluster.call(lambda admin: admin.list_nodes(), servers)),
+        "the one that was cut off to be in touch again",
+    )
     cluster.wait_led(log_name)
     found = [event.body for event in read(cluster.address(old, "never"), log_name, len(before) + 1, "0")]
     assert found == [*before, "after the cut"]
