@@ -149,11 +149,13 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`fsync`: acknowledged means on the disks of a majority.
 
-    `replicated`: in the page caches of a majority, which survives the death of processes but not a power loss
-    that strikes a majority at once. `retention_waits_s`: events are trimmed although a replica still lacks them, once
-    it was silent for so long. `catch_up_bytes_per_s`: what this node takes at most when it is rebuilt from the others.
-    `direct_writes`: with `fsync`, events go to the disk past the page cache, where the file system can do that. It
-    costs less, and consumers far behind read the disk; what is durable when is the same.
+    `replicated`: with the operating systems of a majority, in the page cache or past it, which survives the death
+    of processes but not a power loss that strikes a majority at once. `retention_waits_s`: events are trimmed
+    although a replica still lacks them, once it was silent for so long. `catch_up_bytes_per_s`: what this node
+    takes at most when it is rebuilt from the others. `direct_writes`: many events at a time go to the disk past the
+    page cache, where the file system can do that. It costs less, and consumers far behind read the disk; what is
+    durable when is the same. `cache_bytes`: of the newest events of all partitions, in memory, for consumers that
+    are near the end.
     """
 
     durability: Literal["fsync", "replicated"] = "fsync"
@@ -161,6 +163,14 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     retention_waits_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
     catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
     direct_writes: bool = True
+    cache_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 256 * 1024 * 1024
+
+    @property
+    def direct(self) -> Literal["never", "synced", "drained"]:
+        """For `DiskOptions`."""
+        if not self.direct_writes:
+            return "never"
+        return "synced" if self.durability == "fsync" else "drained"
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

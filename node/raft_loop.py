@@ -3,12 +3,11 @@
 The rule that must never break: nothing that promises durability leaves before the sync of the turn that wrote it, and
 no group is ticked on state that a crash could forget. So a turn is written, then synced in a thread (which releases
 the GIL), then released; the event loop reads and decodes sockets meanwhile, and what they bring waits for the next
-turn. With durability "fsync" the store keeps what a turn writes in memory until that sync, and it goes to the disk in
-the same thread (`storage/wal/direct_writer.py`). Rejected alternatives: a sync for each group or each append; with one
-write-ahead log, one sync serves all. A task with an executor's future: from the end of the sync to what waits for it
-that takes a turn of the event loop more, which at a full load is a millisecond and more for everybody. And writing
-through the page cache in the thread, for "replicated", too: measured with events of 16 KiB and 1 MiB, three nodes and
-their client on two cores, neither the rate nor the CPU per event changed by more than the runs differ.
+turn. The store may keep what a turn writes in memory until that sync, and write it in the same thread; with durability
+"replicated" it is only written there, if it is much (`storage/wal/write_path.py`). Rejected alternatives: a sync for
+each group or each append; with one write-ahead log, one sync serves all. A task with an executor's future: from the end
+of the sync to what waits for it that takes a turn of the event loop more, which at a full load is a millisecond and
+more for everybody.
 """
 
 from __future__ import annotations
@@ -115,21 +114,23 @@ class RaftLoop:
         self.turns += 1
         if turn.needs_sync:
             self.syncs += 1
-            self._syncer.submit(self._sync, turn)
+            self._syncer.submit(self._secure, turn, self._disk.sync)
+        elif self._disk.must_drain:
+            self._syncer.submit(self._secure, turn, self._disk.drain)
         else:
             self._release(turn)
 
-    def _sync(self, turn: Turn) -> None:
+    def _secure(self, turn: Turn, secure: Callable[[], None]) -> None:
         """In a thread of its own."""
         error: Exception | None = None
         try:
-            self._disk.sync()
+            secure()
         except Exception as failed:  # noqa: BLE001  told below, where the loop decides
             error = failed
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._guarded, partial(self._synced, turn, error))
+        self._loop.call_soon_threadsafe(self._guarded, partial(self._secured, turn, error))
 
-    def _synced(self, turn: Turn, error: Exception | None) -> None:
+    def _secured(self, turn: Turn, error: Exception | None) -> None:
         if error is not None:
             raise error
         self._release(turn)

@@ -203,7 +203,7 @@ class Node:
         """The disk, the groups on it, and what the metadata group says of them."""
         config, members = self.config, tuple(sorted(self._voters))
         storage = config.storage
-        disk_options = DiskOptions(direct=storage.durability == "fsync" and storage.direct_writes)
+        disk_options = DiskOptions(direct=storage.direct)
         identity = NodeIdentity(config.cluster.name, self.node_id, members)
         self._disk = Store(Path(config.node.data_dir), identity, disk_options)
         self._clock_memory = ClockMemory(self._disk)
@@ -211,6 +211,7 @@ class Node:
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
+            tail_cache_bytes=storage.cache_bytes,
             trim_wait_s=config.storage.retention_waits_s,
             fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )

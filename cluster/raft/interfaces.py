@@ -48,7 +48,14 @@ class Disk(Protocol):
     def batch(self) -> DiskBatch: ...
 
     def write(self, batch: DiskBatch) -> None:
-        """Atomic and visible at once; survives the death of the process, not the loss of power."""
+        """Atomic and visible at once."""
+
+    @property
+    def must_drain(self) -> bool:
+        """What was written may not survive the death of the process, and who counts on that asks for `drain`."""
+
+    def drain(self) -> None:
+        """Blocks. Everything written before the call survives the death of the process, if not the loss of power."""
 
     def sync(self) -> None:
         """Blocks. Everything written before the call is durable afterwards."""

@@ -217,6 +217,8 @@ class MultiRaft:
                 return
             if turn.needs_sync:
                 self._disk.sync()
+            elif self._disk.must_drain:
+                self._disk.drain()
             self.release(turn)
 
     # ---- input

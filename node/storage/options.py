@@ -9,6 +9,7 @@ line here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
 
@@ -24,15 +25,16 @@ class DiskOptions:
     """Of the write-ahead log. Space comes back in such pieces; each change of segment costs two syncs and a file."""
     separate_bytes: int = 1 * KIB
     """Entries from this size on stay in the write-ahead log only. Below it, a pointer saves too little."""
-    direct: bool = False
-    """What is written goes past the page cache, at the next sync (`wal/direct_writer.py`). For who syncs all that
-    counts (durability "fsync"): what was not synced, a killed process loses."""
+    direct: Literal["never", "synced", "drained"] = "never"
+    """Large writes go past the page cache (`wal/write_path.py`), and until then a killed process loses them: with a
+    sync, for who syncs all that counts (durability "fsync"), or with `Store.drain`, for who counts on what survives the
+    process ("replicated")."""
     replay_bytes: int = 128 * MIB
     """Journal written since RocksDB's last flush: what a restart after a kill reads again, in some 0.2 s."""
     memtable_bytes: int = 16 * MIB
     """Keys, pointers and small values since then; bounds memory."""
     unsynced_bytes: int = 32 * MIB
-    """In the page cache (with `direct`: in memory) without a sync, when nobody asks for syncs (durability
+    """In the page cache, or in memory on the way past it, without a sync, when nobody asks for syncs (durability
     "replicated"): then the store syncs by itself in the background, so that no later sync is long."""
     block_cache_bytes: int = 16 * MIB
     """Index blocks and small values of hot keys. Entries are in the page cache."""

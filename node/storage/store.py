@@ -47,6 +47,7 @@ from node.storage.wal import segment_usage
 from node.storage.wal.compaction import CompactionResult, WalCompactor
 from node.storage.wal.record_format import DELETE, PUT, Op, Record, Values, WalPosition
 from node.storage.wal.write_ahead_log import WriteAheadLog
+from node.storage.wal.write_path import DRAINED_FROM_BYTES, WritePath
 from node.storage.watermark import Watermark, check_manifest
 from node.storage.write_batch import StoreBatch
 
@@ -105,7 +106,7 @@ class Store:
             check_manifest(mark, self.path / "db")
             forget_cached_in(self.path / "db")
         self._db = Rdict(str(self.path / "db"), rocks_options(self._options))
-        self._wal = WriteAheadLog(self.path / "journal", direct=self._options.direct)
+        self._wal = WriteAheadLog(self.path / "journal", write_path=self._write_path())
         self._compactor = WalCompactor(self._wal, self._options)
         self._recover(self._db, self._wal, mark.wal)
         self._wal.begin()
@@ -115,6 +116,11 @@ class Store:
         if not complete:
             self._watermark.sync()
             data_directory.finish(self.path)
+
+    def _write_path(self) -> WritePath | None:
+        if self._options.direct == "never":
+            return None
+        return WritePath(is_synced=self._options.direct == "synced")
 
     def _recover(self, db: Rdict, wal: WriteAheadLog, durable: WalPosition) -> None:
         """Apply to RocksDB what it had only in memory; the wal is the truth."""
@@ -249,6 +255,8 @@ class Store:
                 values = wal.append(ops)
                 end = wal.end
                 self._apply(ops, values, end)
+                if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:
+                    wal.drain()
                 self._since_switch += end.offset - begin.offset
                 self._keep_bounds(end)
             except StorageError as error:
@@ -296,6 +304,21 @@ class Store:
         for (kind, key, _), length in zip(record.ops, record.values.lengths, strict=True):
             if kind == PUT and length >= self._options.separate_bytes and is_entry(key):
                 segment_usage.note(spans, key, length)
+
+    @property
+    def must_drain(self) -> bool:
+        """Something was written that a killed process would lose, though its death is to cost nothing."""
+        return self._options.direct == "drained" and self._wal is not None and self._wal.waiting_bytes > 0
+
+    def drain(self) -> None:
+        """Blocks, if not for long. Everything written before the call survives the death of the process."""
+        _, wal = self._parts()
+        if self._failed is not None:
+            raise self._failed
+        try:
+            wal.drain()
+        except Exception as error:
+            raise self._failure(error) from error
 
     def sync(self) -> None:
         _, wal = self._parts()

@@ -26,6 +26,13 @@ def crashing(plan: Plan) -> Plan:
     return plan.varied(weights=weights, power_loss=True, options=options, disk="memory")
 
 
+def killed(plan: Plan) -> Plan:
+    """Processes die often, all at once too, and what they had not given to the system dies with them."""
+    options = replace(plan.options, durability="replicated")
+    weights = {**crashing(plan).weights, "crash_all": 1.0}
+    return plan.varied(disk="memory", keeps_writes=True, power_loss=False, options=options, weights=weights)
+
+
 def impatient(plan: Plan) -> Plan:
     """Power is lost often; a node leads several partitions, whose clients write to the others from inside an answer."""
     changed = crashing(plan).varied(nodes=3, logs=(LogPlan(6, 3, 0),), impatience=1.0, slow_syncs=0.5, send_every_s=0.1)

@@ -40,6 +40,11 @@ class NullDisk:
     def write(self, batch: SimBatch) -> None:
         self.written_bytes += sum(len(value) for _, _, value in batch.operations)
 
+    must_drain = False
+
+    def drain(self) -> None:
+        """Costs nothing here."""
+
     def sync(self) -> None:
         """Costs nothing here."""
 

@@ -67,6 +67,9 @@ class Plan:
     streams: bool = False
     """Messages travel on the streams of production, over calls between nodes."""
 
+    keeps_writes: bool = False
+    """A killed process loses what it has not given to the system yet, which it does before a turn is released."""
+
     woken_within_s: float = 0.0005
     """That the loop of a node turns, after something arrived: what arrives until then shares the turn."""
 
@@ -109,7 +112,8 @@ def draw(randomness: random.Random) -> Plan:
     )
     # Drawn without another draw: schedules stay what they were, and so do the seeds that are known for something.
     quiesce_after_s = (0.05, 0.1, 0.3, 1.0)[int(plan.chaos_s * 1e6) % 4]
-    return plan.varied(options=replace(plan.options, quiesce_after_s=quiesce_after_s))
+    keeps_writes = replicated and disk == "memory" and bool(int(plan.chaos_s * 1e7) % 2)
+    return plan.varied(options=replace(plan.options, quiesce_after_s=quiesce_after_s), keeps_writes=keeps_writes)
 
 
 def _log(randomness: random.Random, nodes: int) -> LogPlan:

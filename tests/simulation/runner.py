@@ -65,6 +65,7 @@ KINDS: dict[str, Kind] = {
     "contested": Kind(chosen_plans.contested),
     "contested-by-five": Kind(chosen_plans.contested_by_five),
     "crashing": Kind(chosen_plans.crashing),
+    "killed": Kind(chosen_plans.killed),
     "on-files": Kind(chosen_plans.on_files),
     "replacing": Kind(chosen_plans.replacing),
     "replacing-of-two": Kind(chosen_plans.replacing_of_two),

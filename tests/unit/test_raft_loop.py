@@ -51,13 +51,20 @@ class SlowDisk:
         self.may_end.set()
         self.syncing = threading.Event()
         self.error: Exception | None = None
+        self.must_drain = False
 
     def sync(self) -> None:
+        self._take("sync")
+
+    def drain(self) -> None:
+        self._take("drain")
+
+    def _take(self, what: str) -> None:
         self.syncing.set()
         self.may_end.wait()
         if self.error is not None:
             raise self.error
-        self._did.append("sync")
+        self._did.append(what)
 
 
 class Parts:
@@ -108,6 +115,23 @@ async def test_a_turn_that_promises_nothing_is_not_synced(parts: Parts) -> None:
     parts.ask()
     await eventually(lambda: parts.did == ["turn", "release"])
     assert parts.loop.syncs == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_kill_would_lose_is_drained_before_the_release(parts: Parts, fails: bool) -> None:
+    parts.groups.needs_sync, parts.disk.must_drain = False, True
+    parts.disk.error = OSError("no") if fails else None
+    parts.disk.may_end.clear()
+    parts.ask()
+    await asyncio.to_thread(parts.disk.syncing.wait)
+    assert parts.did == ["turn"]
+    parts.disk.may_end.set()
+    if fails:
+        await eventually(lambda: parts.failures)
+        assert parts.did == ["turn"]
+    else:
+        await eventually(lambda: parts.did == ["turn", "drain", "release"])
+        assert parts.loop.syncs == 0
 
 
 async def test_a_deadline_calls_for_a_turn_and_input_comes_before_it(parts: Parts) -> None:

@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+OVERHEAD_BYTES = 250
+"""What an entry takes beside its bytes: an object, its place in the log's table, and one here."""
+
 
 class CachedLog(Protocol):
     """Holds its own entries; told when to let go of one."""
@@ -26,6 +29,7 @@ class EntryCache:
         self.held_bytes = 0
 
     def added(self, log_store: CachedLog, index: int, size: int) -> None:
+        size += OVERHEAD_BYTES
         self._order.append((log_store, index, size))
         self.held_bytes += size
 

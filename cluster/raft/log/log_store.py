@@ -67,6 +67,11 @@ class NothingStored:
     def write(self, batch: DiskBatch) -> None:
         raise AssertionError("a group in quarantine writes nothing")
 
+    must_drain = False
+
+    def drain(self) -> None:
+        raise AssertionError("a group in quarantine writes nothing")
+
     def sync(self) -> None:
         raise AssertionError("a group in quarantine writes nothing")
 

@@ -1,15 +1,10 @@
 """Writing a segment past the page cache, right to the disk.
 
-The problem: what has to be on the disk before anybody is answered is costly on its way through the page cache. The
-kernel copies it into pages that it first has to find, block by block, and at the sync looks for them again, block by
-block. Written directly, the same bytes go from one buffer of ours to the device, and the sync finds little to do.
-
-With few bytes at a time it is the other way round: another round trip to the device costs more than it saves. So what
-is less than DIRECT_FROM_BYTES goes through the page cache all the same.
-
-Measured (three nodes and their client on two cores, fsync; rate and CPU of all processes, to the page cache = 1):
-batches of 500 events of 1 KiB 1.29 and 0.81, of 100 B 1.13 and 0.92, single events of 16 KiB 1.32 and 0.76, of 1 MiB
-1.40 and 0.69. What it costs: who reads what is no longer cached in the node reads the disk, and not the page cache.
+The problem: what is written in large pieces is costly on its way through the page cache. The kernel copies it into
+pages that it first has to find, block by block, and at a sync looks for them again, block by block. Written directly,
+the same bytes go from one buffer of ours to the device, and a sync finds little to do. `write_path.py` says when that
+is worth it, and has the figures; the rest goes through the page cache from here as well. What it costs: who reads what
+is no longer in the node's memory reads the disk, and not the page cache.
 
 The rules:
  - what is added is in no file before `drain`; until it is, it is read from here;
@@ -28,10 +23,13 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import threading
+import time
 from itertools import chain
 from pathlib import Path
 
 from node.storage.wal.cached_write import write_all
+from node.storage.wal.write_path import WritePath
 
 BLOCK_BYTES = 4096
 """No disk asks for more, and mapped memory begins at a multiple of it."""
@@ -39,16 +37,13 @@ BLOCK_BYTES = 4096
 BUFFER_BYTES = 1 << 20
 """What the disk is given at a time."""
 
-DIRECT_FROM_BYTES = 128 * 1024
-"""With 40 KiB a time (single events of 100 B from one sender) the direct way has 0.87 of the rate."""
-
 _ZEROS = bytes(BLOCK_BYTES)
 
 
 class DirectWriter:
-    """Of one segment. `add` on the loop, `drain` in one thread at a time, `find` in any."""
+    """Of one segment. `add` on the loop, the rest in any thread."""
 
-    def __init__(self, path: Path, file: int, head: bytes) -> None:
+    def __init__(self, path: Path, file: int, head: bytes, write_path: WritePath) -> None:
         """Writes what follows `head`, which is there already. `file`: a descriptor of it that goes through the page
         cache, and outlives this.
 
@@ -57,45 +52,63 @@ class DirectWriter:
         """
         assert len(head) < BLOCK_BYTES
         self._cached = file
+        self._write_path = write_path
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
         self._view = memoryview(mmap.mmap(-1, BUFFER_BYTES))
         self._view[: len(head)] = head
         self._block_at, self._filled = 0, len(head)  # where the buffer begins in the file, and how far it is filled
         self._waiting: list[tuple[int, list[bytes]]] = []  # places in the file, and what comes there
         self._failed: OSError | None = None
+        self._draining = threading.Lock()
+        self._added_bytes = 0  # counted by who adds
+        self._drained_bytes = 0  # and by who drains
 
     def add(self, at: int, pieces: list[bytes]) -> None:
         """`at`: where the last ones ended."""
         self._waiting.append((at, pieces))
+        self._added_bytes += sum(map(len, pieces))
+
+    @property
+    def waiting_bytes(self) -> int:
+        """In no file yet."""
+        return self._added_bytes - self._drained_bytes
 
     def drain(self) -> None:
-        """All that was added before the call is in the file, if not durable. Raises OSError, then and ever after."""
-        if self._failed is not None:
-            raise self._failed
-        waiting = self._waiting[:]  # more may come meanwhile
-        if not waiting:
-            return
-        pieces = list(chain.from_iterable(pieces for _, pieces in waiting))
-        try:
-            if sum(map(len, pieces)) < DIRECT_FROM_BYTES:
-                self._write_cached(pieces)
-            else:
-                for piece in pieces:
-                    self._take(piece)
-                self._write_out()
-        except OSError as error:
-            self._failed = error
-            raise
-        del self._waiting[: len(waiting)]
+        """All that was added before the call is in the file, if not durable: it survives the death of the process.
+        For any thread. Raises OSError, then and ever after."""
+        with self._draining:
+            if self._failed is not None:
+                raise self._failed
+            waiting = self._waiting[:]  # more may come meanwhile
+            if not waiting:
+                return
+            pieces = list(chain.from_iterable(pieces for _, pieces in waiting))
+            size = sum(map(len, pieces))
+            try:
+                if self._write_path.is_direct(size):
+                    self._write_direct(pieces, size)
+                else:
+                    self._write_cached(pieces, size)
+            except OSError as error:
+                self._failed = error
+                raise
+            del self._waiting[: len(waiting)]
+            self._drained_bytes += size
 
-    def _write_cached(self, pieces: list[bytes]) -> None:
+    def _write_direct(self, pieces: list[bytes], size: int) -> None:
+        begun_s = time.monotonic()
+        for piece in pieces:
+            self._take(piece)
+        self._write_out()
+        self._write_path.took(size, time.monotonic() - begun_s)
+
+    def _write_cached(self, pieces: list[bytes], size: int) -> None:
         """What is in the page cache after it is clean once it is synced, and forgotten when its block is written past
         it: the system sees to that."""
-        data = b"".join(pieces)
-        write_all(self._cached, [data], self._block_at + self._filled)
-        filled = self._filled + len(data)
+        write_all(self._cached, pieces, self._block_at + self._filled)
+        filled = self._filled + size
         whole = filled // BLOCK_BYTES * BLOCK_BYTES
-        tail = (bytes(self._view[: self._filled]) + data)[whole:]
+        tail = _last(pieces, filled - whole) if whole else bytes(self._view[: self._filled]) + b"".join(pieces)
         self._view[: len(tail)] = tail
         self._block_at, self._filled = self._block_at + whole, len(tail)
 
@@ -140,6 +153,16 @@ class DirectWriter:
             os.close(self._file)
             self._file = -1
             self._view = memoryview(b"")  # the memory goes with the last who looks at it
+
+
+def _last(pieces: list[bytes], size: int) -> bytes:
+    last: list[bytes] = []
+    for piece in reversed(pieces):
+        if size <= 0:
+            break
+        last.append(piece[-size:] if size < len(piece) else piece)
+        size -= len(piece)
+    return b"".join(reversed(last))
 
 
 def _within(pieces: list[bytes], at: int, length: int) -> bytes | None:

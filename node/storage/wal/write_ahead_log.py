@@ -55,11 +55,15 @@ from node.storage.wal.record_format import (
     new_marker,
 )
 from node.storage.wal.recovery import Recovery
+from node.storage.wal.write_path import WritePath
 
 log = logging.getLogger("holdfast.storage")
 
 JOIN_BELOW_BYTES = 64 * 1024
 """A record up to this size is joined and written in one piece: cheaper than a list of small buffers."""
+AHEAD_BYTES = 4 << 20
+"""The system reads so far ahead of somebody who reads a segment from one value to the next. Columns of events of 1 KiB
+that no cache has: 1.7 of the rate without; with 2 MiB it was 1.4, with 8 no more than with 4."""
 MAX_OPEN_SEGMENTS = 64
 """Descriptors for reading old segments; readers of old data stay in one for a while."""
 
@@ -67,9 +71,9 @@ MAX_OPEN_SEGMENTS = 64
 class WriteAheadLog:
     """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
 
-    def __init__(self, directory: Path, system: System | None = None, *, direct: bool = False) -> None:
-        """`direct`: records go to the disk past the page cache, and not before a sync, where the file system can do
-        that."""
+    def __init__(self, directory: Path, system: System | None = None, *, write_path: WritePath | None = None) -> None:
+        """With a `write_path` records wait in memory for `drain` or `sync`, which may write them past the page cache,
+        where the file system can do that. Without one, they are in the page cache at once."""
         self.directory = directory
         self._system = system or System()
         directory.mkdir(exist_ok=True)
@@ -82,8 +86,9 @@ class WriteAheadLog:
         self._marker = b""
         self._sync_lock = threading.Lock()  # the current segment, its syncs and their outcome belong together
         self._sync_failed: SyncFailed | OSError | None = None
-        self._is_direct = direct
+        self._write_path = write_path
         self._direct: DirectWriter | None = None  # of the current segment
+        self._read_ahead: dict[int, tuple[int, int]] = {}  # segment -> where the last value ended, what was asked for
         self._durable = 0  # offset in the current segment
         self._sizes = {number: self.path(number).stat().st_size for number in self._numbers()}
 
@@ -132,19 +137,19 @@ class WriteAheadLog:
             self._sizes[number] = SEGMENT_HEAD_BYTES
 
     def _direct_writer(self, path: Path, file: int, head: bytes) -> DirectWriter | None:
-        if not self._is_direct:
+        if self._write_path is None:
             return None
         try:
-            return DirectWriter(path, file, head)
+            return DirectWriter(path, file, head, self._write_path)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            self._is_direct = False
+            self._write_path = None
             log.warning("%s: this file system takes nothing past the page cache: writes go through it", path.parent)
             return None
 
     def append(self, ops: list[Op]) -> Values:
-        """Write one record; where its values stand. In the page cache, or on its way past it; not durable."""
+        """Write one record; where its values stand. In the page cache, or in memory until `drain`; not durable."""
         values = [value for _, _, value in ops]
         checksums = [crc32c(value) for value in values]
         meta = describe(ops, checksums)
@@ -169,6 +174,16 @@ class WriteAheadLog:
         with self._sync_lock:
             return self._sync()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of records that no file has yet: what a killed process loses."""
+        return self._direct.waiting_bytes if self._direct is not None else 0
+
+    def drain(self) -> None:
+        """Everything appended before the call is in its file, if not durable. For any thread."""
+        if self._direct is not None:
+            self._direct.drain()
+
     def _sync(self) -> WalPosition:
         if self._sync_failed is not None:
             raise self._sync_failed
@@ -187,7 +202,7 @@ class WriteAheadLog:
 
     def read(self, place: ValueLocation) -> bytes:
         try:
-            data = self._waiting(place) or os.pread(self._descriptor(place.segment), place.length, place.offset)
+            data = self._waiting(place) or self._from_file(place)
         except FileNotFoundError as error:
             raise StorageDamaged(self.path(place.segment), "it is missing, but values in it are needed") from error
         if len(data) != place.length or crc32c(data) != place.checksum:
@@ -195,6 +210,18 @@ class WriteAheadLog:
                 self.path(place.segment), f"the {place.length} bytes at {place.offset} are not what was written"
             )
         return data
+
+    def _from_file(self, place: ValueLocation) -> bytes:
+        """Who reads on is waited for by the disk, and does not wait for it: the page cache has nothing that was written
+        past it."""
+        file, end = self._descriptor(place.segment), place.offset + place.length
+        if self._write_path is not None:
+            read_until, ahead = self._read_ahead.get(place.segment, (0, 0))
+            if 0 <= place.offset - read_until <= AHEAD_BYTES and ahead < end + AHEAD_BYTES // 2:
+                start, ahead = max(ahead, end), end + AHEAD_BYTES
+                os.posix_fadvise(file, start, ahead - start, os.POSIX_FADV_WILLNEED)
+            self._read_ahead[place.segment] = (end, ahead)
+        return os.pread(file, place.length, place.offset)
 
     def _waiting(self, place: ValueLocation) -> bytes | None:
         """What was not written to the file yet. Only the loop changes segments, and it does not while it reads."""
@@ -222,6 +249,7 @@ class WriteAheadLog:
             os.close(file)
         self.path(number).unlink(missing_ok=True)
         self._sizes.pop(number, None)
+        self._read_ahead.pop(number, None)
 
     def close(self) -> None:
         for file in self._reading.values():

@@ -44,6 +44,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "no-commit-clamp": Mutation(holes_raft.no_commit_clamp, chosen_plans.replaying),
     "no-sync": Mutation(holes_store.no_sync, chosen_plans.crashing),
     "messages-before-sync": Mutation(holes_store.messages_before_sync, chosen_plans.crashing),
+    "messages-before-drain": Mutation(holes_store.messages_before_drain, chosen_plans.killed),
     "votes-not-synced": Mutation(holes_store.votes_not_synced, chosen_plans.contested),
     "forgotten-vote": Mutation(holes_store.forgotten_vote, chosen_plans.contested),
     "forgotten-term": Mutation(holes_store.forgotten_term, chosen_plans.contested),

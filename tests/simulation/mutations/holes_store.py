@@ -100,6 +100,23 @@ def messages_before_sync() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def messages_before_drain() -> Iterator[None]:
+    """What a turn promises leaves before its writes are with the system, where that is all the durability."""
+    sync = SimNode._sync
+
+    def promise_first(node: SimNode, turn: Turn) -> None:
+        if turn.needs_sync or not node.disk.must_drain:
+            sync(node, turn)
+            return
+        begun = node.disk.begin_sync()
+        node.after(node.schedule.now + 0.005, lambda: node.disk.end_drain(begun))
+        node._release(turn)
+
+    with mock.patch.object(SimNode, "_sync", promise_first):
+        yield
+
+
+@contextlib.contextmanager
 def votes_not_synced() -> Iterator[None]:
     """A6: a vote asks for no sync."""
     with mock.patch.object(MultiRaft, "_note_vote", return_value=None):

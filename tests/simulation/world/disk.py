@@ -43,6 +43,7 @@ class SimDisk:
         self._keys: list[bytes] = []
         self._unsynced: list[list[tuple[bytes, bytes | None]]] = []
         self._writes = 0
+        self._drained = 0
         self._failure_noted = False
         self.ignores_sync = False
         self.syncs = 0
@@ -76,6 +77,13 @@ class SimDisk:
     def sync(self) -> None:
         self.end_sync(self.begin_sync())
 
+    @property
+    def must_drain(self) -> bool:
+        return self.keeps_writes and self._drained < self._writes
+
+    def drain(self) -> None:
+        self.end_drain(self._writes)
+
     def free_bytes(self) -> int:
         return PLENTY
 
@@ -87,6 +95,8 @@ class SimDisk:
     """The next sync fails, once, as on Linux: what it was to write counts as clean, and will never be durable."""
     slow = False
     """Its syncs take long, all of them."""
+    keeps_writes = False
+    """What is written waits in the process, and is lost with it, until it is drained."""
     stale_watermark = False
     """After a loss of power the watermark may be an old one."""
 
@@ -106,9 +116,13 @@ class SimDisk:
         """A sync begins: what is written from now on is not its business."""
         return self._writes
 
+    def end_drain(self, begun: int) -> None:
+        self._drained = max(self._drained, begun)
+
     def end_sync(self, begun: int) -> None:
         self.syncs += 1
         self.fail_if_told()
+        self.end_drain(begun)
         if not self.ignores_sync:
             durable = len(self._unsynced) - (self._writes - begun)
             del self._unsynced[: max(0, durable)]
@@ -132,13 +146,19 @@ class SimDisk:
         return image
 
     def crash(self, randomness: random.Random, *, lose_unsynced: bool) -> None:
-        if not lose_unsynced:
+        written, waiting = len(self._unsynced), self._writes - self._drained
+        self._drained = self._writes
+        if lose_unsynced:
+            survivors = randomness.randint(0, written)
+        elif self.keeps_writes:
+            survivors = written - randomness.randint(0, waiting)
+        else:
             return
-        survivors = randomness.randint(0, len(self._unsynced))
         while len(self._unsynced) > survivors:
             for key, before in reversed(self._unsynced.pop()):
                 self._put(key, before)
-        self._unsynced.clear()
+        if lose_unsynced:
+            self._unsynced.clear()
 
     def _set(self, key: bytes, value: bytes | None, undo: list[tuple[bytes, bytes | None]]) -> None:
         undo.append((key, self._values.get(key)))

@@ -79,6 +79,7 @@ class SimNode:
     def _new_disk(self) -> SimDisk:
         disk = DISKS[self.schedule.plan.disk]()
         disk.stale_watermark = self.schedule.plan.stale_watermark
+        disk.keeps_writes = self.schedule.plan.keeps_writes
         return disk
 
     # ---- life
@@ -273,11 +274,12 @@ class SimNode:
         self._wake_no_later_than(self.clock.to_world(self.multiraft.next_deadline()))
 
     def _sync(self, turn: Turn) -> None:
-        if not turn.needs_sync:
+        if not turn.needs_sync and not self.disk.must_drain:
             self._release(turn)
             return
         self._syncing = True
         begun = self.disk.begin_sync()
+        end = self.disk.end_sync if turn.needs_sync else self.disk.end_drain
         randomness = self.schedule.randomness
         is_slow = randomness.random() < self.schedule.slow_syncs
         seconds = randomness.uniform(0.01, 0.3) if is_slow else randomness.uniform(0.0001, 0.002)
@@ -286,7 +288,7 @@ class SimNode:
 
         def done() -> None:
             try:
-                self.disk.end_sync(begun)
+                end(begun)
             except SyncFailed:
                 self.schedule.count("failed sync")
                 self.must_refuse()  # the process ends, and somebody starts it again

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -12,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.storage import DiskFull, DiskOptions, Store
-from node.storage.wal import direct_writer
+from node.storage import DiskFull, DiskOptions, Store, store
+from node.storage.wal import direct_writer, write_ahead_log, write_path
 from node.storage.wal.direct_writer import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
+from node.storage.wal.write_path import WritePath
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, copy_files, entry_key, fill, rows
 
 HEAD = b"head of the segment"
@@ -23,25 +28,25 @@ SIZES = (0, 1, 100, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, BUFFER_BYTES 
 
 def writer_of(path: Path) -> DirectWriter:
     path.write_bytes(HEAD)
-    return DirectWriter(path, os.open(path, os.O_RDWR), HEAD)
+    return DirectWriter(path, os.open(path, os.O_RDWR), HEAD, WritePath(is_synced=True))
 
 
 @pytest.fixture
 def past(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what is little goes past the page cache."""
-    monkeypatch.setattr(direct_writer, "DIRECT_FROM_BYTES", 0)
+    monkeypatch.setattr(write_path, "SYNCED_FROM_BYTES", 0)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4), max_size=4),
     st.lists(st.booleans(), min_size=4, max_size=4),
-    st.sampled_from([0, direct_writer.DIRECT_FROM_BYTES]),
+    st.sampled_from([0, write_path.SYNCED_FROM_BYTES]),
 )
 def test_the_file_has_what_was_added_and_at_most_zeros_behind_it(
     tmp_path: Path, records: list[list[int]], drained: list[bool], direct_from: int
 ) -> None:
-    with mock.patch.object(direct_writer, "DIRECT_FROM_BYTES", direct_from):
+    with mock.patch.object(write_path, "SYNCED_FROM_BYTES", direct_from):
         check_file(tmp_path, records, drained)
 
 
@@ -130,10 +135,10 @@ def test_after_an_error_the_writer_does_not_try_again(tmp_path: Path, monkeypatc
 
 
 def test_after_an_error_nothing_is_written_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
         before = fill(disk, 0, 3)
         disk.sync()
-        fill(disk, 3, 1, size=direct_writer.DIRECT_FROM_BYTES)
+        fill(disk, 3, 1, size=write_path.SYNCED_FROM_BYTES)
         with monkeypatch.context() as patched:
             patched.setattr(direct_writer.os, "pwritev", full)
             with pytest.raises(DiskFull):
@@ -143,7 +148,7 @@ def test_after_an_error_nothing_is_written_any_more(tmp_path: Path, monkeypatch:
         with pytest.raises(DiskFull):
             fill(disk, 4, 1)
     left = copy_files(tmp_path / "data", tmp_path / "left")  # RocksDB's own lock lasts until the process ends
-    with Store(left, WHO, DiskOptions(direct=True)) as again:
+    with Store(left, WHO, DiskOptions(direct="synced")) as again:
         assert rows(again) == before, "what the store could not write is in no table of RocksDB's either"
 
 
@@ -152,19 +157,104 @@ def full(*_: object) -> int:
 
 
 def test_what_waits_is_read_and_a_sync_makes_it_survive_a_kill(tmp_path: Path) -> None:
-    with Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
         written = fill(disk, 0, 10, size=200_000) | fill(disk, 10, 3)
         assert rows(disk) == written, "read before it is in any file"
         disk.sync()
         assert rows(disk) == written
         fill(disk, 20, 1)
         killed = copy_as_killed(disk, tmp_path / "killed")
-    with Store(killed, WHO, DiskOptions(direct=True)) as again:
+    with Store(killed, WHO, DiskOptions(direct="synced")) as again:
         assert rows(again) == written
 
 
+def test_who_syncs_nothing_drains_what_is_much_and_need_not_drain_what_is_little(tmp_path: Path) -> None:
+    options = DiskOptions(direct="drained")
+    with Store(tmp_path / "data", WHO, options) as disk:
+        written = fill(disk, 0, 10)
+        assert not disk.must_drain, "little is in its file at once"
+        assert survivors(disk, tmp_path / "of little") == written
+        much = fill(disk, 10, 1, size=write_path.DRAINED_FROM_BYTES)
+        assert disk.must_drain
+        assert survivors(disk, tmp_path / "before it is drained") == written
+        assert rows(disk) == written | much, "read before it is in any file"
+        disk.drain()
+        assert not disk.must_drain
+        assert survivors(disk, tmp_path / "of much") == written | much
+        more = fill(disk, 20, 1)
+        assert survivors(disk, tmp_path / "of little behind it") == written | much | more
+
+
+def survivors(disk: Store, path: Path) -> dict[bytes, bytes]:
+    with Store(copy_as_killed(disk, path), WHO) as killed:
+        return rows(killed)
+
+
+def test_another_thread_drains_while_segments_change_and_values_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_path, "DRAINED_FROM_BYTES", 40_000)
+    monkeypatch.setattr(store, "DRAINED_FROM_BYTES", 40_000)
+    options = replace(SMALL, direct="drained")
+    over = threading.Event()
+    with Store(tmp_path / "data", WHO, options) as disk, ThreadPoolExecutor(1) as pool:
+
+        def drain() -> int:
+            drains = 0
+            while not over.is_set():
+                disk.drain()
+                drains += 1
+            return drains
+
+        draining = pool.submit(drain)
+        try:
+            written: dict[bytes, bytes] = {}
+            for first in range(0, 240, 4):
+                more = fill(disk, first, 3, size=30_000) | fill(disk, first + 3, 1, size=50_000)
+                written |= more
+                assert {key: disk.get(key) for key in more} == more
+        finally:
+            over.set()
+        assert draining.result() > 0
+        assert rows(disk) == written
+        disk.drain()
+        assert survivors(disk, tmp_path / "killed") == written
+
+
+def test_a_store_that_cannot_drain_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="drained")) as disk:
+        fill(disk, 0, 1, size=write_path.DRAINED_FROM_BYTES)
+        with monkeypatch.context() as patched:
+            patched.setattr(direct_writer.os, "pwritev", full)
+            with pytest.raises(DiskFull):
+                disk.drain()
+        for step in (disk.drain, disk.sync, lambda: fill(disk, 1, 1)):
+            with pytest.raises(DiskFull):
+                step()
+
+
+def test_who_reads_on_finds_that_the_system_has_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        write_ahead_log.os, "posix_fadvise", lambda file, start, length, advice: asked.append((start, start + length))
+    )
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="drained")) as disk:
+        written = fill(disk, 0, 20, size=1 << 20)
+        disk.drain()
+        entries = sorted(key for key in written if key[:1] == b"e")
+        for key in reversed(entries):
+            disk.get(key)
+        assert not asked, "who reads backwards, or here and there, has no use for what follows"
+        for key in entries:
+            disk.get(key)
+    assert asked
+    assert all(start == end for (_, end), (start, _) in pairwise(asked)), "nothing is asked for twice, or left out"
+    assert all(end - start <= write_ahead_log.AHEAD_BYTES for start, end in asked)
+    assert asked[-1][1] > 20 << 20
+
+
 def test_segments_change_and_space_comes_back(tmp_path: Path) -> None:
-    options = DiskOptions(**{name: getattr(SMALL, name) for name in SMALL.__slots__} | {"direct": True})
+    options = DiskOptions(**{name: getattr(SMALL, name) for name in SMALL.__slots__} | {"direct": "synced"})
     with Store(tmp_path, WHO, options) as disk:
         fill(disk, 0, 300, size=16_000)
         batch = disk.batch()
@@ -189,7 +279,7 @@ def test_a_file_system_that_takes_nothing_past_the_page_cache_is_written_through
         return real(path, flags, *more, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(direct_writer.os, "open", refused)
-    with caplog.at_level(logging.WARNING), Store(tmp_path / "data", WHO, DiskOptions(direct=True)) as disk:
+    with caplog.at_level(logging.WARNING), Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
         written = fill(disk, 0, 3)
         killed = copy_as_killed(disk, tmp_path / "killed")
     assert "past the page cache" in caplog.text

@@ -19,7 +19,7 @@ from tests.unit.storage.on_order import Program, run
 @pytest.fixture(params=["through the page cache", "past it"])
 def disk(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Disk:
     if request.param == "past it":
-        monkeypatch.setenv("HOLDFAST_TEST_DIRECT", "yes")
+        monkeypatch.setenv("HOLDFAST_TEST_DIRECT", "synced")
     return disk_on_order(tmp_path)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from node.storage import DiskOptions, StorageDamaged, Store
-from node.storage.wal import direct_writer
+from node.storage.wal import write_path
 from tests.unit.storage.support import WHO, copy_as_killed, copy_files, entry_key, newest
 
 TINY = DiskOptions(
@@ -29,14 +29,17 @@ TINY = DiskOptions(
     move_bytes=1_000,
 )
 
+WAYS: Final = {"through the page cache": "never", "past it": "synced", "past it without a sync": "drained"}
+
 State = dict[bytes, bytes]
 
 
-@pytest.fixture(autouse=True, params=["through the page cache", "past it"])
+@pytest.fixture(autouse=True, params=list(WAYS))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """On which the records go to the disk."""
-    monkeypatch.setattr(sys.modules[__name__], "TINY", replace(TINY, direct=request.param == "past it"))
-    monkeypatch.setattr(direct_writer, "DIRECT_FROM_BYTES", 2_000)
+    monkeypatch.setattr(sys.modules[__name__], "TINY", replace(TINY, direct=WAYS[request.param]))
+    monkeypatch.setattr(write_path, "SYNCED_FROM_BYTES", 2_000)
+    monkeypatch.setattr(write_path, "DRAINED_FROM_BYTES", 2_000)
     return str(request.param)
 
 
@@ -265,7 +268,7 @@ class NoDisk:
     reclaim = sync
 
 
-def tell_until_killed(path: Path, seed: int, direct: bool) -> None:
+def tell_until_killed(path: Path, seed: int, direct: Any) -> None:
     """The child's side: a line for each step that is done."""
     with Store(path, WHO, replace(TINY, direct=direct)) as disk:
         told = Story(disk, seed)
@@ -279,7 +282,7 @@ def test_a_real_kill_in_the_middle_of_everything(tmp_path: Path, seed: int, way:
     """Flushes, compactions and removals included: a process is killed while it works at full speed."""
     program = (
         "from pathlib import Path; from tests.unit.storage.test_recovery import tell_until_killed; "
-        f"tell_until_killed(Path({str(tmp_path)!r}), {seed}, {way == 'past it'})"
+        f"tell_until_killed(Path({str(tmp_path)!r}), {seed}, {WAYS[way]!r})"
     )
     root = Path(__file__).parents[3]
     chance = random.Random(seed)
