@@ -123,12 +123,13 @@ counting and the clock, on confluent-kafka (acks=all, idempotent, else as it com
 0": it does not), and beside them stands Holdfast by its own client, idempotent ("own client": single sends; "as it
 comes": the client chooses the window; "send_many": 500 events a call, the client chooses the window; "columns",
 "arrays": what it makes of what it reads, instead of an object for each event). "Kafka" acknowledges from page caches as
-it ships, "flush.messages=1" syncs first. One partition where nothing is said. events/s: acknowledged events per second
-(from the start: received), median of the repeats; spread: lowest and highest. "Holdfast is x": the events per second of
-the Holdfast line of the same durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU
-microseconds per event of the client, of the leader's process, of a follower's process, of all processes together; "CPU
-x": what this line spends of them, over what that Holdfast line spends (less sensitive to what else runs on the machine
-than the rates are)."""
+it ships, "flush.messages=1" syncs first; Holdfast "replicated" has written before it acknowledges, and has not synced:
+through the page cache if it is little, past it if it is much. One partition where nothing is said. events/s:
+acknowledged events per second (from the start: received), median of the repeats; spread: lowest and highest. "Holdfast
+is x": the events per second of the Holdfast line of the same durability (for Kafka: by its own client; else of the
+first one) over this line's. us: CPU microseconds per event of the client, of the leader's process, of a follower's
+process, of all processes together; "CPU x": what this line spends of them, over what that Holdfast line spends (less
+sensitive to what else runs on the machine than the rates are)."""
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
 from cluster.raft import FetchRequest, NotLeader, RaftMessage
-from cluster.rpc import PeerNetwork, PeerTls
+from cluster.rpc import PeerNetwork, PeerTls, options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls import methods
 from cluster.rpc.handshake import METADATA_KEY
@@ -25,6 +26,12 @@ WAIT_S = 90.0
 """For what must happen at all."""
 SOON_S = 15.0
 """For what is due in a second or two: a busy machine may take so long, a bound of another kind would take longer."""
+
+
+def notice_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noticed all the same was noticed by something else, and at once."""
+    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)
+    monkeypatch.setattr(options, "SILENCE_S", 30.0)
 
 
 async def until(condition: Callable[[], Any], what: str, within_s: float = WAIT_S) -> float:

@@ -20,15 +20,9 @@ from cluster.rpc.handshake import hello_to
 from cluster.rpc.refusals import WHY
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.ports import free_port
-from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, until
+from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, notice_no_silence, until
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def notice_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is noticed all the same was noticed by something else, and at once."""
-    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)
-    monkeypatch.setattr(options, "SILENCE_S", 30.0)
 
 
 def messages(first: int, count: int, payload: bytes = b"") -> list[RaftMessage]:

@@ -26,7 +26,7 @@ from cluster.rpc.refusals import WHY
 from holdfast.cli.local_cluster.authority import Authority
 from tests.authority import Authority as AnyAuthority
 from tests.ports import free_port
-from tests.unit.rpc.support import MemoryPartition, TestNode, questions, until
+from tests.unit.rpc.support import MemoryPartition, TestNode, notice_no_silence, questions, until
 
 CLUSTER = "dev"
 GROUP = 5
@@ -62,7 +62,8 @@ def hosts(tmp_path: Path) -> Hosts:
 
 
 @pytest_asyncio.fixture
-async def pair(hosts: Hosts) -> AsyncIterator[dict[int, TestNode]]:
+async def pair(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[int, TestNode]]:
+    notice_no_silence(monkeypatch)  # of a machine that is busy
     addresses = {node: f"127.0.0.1:{free_port()}" for node in (1, 2)}
     nodes = {node: TestNode(node, addresses, cluster=CLUSTER, tls=hosts.tls(node)) for node in (1, 2)}
     for node in nodes.values():
