@@ -1,11 +1,11 @@
-"""What a node keeps in memory: idle, and while a million events pass through it.
+"""What a node keeps in memory: idle, and while some million events pass through it.
 
-Problem: a process fills its caches and write buffers first, then stays level, or leaks; the difference only shows
-over time. So the resident size is taken idle, and after each tenth of the events; growth is what was added in the
-second half, when every buffer that has a limit has reached it. Events are sent and received from the tail at once,
-so that both paths are in it.
+Problem: a process fills its caches and write buffers first, then stays level, or leaks; the difference only shows over
+time. So the resident size is taken idle, and after each tenth of the events; growth is what was added in the second
+half, when every buffer that has a limit has reached it (the largest, of the newest events, holds 256 MiB). Events are
+sent and received from the tail at once, so that both paths are in it.
 
-    python -m benchmarks.subjects.memory --events 1000000
+    python -m benchmarks.subjects.memory --events 3000000
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def verdicts(idle: Sample, samples: list[Sample]) -> list[tuple[bool, str]]:
 
 
 @click.command()
-@click.option("--events", default=1_000_000, show_default=True, type=click.IntRange(PARTS))
+@click.option("--events", default=3_000_000, show_default=True, type=click.IntRange(PARTS))
 @click.option("--size", default=256, show_default=True, help="Bytes in the body of an event.")
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
