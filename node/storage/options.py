@@ -37,7 +37,7 @@ class DiskOptions:
     """In the page cache, or in memory on the way past it, without a sync, when nobody asks for syncs (durability
     "replicated"): then the store syncs by itself in the background, so that no later sync is long."""
     block_cache_bytes: int = 16 * MIB
-    """Index blocks and small values of hot keys. Entries are in the page cache."""
+    """Index blocks and small values of hot keys. Entries are not in it."""
     open_files: int = 256
     """Tables that RocksDB may hold open; the process's other descriptors are for connections."""
     verify_at_open_bytes: int = 64 * MIB

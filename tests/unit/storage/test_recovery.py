@@ -270,6 +270,7 @@ class NoDisk:
 
 def tell_until_killed(path: Path, seed: int, direct: Any) -> None:
     """The child's side: a line for each step that is done."""
+    write_path.SYNCED_FROM_BYTES = write_path.DRAINED_FROM_BYTES = 2_000  # this process was not patched
     with Store(path, WHO, replace(TINY, direct=direct)) as disk:
         told = Story(disk, seed)
         while True:

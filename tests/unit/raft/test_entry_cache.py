@@ -1,0 +1,27 @@
+"""The newest entries in memory: one bound for all logs of a node, oldest out first."""
+
+from __future__ import annotations
+
+from cluster.raft.log.entry_cache import OVERHEAD_BYTES, EntryCache
+
+
+class Log:
+    def __init__(self) -> None:
+        self.dropped: list[int] = []
+
+    def drop_cached(self, index: int) -> None:
+        self.dropped.append(index)
+
+
+def test_entries_count_for_what_they_take_and_the_oldest_of_all_logs_goes_first() -> None:
+    one, other = Log(), Log()
+    cache = EntryCache(10 * (OVERHEAD_BYTES + 1))
+    for index in range(1, 11):
+        cache.added(one, index, 1)
+    cache.shrink()
+    assert one.dropped == [], "it is full, and not too full"
+    cache.added(other, 1, 1)
+    cache.added(other, 2, OVERHEAD_BYTES)
+    cache.shrink()
+    assert (one.dropped, other.dropped) == ([1, 2, 3], [])
+    assert cache.held_bytes <= 10 * (OVERHEAD_BYTES + 1)
