@@ -31,7 +31,7 @@ class RaftOptions:
     """... to here. The spread makes one follower ask first; failover must stay under 1 s."""
     quorum_check_s: float = 0.8
     """A leader without answers from a majority for this long steps down: about when the others elect another
-    one."""
+    one. Longer than two heartbeats: the answer to one may wait for the other node's own next heartbeat."""
     suspicion_min_s: float = 0.01
     """When the connection to the leader's node breaks, a follower asks for pre-votes after a random time from
     here ..."""
@@ -111,8 +111,8 @@ class RaftOptions:
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_min_s < self.election_max_s:
             raise ValueError("RaftOptions: need 0 < 3 * heartbeat_s < election_min_s < election_max_s")
-        if self.quorum_check_s <= self.heartbeat_s:
-            raise ValueError("RaftOptions: quorum_check_s must be longer than heartbeat_s")
+        if self.quorum_check_s <= 2 * self.heartbeat_s:
+            raise ValueError("RaftOptions: quorum_check_s must be longer than 2 * heartbeat_s")
         if not 0 < self.suspicion_min_s < self.suspicion_max_s <= self.election_max_s:
             raise ValueError("RaftOptions: need 0 < suspicion_min_s < suspicion_max_s <= election_max_s")
         if min(self.fetch_bytes, self.fetch_bytes_per_s, self.fetch_groups) < 1:

@@ -153,6 +153,13 @@ def quiet(plan: Plan) -> Plan:
     return slow.varied(upkeep_every_s=5.0, producers=1, calm_start=True)
 
 
+def peaceful(plan: Plan) -> Plan:
+    """The same, and in the end nobody comes at all: groups that rest are disturbed by nothing. They are asked to rest
+    when the heartbeat that says that they had left has gone, as in production."""
+    changed = quiet(plan)
+    return changed.varied(options=replace(changed.options, quiesce_after_s=0.3), peace_s=2.0)
+
+
 def slow_for_minutes(plan: Plan) -> Plan:
     """A minority of the disks is slow for minutes, and little else goes wrong."""
     names = dict.fromkeys(plan.weights, 0.0)

@@ -70,6 +70,9 @@ class Plan:
     keeps_writes: bool = False
     """A killed process loses what it has not given to the system yet, which it does before a turn is released."""
 
+    peace_s: float = 0.0
+    """When all is healed and nobody comes, every group falls silent and stays so for so long."""
+
     woken_within_s: float = 0.0005
     """That the loop of a node turns, after something arrived: what arrives until then shares the turn."""
 

@@ -75,6 +75,7 @@ KINDS: dict[str, Kind] = {
     "through-gateways": Kind(chosen_plans.through_gateways),
     "over-streams": _over_streams(),
     "quiet": Kind(chosen_plans.quiet),
+    "peaceful": Kind(chosen_plans.peaceful),
     "transactions": _transactional(),
     "early-answers": _transactional(early=True),
     **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},

@@ -31,6 +31,8 @@ from tests.simulation.world.rpc.virtual_loop import VirtualLoop
 
 HEALING_S = 12.0
 """Virtual time in which a healed cluster must be in order: many election timeouts."""
+PEACE_WITHIN_S = 20.0
+"""Virtual time in which a healed cluster must have been silent: leaders hand over to preferred ones first."""
 CALM_S = 5.0
 """Virtual time in which a healthy cluster must begin to serve, where the faults wait for that."""
 SLOW_CALM_S = 20.0
@@ -222,6 +224,8 @@ class Schedule:
         self.chaos_over = True
         self._check_not_empty()
         self._liveness()
+        if self.plan.peace_s:
+            self._peace()
         for judge in self.judges.values():
             judge.finish()
         self.load.finish()
@@ -262,6 +266,20 @@ class Schedule:
         if self.randomness.random() < 0.5:
             self.faults.replace_the_damaged()
         self._until_healthy(self.nodes.values())
+
+    def _peace(self) -> None:
+        """Nobody comes, and no group is disturbed."""
+        silent_since_s = self.now
+
+        def is_at_peace() -> bool:
+            nonlocal silent_since_s
+            running = [node for node in self.nodes.values() if node.is_running]
+            if not all(group.is_quiet for node in running for group in node.multiraft.groups.values()):
+                silent_since_s = self.now
+            return self.now - silent_since_s >= self.plan.peace_s
+
+        if not self._run_until(self.now + PEACE_WITHIN_S, is_at_peace):
+            raise Stuck(f"never silent for {self.plan.peace_s} s within {PEACE_WITHIN_S} s of peace: {self._state()}")
 
     def _is_healthy(self) -> bool:
         awaited = self.faults.copies.awaited or self.faults.impostors.awaited

@@ -62,6 +62,12 @@ def test_groups_that_fall_silent_have_leaders_again() -> None:
     assert tally.counted > 12
 
 
+def test_groups_that_fell_silent_are_left_in_peace() -> None:
+    tally = run_many("peaceful", range(10))
+    assert not tally.failures, report("peaceful", min(tally.failures))
+    assert tally.counted > 6
+
+
 @pytest.mark.parametrize("first", range(0, READMITTING, READMITTING // 2))
 def test_disks_are_lost_one_after_the_other(first: int) -> None:
     tally = run_many("readmitting", range(first, first + READMITTING // 2))

@@ -15,12 +15,24 @@ each direction stands for all such groups of the pair:
   anew with everything. A digest is wrong for a moment whenever a group changes while a heartbeat is under way;
 * lives are told apart: what was agreed with an earlier process of a node is void.
 
+Two nodes that lead groups for each other both send heartbeats, and a frame costs more than what is in it. So an answer
+waits for the node's own next heartbeat to the other one, and both leave in one frame: two frames in a period, not four.
+Whatever the other node can do something about goes at once: an answer that says that the digests differ or that groups
+have left, and the first one after a silence, since leaders there may be about to give up.
+
+What that costs: an answer waits for one period at most, and for nearly a whole one where the clocks of two nodes agree.
+The answers still come once in a period, so a node that is gone is noticed as soon as without that; so is a leader that
+is gone, since heartbeats wait for nothing. But a leader may count on a node that no longer hears it for one period
+more. And the first answer that waits may come two periods, and the time on the way, after what was heard before it,
+though nothing is lost: a quorum check has to take longer (`RaftOptions`).
+
 None of this is needed for safety: elections, commits and reads are confirmed by a majority in the group itself, resting
 or not. What is at stake is only how soon a group notices that its leader is gone, and that it is not disturbed before.
 
 Rejected: leases of nodes, which need bounded clocks. Rejected: sleep without heartbeats until a client comes: the first
 client of each group would wait for its election. Rejected: the groups' numbers in each heartbeat. They cost what it
-saves.
+saves. Rejected: answers as fields of heartbeats. Whoever leads nothing there still answers alone, and two messages in a
+frame cost little more than one.
 """
 
 from __future__ import annotations
@@ -43,9 +55,9 @@ log = logging.getLogger(__name__)
 NODE_MESSAGES: GroupId = (1 << 63) - 1
 """Stands in the place of a group's number in what nodes, and not groups, say to each other. No group gets so far."""
 
-UNANSWERED = 4
+UNANSWERED = 5
 """So many heartbeats at least have no answer before the other node counts as silent: who stood still itself has sent
-fewer."""
+fewer. The answer to one of them may wait for a heartbeat of the other node."""
 
 DIFFERENCES = 3
 """Digests in a row that differ, after which both sides begin anew."""
@@ -125,7 +137,7 @@ class _Led:
 class _Followed:
     """The other node leads, and this one rests."""
 
-    __slots__ = ("deadline", "differs", "doubts", "heard_at", "life", "members", "sequence")
+    __slots__ = ("deadline", "differs", "doubts", "heard_at", "life", "members", "owes_answer", "sequence")
 
     def __init__(self) -> None:
         self.members = _Members()
@@ -135,6 +147,7 @@ class _Followed:
         self.deadline = inf
         self.doubts = False
         self.differs = 0
+        self.owes_answer = False  # to the newest heartbeat, with nothing to say but that it came
 
 
 class NodeHeartbeats:
@@ -198,6 +211,9 @@ class NodeHeartbeats:
             led.sequence += 1
             message = NodeHeartbeat(life=self._life, sequence=led.sequence, quiet=led.members.digest, left=left)
             self._emit(node, RaftMessage(group=NODE_MESSAGES, node_heartbeat=message))
+        followed = self._followed.get(node)
+        if followed is not None and followed.owes_answer:
+            self._answer(node, followed, followed.members.take_left())
 
     def _speak_again(self, node: NodeId, led: _Led, now: float, groups: Iterable[GroupId] | None = None) -> None:
         for group in led.members.all() if groups is None else groups:
@@ -288,7 +304,8 @@ class NodeHeartbeats:
             return  # a late one says nothing about now
         followed.sequence = body.sequence
         followed.heard_at = now
-        if followed.doubts:
+        was_silent = followed.doubts
+        if was_silent:
             self._trust(followed)
         self._rouse(followed, now, body.left)
         differs = followed.members.digest != body.quiet
@@ -298,11 +315,22 @@ class NodeHeartbeats:
             self._rouse(followed, now)
         followed.deadline = now + self._options.election_min_s if followed.members else inf
         self.next_at = min(self.next_at, followed.deadline)
+        left = followed.members.take_left()
+        if differs or left or was_silent or not self._beats(sender):
+            self._answer(sender, followed, left, differs=differs)
+        else:
+            followed.owes_answer = True
+
+    def _beats(self, node: NodeId) -> bool:
+        led = self._led.get(node)
+        return led is not None and led.send_at < inf
+
+    def _answer(self, node: NodeId, followed: _Followed, left: list[GroupId], *, differs: bool = False) -> None:
+        followed.owes_answer = False
         reply = NodeHeartbeatReply(
-            life=self._life, asked_by=body.life, sequence=body.sequence, differs=differs,
-            left=followed.members.take_left(),
-        )  # fmt: skip
-        self._emit(sender, RaftMessage(group=NODE_MESSAGES, node_heartbeat_reply=reply))
+            life=self._life, asked_by=followed.life, sequence=followed.sequence, differs=differs, left=left
+        )
+        self._emit(node, RaftMessage(group=NODE_MESSAGES, node_heartbeat_reply=reply))
 
     def _on_reply(self, sender: NodeId, body: NodeHeartbeatReply, now: float) -> None:
         led = self._led.get(sender)

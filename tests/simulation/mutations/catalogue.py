@@ -121,6 +121,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
         )
     },
     "silent-nodes-are-trusted": Mutation(holes_quiescence.silent_nodes_are_trusted, chosen_plans.quiet),
+    "answers-wait-for-ever": Mutation(holes_quiescence.answers_wait_for_ever, chosen_plans.peaceful),
     "a-wiped-member-wakes-nobody": Mutation(holes_quiescence.a_wiped_member_wakes_nobody, chosen_plans.quiet),
     "pieces-not-verified": Mutation(holes_state.pieces_not_verified, chosen_plans.replacing),
     "snapshot-without-state": Mutation(holes_state.snapshot_without_state, chosen_plans.replacing),

@@ -8,7 +8,8 @@ from math import inf
 from unittest import mock
 
 from cluster.raft.elections.vote_recovery import VoteRecovery
-from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats, _Followed
+from cluster.raft.interfaces import NodeId
+from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats, _Followed, _Led
 from cluster.raft.quiescence.quiet_links import QuietLinks
 
 
@@ -20,6 +21,22 @@ def silent_nodes_are_trusted() -> Iterator[None]:
         followed.deadline = inf
 
     with mock.patch.object(NodeHeartbeats, "_silent", trust):
+        yield
+
+
+@contextlib.contextmanager
+def answers_wait_for_ever() -> Iterator[None]:
+    """What waits for the own heartbeat never leaves with it: nodes that rest under each other take each other for
+    silent, and leaders give up whose followers heard them."""
+    beat = NodeHeartbeats._beat
+
+    def beat_alone(heartbeats: NodeHeartbeats, node: NodeId, led: _Led, now: float) -> None:
+        followed = heartbeats._followed.get(node)
+        if followed is not None:
+            followed.owes_answer = False
+        beat(heartbeats, node, led, now)
+
+    with mock.patch.object(NodeHeartbeats, "_beat", beat_alone):
         yield
 
 
