@@ -41,11 +41,11 @@ class Output:
     def result(self, value: Any) -> None:
         """The one JSON document of a command; silent without --json."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+            _write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def line(self, value: Any) -> None:
         """One JSON line of a stream."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        _write(json.dumps(value, ensure_ascii=False) + "\n")
 
     def say(self, text: str) -> None:
         """A sentence for a person: on standard output, or on standard error when that is for JSON."""
@@ -151,3 +151,12 @@ def duration_text(milliseconds: int | None) -> str:
         if milliseconds >= length_ms and milliseconds % length_ms == 0:
             return f"{milliseconds // length_ms} {unit}"
     return f"{milliseconds} ms"
+
+
+def _write(text: str) -> None:
+    """All of it. Where Python keeps no buffer (PYTHONUNBUFFERED, as in many containers) a write that is interrupted
+    would lose the rest without a word, and half a JSON document would look like success."""
+    sys.stdout.flush()
+    out, rest = sys.stdout.buffer, memoryview(text.encode())
+    while rest:
+        rest = rest[out.write(rest) :]

@@ -12,7 +12,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -284,3 +286,25 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 def test_the_version_is_told() -> None:
     assert re.search(r"\d+\.\d+", CliRunner().invoke(main, ["--version"]).output)
+
+
+@pytest.mark.parametrize("show", [Output.result, Output.line])
+def test_a_document_is_written_whole_though_the_system_takes_it_in_parts(
+    monkeypatch: pytest.MonkeyPatch, show: Callable[[Output, object], None]
+) -> None:
+    """As where Python has no buffer, and a signal comes in the midst of it."""
+    taken = bytearray()
+
+    class Pipe(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            taken.extend(bytes(data[:5]))
+            return min(5, len(data))
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(cast(Any, Pipe()), write_through=True))
+    given = {"partitions": list(range(100)), "name": "später"}
+    show(Output(as_json=True), given)
+    assert json.loads(taken) == given
+    assert taken.endswith(b"}\n")
