@@ -338,8 +338,8 @@ class PartitionReplica:
 
     def tick(self, now_s: float) -> None:
         """If this node leads: owners that were silent too long lose their claims, and transactions that are open too
-        long are asked about. Call it about twice a second."""
-        if self.is_leader:
+        long are asked about. Call it about twice a second: of many partitions most have neither."""
+        if (self.owning.counts_time or self.taking_part.counts_time) and self.is_leader:
             self.owning.check(self.group, now_s, self._now_ms)
             self.taking_part.check(self.group, now_s)
 

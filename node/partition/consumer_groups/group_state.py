@@ -31,7 +31,7 @@ writes to); and forgetting epochs when the last link ends (a stale owner would b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -185,7 +185,7 @@ class GroupTable:
         return iter(self._rows.values())
 
     @property
-    def active(self) -> Iterable[ConsumerGroup]:
+    def active(self) -> Collection[ConsumerGroup]:
         return self._active.values()
 
     def get(self, key: str) -> ConsumerGroup | None:

@@ -176,6 +176,10 @@ class TransactionTable:
         """How many aborted transactions still have events in the log."""
         return len(self._aborted)
 
+    @property
+    def is_any_open(self) -> bool:
+        return bool(self._open)
+
     def open(self) -> list[OpenTransaction]:
         """The oldest first."""
         return list(self._open.values())
