@@ -17,7 +17,9 @@ The right half is from before a node kept more than 32 MiB of newest events. Wit
 1.07 for batches of 1 KiB and 1.16 for events of 16 KiB.
 
 The rules: many bytes go past the page cache, and few do while many are usual, since whoever mixes both makes the system
-look for the pages of one before the other. Who need not wait for the disk uses it only while it is fast.
+look for the pages of one before the other. Who need not wait for the disk uses it only while it is fast. That is judged
+by what half of the bytes reach at least: on a busy machine some writes take ten times as long as the disk does, since
+their thread waits for a processor or for the interpreter.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class WritePath:
         self._is_synced = is_synced
         self._direct_from = SYNCED_FROM_BYTES if is_synced else DRAINED_FROM_BYTES
         self._usual_bytes = 0.0
+        self._tried: list[tuple[float, int]] = []  # bytes per second, and bytes
         self._tried_bytes = 0
-        self._tried_s = 0.0
         self._cached_bytes = 0  # still to go through the page cache: the disk is slow
 
     def is_direct(self, size: int) -> bool:
@@ -59,10 +61,22 @@ class WritePath:
         return max(size, self._usual_bytes) >= self._direct_from
 
     def took(self, size: int, seconds: float) -> None:
-        """What was written past the page cache."""
+        """What was written past the page cache. Only what is much by itself tells how fast the disk is."""
+        if self._is_synced or size < self._direct_from:
+            return
+        self._tried.append((size / max(seconds, 1e-9), size))
         self._tried_bytes += size
-        self._tried_s += seconds
         if self._tried_bytes >= TRIED_BYTES:
-            if not self._is_synced and self._tried_bytes < FAST_BYTES_PER_S * self._tried_s:
+            if _usual_speed(self._tried) < FAST_BYTES_PER_S:
                 self._cached_bytes = CACHED_BYTES
-            self._tried_bytes, self._tried_s = 0, 0.0
+            self._tried, self._tried_bytes = [], 0
+
+
+def _usual_speed(tried: list[tuple[float, int]]) -> float:
+    """That half of the bytes reach at least."""
+    left = sum(size for _, size in tried) / 2
+    for speed, size in sorted(tried, reverse=True):
+        left -= size
+        if left <= 0:
+            return speed
+    return 0.0

@@ -52,3 +52,22 @@ def test_a_slow_disk_is_let_be_and_tried_again_later() -> None:
 def test_whose_syncs_wait_for_the_disk_anyway_writes_to_a_slow_one_as_to_any() -> None:
     path = WritePath(is_synced=True)
     assert all(write(path, 4 * SYNCED_FROM_BYTES, FAST_BYTES_PER_S / 100) for _ in range(1000))
+
+
+def test_a_disk_is_as_fast_as_half_of_the_bytes_are_written() -> None:
+    """On a busy machine some writes wait for a processor: ten times as long as the disk takes."""
+    path, size = WritePath(is_synced=False), 4 * DRAINED_FROM_BYTES
+    for number in range(200):
+        waits = number % 3 == 0
+        assert write(path, size, FAST_BYTES_PER_S / 20 if waits else 2 * FAST_BYTES_PER_S)
+    path = WritePath(is_synced=False)
+    assert not all(
+        write(path, size, FAST_BYTES_PER_S / 2 if number % 3 else 20 * FAST_BYTES_PER_S) for number in range(200)
+    ), "what its own memory takes at once makes no disk fast"
+
+
+def test_what_is_little_says_nothing_about_the_disk() -> None:
+    path = WritePath(is_synced=False)
+    for _ in range(1000):
+        assert write(path, 40 * DRAINED_FROM_BYTES, 2 * FAST_BYTES_PER_S)
+        assert write(path, 1000, FAST_BYTES_PER_S / 1000)
