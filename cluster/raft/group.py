@@ -34,10 +34,10 @@ from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
 from cluster.raft.quiescence.quiet_links import QuietLinks
-from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication.append_sender import AppendSender
-from cluster.raft.replication.messages import OutgoingMessage, Stamp
+from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage, Stamp
 from cluster.raft.replication.step import Stepper
 from cluster.raft.results import NotLeader, Outcome, Overloaded
 from cluster.raft.snapshot.catch_up import CatchUp
@@ -389,7 +389,7 @@ class Group:
 
     # ---- the MultiRaft's calls
 
-    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+    def receive(self, sender: NodeId, message: IncomingMessage, now: float) -> None:
         self._step.receive(sender, message, now)
 
     @property

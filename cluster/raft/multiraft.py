@@ -42,7 +42,7 @@ from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
-from cluster.raft.replication.messages import OutgoingMessage
+from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage
 from cluster.raft.results import InvariantBroken, NodeUnfit, RaftError
 from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
@@ -98,7 +98,7 @@ class MultiRaft:
         self._send = send
         self._groups: dict[GroupId, Group] = {}
         self._cache = EntryCache(self.options.tail_cache_bytes)
-        self._inbox: list[tuple[NodeId, Sequence[RaftMessage]]] = []
+        self._inbox: list[tuple[NodeId, Sequence[IncomingMessage]]] = []
         self._dirty: dict[Group, None] = {}
         self._deadlines: list[tuple[float, int, Group]] = []
         self._tie = 0
@@ -223,7 +223,7 @@ class MultiRaft:
 
     # ---- input
 
-    def deliver(self, sender: NodeId, messages: Sequence[RaftMessage]) -> None:
+    def deliver(self, sender: NodeId, messages: Sequence[IncomingMessage]) -> None:
         idle = not self.has_work
         self._inbox.append((sender, messages))
         if idle:
@@ -306,7 +306,7 @@ class MultiRaft:
             for message in messages:
                 group = groups.get(message.group)
                 if group is None:
-                    if message.group == NODE_MESSAGES:
+                    if message.group == NODE_MESSAGES and isinstance(message, RaftMessage):
                         self._heartbeats.receive(sender, message, now)
                 elif self._guarded(group, group.receive, sender, message, now):
                     dirty[group] = None

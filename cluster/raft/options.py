@@ -48,7 +48,7 @@ class RaftOptions:
     eager_appends: bool = False
     """Leaders send appends before their own sync (both run in parallel; commit still waits for the leader's
     own sync)."""
-    max_append_bytes: int = 1 * MIB
+    max_append_bytes: int = 4 * MIB
     """Entries in one append, unless a single entry is larger: bounds the work a follower gets in one
     piece."""
     max_append_entries: int = 1024

@@ -35,7 +35,7 @@ class RaftMessage(_message.Message):
     def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ..., node_heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., node_heartbeat_reply: _Optional[_Union[NodeHeartbeatReply, _Mapping]] = ...) -> None: ...
 
 class AppendEntries(_message.Message):
-    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce")
+    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce", "entries_beside")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
     HAS_PREVIOUS_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class AppendEntries(_message.Message):
     ACKNOWLEDGED_INDEX_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_TERM_FIELD_NUMBER: _ClassVar[int]
     QUIESCE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_BESIDE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     commit_index: int
     has_previous: bool
@@ -62,7 +63,8 @@ class AppendEntries(_message.Message):
     acknowledged_index: int
     acknowledged_term: int
     quiesce: bool
-    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ...) -> None: ...
+    entries_beside: bool
+    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ..., entries_beside: _Optional[bool] = ...) -> None: ...
 
 class AppendReply(_message.Message):
     __slots__ = ("sequence", "next_index", "success", "reset", "mute", "quiesced")

@@ -11,18 +11,22 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
 3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
 what expires: its replicas would forget other producers. 6: how many events of a producer are remembered. 7: batches of
-a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing."""
+a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing. 8: large entries
+come beside their frame; a node of version 7 would take them for frames."""
 
 MIB = 1 << 20
 
 MAX_MESSAGE_BYTES = 64 * MIB
 """One Frame and the largest Raft entry (a client message of 16 MiB, its batch header) with room to spare."""
+
+MAX_ENTRIES_BESIDE = 1024
+"""Of one append: as many as a leader puts into one at all."""
 
 FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""

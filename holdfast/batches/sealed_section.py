@@ -21,13 +21,21 @@ SEALED_BYTES = MAX_HEAD_BYTES + _SEAL.size
 """What stands around the content, at most."""
 
 FEW_PIECES = 16
-"""More are joined before they are looked at, since each costs a call; fewer are not, since they are large."""
+LARGE_PIECE_BYTES = 4096
+"""More pieces than these, and smaller ones, are joined before they are looked at, since each costs a call. Others are
+not, since a copy costs more."""
+
+
+def few_pieces(pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    """The same bytes in pieces that may be looked at one by one."""
+    if len(pieces) <= FEW_PIECES or sum(map(len, pieces)) >= len(pieces) * LARGE_PIECE_BYTES:
+        return pieces
+    return (b"".join(pieces),)
 
 
 def seal(version: int, pieces: Sequence[bytes | memoryview]) -> bytes:
     """The message whose content are these pieces, one behind the other."""
-    if len(pieces) > FEW_PIECES:
-        pieces = (b"".join(pieces),)
+    pieces = few_pieces(pieces)
     checksum = 0
     for piece in pieces:
         checksum = crc32c(piece, checksum)

@@ -41,7 +41,7 @@ from crc32c import crc32c
 from holdfast.batches.bounded import Undecodable
 from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
 from holdfast.batches.joined_messages import JoinedMessages, are_bodies, pieces_of, size_in, table_of
-from holdfast.batches.sealed_section import FEW_PIECES
+from holdfast.batches.sealed_section import few_pieces
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1
@@ -142,14 +142,12 @@ def encode(
     last = timestamp_ms if max_timestamp_ms is None else max_timestamp_ms
     head = _HEAD.pack(attributes, producer_id, producer_epoch, base_sequence, count, timestamp_ms, last)
     table = table_of(records)
-    if len(pieces) <= FEW_PIECES:  # they are large, and not to be copied twice
-        checksum = crc32c(digests, crc32c(table, crc32c(head)))
-        for piece in pieces:
-            checksum = crc32c(piece, checksum)
-        lead = _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, checksum)
-        return b"".join([lead, head, table, digests, *pieces])
-    body = b"".join([head, table, digests, *pieces])
-    return _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, crc32c(body)) + body
+    pieces = few_pieces(pieces)
+    checksum = crc32c(digests, crc32c(table, crc32c(head)))
+    for piece in pieces:
+        checksum = crc32c(piece, checksum)
+    lead = _LEAD.pack(ENTRY_REGULAR, TAG_RECORD_BATCH, version, checksum)
+    return b"".join([lead, head, table, digests, *pieces])
 
 
 def decode_head(entry: bytes) -> BatchHead:

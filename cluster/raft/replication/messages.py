@@ -1,21 +1,22 @@
 """Building the messages of a group. Reading them is `step`'s work; the wire types are in
 proto/cluster/raft/raft.proto.
 
-The problem: entry bodies are the bulk of all traffic, and protobuf copies them three times for each receiver:
-into the message, into its encoder's memory, into the result. The rules: nothing leaves without group,
-configuration version and term; entry bodies are copied once, when the message
-is encoded, and a message that goes to several followers is encoded once.
+The problem: entry bodies are the bulk of all traffic, and protobuf copies them three times for each receiver (into the
+message, into its encoder's memory, into the result) and twice more where they are read. The rules: nothing leaves
+without group, configuration version and term; small entries are copied once, when the message is encoded, and a message
+that goes to several followers is encoded once; large ones are not copied at all, but travel beside their message.
 
-That needs no other format: protobuf parsers join the parts of a submessage that occurs twice, so an append is
-its protobuf head followed by another `append` field with nothing but entries. Measured for 256 KiB to two
+For small ones that needs no other format: protobuf parsers join the parts of a submessage that occurs twice, so an
+append is its protobuf head followed by another `append` field with nothing but entries. Measured for 256 KiB to two
 followers: 540 us through protobuf, 50 us so.
 
-Rejected: entries beside the message, in a frame of our own. gRPC wants one protobuf message, and this one is.
+Rejected: every entry beside its message. What travels by itself is a call more at both ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cluster.raft.interfaces import GroupId
 from cluster.raft.raft_pb2 import RaftMessage
@@ -24,6 +25,11 @@ APPEND_FIELD = b"\x22"
 """Tag of RaftMessage.append (field 4, length-delimited)."""
 ENTRIES_FIELD = b"\x32"
 """Tag of AppendEntries.entries (field 6, length-delimited)."""
+ENTRIES_BESIDE = APPEND_FIELD + b"\x02\x70\x01"
+"""AppendEntries.entries_beside (field 14) is true."""
+
+BESIDE_FROM_BYTES = 256 * 1024
+"""Of the entries of an append in the mean: from here on a copy costs more than a call."""
 
 
 def varint(value: int) -> bytes:
@@ -36,10 +42,9 @@ def varint(value: int) -> bytes:
 
 
 class EncodedAppend:
-    """An append with entries on its way out: its protobuf encoding, made when first asked for, and only
-    then."""
+    """An append with entries on its way out: its protobuf encoding, made when first asked for, and only then."""
 
-    __slots__ = ("_element", "_encoded", "_entries", "_front_bytes", "_head", "group", "sequence")
+    __slots__ = ("_element", "_encoded", "_entries", "_front_bytes", "_head", "beside", "group", "sequence")
 
     def __init__(self, head: RaftMessage, entries: Sequence[bytes]) -> None:
         self.group = head.group
@@ -48,20 +53,29 @@ class EncodedAppend:
         self._entries = entries
         self._encoded = self._element = b""
         self._front_bytes = 0
+        large = bool(entries) and sum(map(len, entries)) >= len(entries) * BESIDE_FROM_BYTES
+        self.beside = tuple(entries) if large else ()
+        """All entries, or none: they are not in `element`, and follow it on its way."""
 
     def SerializeToString(self) -> bytes:
+        """The whole, with its entries."""
         if not self._encoded:
-            self._encoded = self._element[self._front_bytes :] or b"".join(self._parts())
+            joined = b"" if self.beside else self._element[self._front_bytes :]
+            self._encoded = joined or b"".join(self._parts())
         return self._encoded
 
     def element(self, tag: bytes) -> bytes:
-        """As an element of a repeated field of another message: the tag of that field, the length, and what
-        SerializeToString gives. Joined once, whoever gets it: it is the same field for all."""
+        """As an element of a repeated field of another message: the tag of that field, the length, and the message
+        without what goes beside it. Joined once, whoever gets it: it is the same field for all."""
         if not self._element:
-            parts = [self._encoded] if self._encoded else self._parts()
+            if self.beside:
+                parts = [self._head.SerializeToString(), ENTRIES_BESIDE]
+            else:
+                parts = [self._encoded] if self._encoded else self._parts()
             front = tag + varint(sum(map(len, parts)))
             self._element, self._front_bytes = b"".join([front, *parts]), len(front)
-            self._entries = ()
+            if not self.beside:
+                self._entries = ()
         return self._element
 
     def _parts(self) -> list[bytes]:
@@ -74,6 +88,19 @@ class EncodedAppend:
         parts[2] = varint(size)
         return parts
 
+
+class ReceivedAppend(NamedTuple):
+    """An append that came with its entries beside it."""
+
+    message: RaftMessage
+    entries: Sequence[bytes]
+
+    @property
+    def group(self) -> GroupId:
+        return self.message.group
+
+
+IncomingMessage = RaftMessage | ReceivedAppend
 
 OutgoingMessage = RaftMessage | EncodedAppend
 """What a host hands to its transport: anything whose SerializeToString() is an encoded RaftMessage."""

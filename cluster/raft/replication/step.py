@@ -28,7 +28,7 @@ what was audited.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -43,7 +43,7 @@ from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
 from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend, Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.wire_ranges import RAFT, term_fault
 from cluster.raft.results import InvariantBroken
@@ -88,7 +88,6 @@ class Stepper(Transport):
         self._voters: set[tuple[int, NodeId]] = set()
         self.refused = 0  # messages with values that cannot be
         self._handlers: dict[str, Callable[[GroupMember, RaftMessage, float], None]] = {
-            "append": self._on_append,
             "append_reply": self._on_append_reply,
             "vote_request": self._on_vote_request,
             "vote_reply": self._on_vote_reply,
@@ -133,7 +132,12 @@ class Stepper(Transport):
 
     # ---- incoming
 
-    def receive(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+    def receive(self, sender: NodeId, incoming: IncomingMessage, now: float) -> None:
+        beside: Sequence[bytes] = ()
+        if isinstance(incoming, ReceivedAppend):
+            message, beside = incoming
+        else:
+            message = incoming
         member = self._members.get(sender)
         if member is None or message.version != self._version:
             return
@@ -143,7 +147,10 @@ class Stepper(Transport):
             return
         kind = message.WhichOneof("body")
         if kind is not None:
-            self._handlers[kind](member, message, now)
+            if kind == "append":
+                self._on_append(member, message, beside or message.append.entries, now)
+            else:
+                self._handlers[kind](member, message, now)
             if not self._links.check(sender) and self.core.election_deadline == inf:
                 self.core.election_deadline = now + self._election.random_timeout()
 
@@ -159,7 +166,7 @@ class Stepper(Transport):
     def _deliver(self, member: GroupMember, message: dict[str, Any]) -> None:
         self._onMessageReceived(member, message)
 
-    def _on_append(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_append(self, member: GroupMember, message: RaftMessage, entries: Sequence[bytes], now: float) -> None:
         core = self.core
         if message.term < core.term:
             self._emit(member.id, self._stamp.stale_term(core.term))
@@ -171,7 +178,7 @@ class Stepper(Transport):
         self._verify_own_word(member, message.term, body)
         self._answering = body.sequence
         if body.has_previous:
-            self._match(member, message.term, body, now)
+            self._match(member, message.term, body, entries, now)
         else:
             self._bare(member, message.term, body.commit_index, proven=core.commit_index)
             if body.retained_from > self._log_store.commit + 1:
@@ -196,12 +203,14 @@ class Stepper(Transport):
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
-    def _match(self, member: GroupMember, term: int, body: AppendEntries, now: float) -> None:
+    def _match(
+        self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], now: float
+    ) -> None:
         log_store = self._log_store
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
         end = index + len(terms)
-        if len(body.entries) != len(terms):
+        if len(entries) != len(terms):
             return
         skip = 0
         if index < log_store.base_index:
@@ -221,7 +230,7 @@ class Stepper(Transport):
                 self._links.rest(member.id, now)
             self._emit(member.id, self._reply(end + 1, success=True, reset=False, quiesced=quiesced))
         else:
-            self._append(member, term, body, skip)
+            self._append(member, term, body, entries, skip)
 
     def _may_rest(self, end: int) -> bool:
         """This follower has what the leader has, is done with it, and nothing else is going on."""
@@ -243,7 +252,9 @@ class Stepper(Transport):
     def _has(self, index: int, term: int) -> bool:
         return index <= self._log_store.last and self._log_store.term_at(index) == term
 
-    def _append(self, member: GroupMember, term: int, body: AppendEntries, skip: int) -> None:
+    def _append(
+        self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int
+    ) -> None:
         """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
         log_store = self._log_store
         index = body.previous_index + skip
@@ -255,7 +266,7 @@ class Stepper(Transport):
         self._snapshot_receiver.matched()
         terms = body.entry_terms
         first = body.previous_index + 1
-        entries = [(data, first + i, terms[i]) for i, data in enumerate(body.entries) if i >= skip]
+        lacking = [(data, first + i, terms[i]) for i, data in enumerate(entries) if i >= skip]
         self._deliver(
             member,
             {
@@ -264,7 +275,7 @@ class Stepper(Transport):
                 "commit_index": body.commit_index,
                 "prevLogIdx": index,
                 "prevLogTerm": log_store.term_at(index),
-                "entries": entries,
+                "entries": lacking,
             },
         )
 

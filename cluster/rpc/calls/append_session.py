@@ -131,5 +131,5 @@ class AppendSession:
             await self._replied.wait()
             self._replied.clear()
             while self._replies:
-                frame, _ = self._replies.take(options.FRAME_TARGET_BYTES, options.MAX_REPLIES_PER_FRAME)
+                frame = self._replies.take(options.FRAME_TARGET_BYTES, options.MAX_REPLIES_PER_FRAME).frame
                 await self._context.write(frame)

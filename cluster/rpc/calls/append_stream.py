@@ -125,7 +125,7 @@ class AppendStream:
         reading.add_done_callback(lambda _: self._woken.set())
         while True:
             while self._queue and not reading.done():
-                frame, count = self._queue.take(options.FRAME_TARGET_BYTES, lead=self._group_field)
+                frame, count, _ = self._queue.take(options.FRAME_TARGET_BYTES, lead=self._group_field)
                 self._handed_over += count
                 await self._call.write(frame)
             if reading.done():

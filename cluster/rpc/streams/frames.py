@@ -4,15 +4,16 @@ The problem: a Frame holds the messages of a loop turn. Built as a protobuf obje
 serialised again, twice the copies of the very bytes that fill the network. Protobuf's encoding is concatenative (a
 repeated field is the sequence of its elements), so a frame is the join of its encoded elements: each message is
 serialised once and joined once. What several peers get makes its element itself, once for all of them, and where a
-frame has no other it is that element. The rule: what `take` returns parses as the message of
-`proto/cluster/rpc/rpc.proto` whose field number was given, in the order of `push`.
+frame has no other it is that element. Of an append with large entries only the head is an element; the entries go
+beside the frame, as they are. The rule: what `take` returns parses as the message of `proto/cluster/rpc/rpc.proto`
+whose field number was given, in the order of `push`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 FRAME_HELLO = 1
 FRAME_MESSAGES = 2
@@ -24,7 +25,7 @@ APPEND_REPLIES = 1
 
 
 class Encodable(Protocol):
-    """One that goes to several peers may have `element(tag)` besides, as an `EncodedAppend` has."""
+    """One that goes to several peers may have `element(tag)` and `beside`, as an `EncodedAppend` has."""
 
     def SerializeToString(self) -> bytes: ...
 
@@ -50,13 +51,31 @@ def submessage(field: int, message: Encodable) -> bytes:
     return prefix(field, len(data)) + data
 
 
+class Taken(NamedTuple):
+    """A frame, of so many elements."""
+
+    frame: bytes
+    elements: int
+    beside: Sequence[bytes] = ()
+    """What follows it on its way, piece by piece."""
+
+    @property
+    def size(self) -> int:
+        """In bytes, of all that goes."""
+        return len(self.frame) + sum(map(len, self.beside))
+
+
+_Part = tuple[bytes, bytes, Sequence[bytes]]
+"""Two pieces of an element, of which the first may be empty, and what goes beside it."""
+
+
 class PartQueue:
     """Encoded elements waiting for a frame; counts its bytes."""
 
     __slots__ = ("_parts", "bytes")
 
     def __init__(self) -> None:
-        self._parts: deque[tuple[bytes, bytes]] = deque()  # two pieces of each, of which the first may be empty
+        self._parts: deque[_Part] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -68,35 +87,40 @@ class PartQueue:
             if element is None:
                 self.push_parts(field, b"", message.SerializeToString())
             else:
-                self._push(b"", element(bytes((field << 3 | 2,))))
+                self._push(b"", element(bytes((field << 3 | 2,))), getattr(message, "beside", ()))
 
     def push_parts(self, field: int, front: bytes, data: bytes) -> None:
         """An element that is encoded already, the larger part of it in `data`, which is not copied here."""
         self._push(prefix(field, len(front) + len(data)) + front, data)
 
-    def _push(self, head: bytes, data: bytes) -> None:
-        self._parts.append((head, data))
-        self.bytes += len(head) + len(data)
+    def _push(self, head: bytes, data: bytes, beside: Sequence[bytes] = ()) -> None:
+        self._parts.append((head, data, beside))
+        self.bytes += _size(self._parts[-1])
 
-    def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> tuple[bytes, int]:
-        """One frame of at least one element, cut before the one that would exceed the target, and how many it holds.
-        `lead`: encoded fields in front of them."""
+    def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> Taken:
+        """One frame of at least one element, cut before the one that would exceed the target, and behind one with
+        something beside it. `lead`: encoded fields in front of them."""
         chosen = [lead] if lead else []
         size = count = 0
-        while self._parts and count < max_parts:
-            head, data = self._parts[0]
-            length = len(head) + len(data)
+        beside: Sequence[bytes] = ()
+        while self._parts and count < max_parts and not beside:
+            length = _size(self._parts[0])
             if count and size + length > target_bytes:
                 break
-            self._parts.popleft()
+            head, data, beside = self._parts.popleft()
             if head:
                 chosen.append(head)
             chosen.append(data)
             size += length
             count += 1
         self.bytes -= size
-        return chosen[0] if len(chosen) == 1 else b"".join(chosen), count
+        return Taken(chosen[0] if len(chosen) == 1 else b"".join(chosen), count, beside)
 
     def clear(self) -> None:
         self._parts.clear()
         self.bytes = 0
+
+
+def _size(part: _Part) -> int:
+    head, data, beside = part
+    return len(head) + len(data) + sum(map(len, beside))

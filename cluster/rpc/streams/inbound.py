@@ -4,7 +4,8 @@ The rules: nothing is delivered before a Hello that belongs here; a node has one
 one is a leftover of a connection that its dialler has given up), and one of another process only when the one before
 has ended (who comes while another process speaks on is a copy, beside the original); a stream that is silent for
 `SILENCE_S` is ended, so a black hole is noticed on this side too, and so is a peer that was stopped with its sockets
-open. A frame that cannot be parsed ends the stream and nothing else.
+open. A frame that cannot be parsed ends the stream and nothing else, and so does one with more entries beside it than
+a frame could hold. Nothing of a frame is delivered before they are there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart, Start
 from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend
 from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
@@ -60,7 +62,7 @@ class InboundLinks:
         who: Who,
         on_hello: Callable[[Hello], None],
         on_change: Callable[[int, bool], None],
-        on_messages: Callable[[int, list[RaftMessage]], None],
+        on_messages: Callable[[int, list[IncomingMessage]], None],
         on_hints: Callable[[LeaderHints], None],
         on_clock: Callable[[int, int], None],
     ) -> None:
@@ -181,11 +183,15 @@ class InboundLinks:
         now_s = asyncio.get_running_loop().time
         while (data := await context.read()) is not EOF:
             frame = Frame.FromString(data)
+            stream.heard_s = now_s()
+            messages = [
+                await _with_entries(message, stream, context) if message.append.entries_beside else message
+                for message in frame.messages
+            ]
             if stream.ended.done():
                 return  # no longer the node's stream
-            stream.heard_s = now_s()
-            if frame.messages:
-                self._on_messages(stream.node, list(frame.messages))
+            if messages:
+                self._on_messages(stream.node, messages)
             if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
                 self._on_hints(frame.hints)
             if frame.HasField("clock") and RPC.fault(frame.clock) is None:
@@ -197,3 +203,22 @@ class InboundLinks:
             del self._streams[stream.node]
             self._who.starts.silent(stream.node)
             self._on_change(stream.node, False)
+
+
+async def _with_entries(message: RaftMessage, stream: InboundStream, context: Any) -> ReceivedAppend:
+    """Raises DecodeError: they are not there, or too much."""
+    now_s = asyncio.get_running_loop().time
+    count, size = len(message.append.entry_terms), 0
+    if count > options.MAX_ENTRIES_BESIDE:
+        raise DecodeError(f"{count} entries come beside one append")
+    entries: list[bytes] = []
+    while len(entries) < count:
+        entry = await context.read()
+        if entry is EOF:
+            raise DecodeError(f"it ends with {len(entries)} of {count} entries of an append")
+        stream.heard_s = now_s()
+        size += len(entry)
+        if size > options.MAX_MESSAGE_BYTES:
+            raise DecodeError(f"more than {options.MAX_MESSAGE_BYTES} bytes of entries come beside one append")
+        entries.append(entry)
+    return ReceivedAppend(message, entries)

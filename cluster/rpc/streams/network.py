@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from cluster.raft import FetchReply, FetchRequest, NodeId
-from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient
 from cluster.rpc.callers import Callers
@@ -88,7 +88,7 @@ class PeerNetwork:
         bind: str,
         peers: Mapping[NodeId, str],
         *,
-        on_messages: Callable[[NodeId, list[RaftMessage]], None],
+        on_messages: Callable[[NodeId, list[IncomingMessage]], None],
         on_up: Callable[[NodeId], None],
         on_down: Callable[[NodeId], None],
         types: PartitionTypes,

@@ -177,10 +177,12 @@ class OutboundLink:
                     self._waiter = loop.create_future()
                     await self._waiter  # ends in the loop turn after the first push: what was pushed by then goes along
                     continue
-                frame, _ = self._queue.take(options.FRAME_TARGET_BYTES)
-                self._flying_bytes = len(frame)
+                taken = self._queue.take(options.FRAME_TARGET_BYTES)
+                self._flying_bytes = taken.size
                 self._quiet = False
-                await call.write(frame)
+                await call.write(taken.frame)
+                for piece in taken.beside:
+                    await call.write(piece)
                 self._flying_bytes = 0
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the call has ended; its status says why

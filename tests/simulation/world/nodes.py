@@ -23,6 +23,7 @@ from cluster.raft import (
     RaftMessage,
     Turn,
 )
+from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
 from node.partition.record_batch import Damaged
@@ -368,7 +369,7 @@ class SimNode:
             return
         if self.schedule.nodes[sender].is_running:
             self.cluster_clock.heard(sender, self.schedule.nodes[sender].clock.wall_ms())
-        self.multiraft.deliver(sender, [RaftMessage.FromString(part) for part in frame])
+        self.multiraft.deliver(sender, [received(RaftMessage.FromString(part)) for part in frame])
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         if up:
@@ -415,3 +416,13 @@ class SimNode:
 
 def _nothing() -> None:
     """Who hears nothing asks again."""
+
+
+def received(message: RaftMessage) -> IncomingMessage:
+    """Of every other append the entries have come beside it."""
+    entries = list(message.append.entries)
+    if not entries or message.append.sequence % 2:
+        return message
+    del message.append.entries[:]
+    message.append.entries_beside = True
+    return ReceivedAppend(message, entries)

@@ -7,8 +7,10 @@ from unittest import mock
 
 import pytest
 
-from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftOptions
+from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftMessage, RaftOptions
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES
+from cluster.raft.replication.messages import ReceivedAppend
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
 
@@ -445,3 +447,30 @@ def test_leadership_is_not_offered_to_a_preferred_node_that_is_not_heard() -> No
     for _ in range(20):
         assert not stage.group(1)._leadership_transfer.is_active
         stage.run(0.1)
+
+
+@pytest.mark.parametrize(("given", "taken"), [(2, True), (1, False), (3, False), (0, False)])
+def test_entries_beside_an_append_are_its_entries_if_they_are_as_many_as_its_terms(given: int, taken: bool) -> None:
+    stage = led_by_one()
+    leader, follower = stage.group(1), stage.group(2)
+    last, term = follower.last_index, leader.term
+    append = RaftMessage(
+        group=GROUP, version=1, term=term,
+        append={
+            "sequence": 1000, "commit_index": last, "has_previous": True, "previous_index": last,
+            "previous_term": term, "entry_terms": [term, term], "entries_beside": True,
+        },
+    )  # fmt: skip
+    entries = [b"\0large", b"\0larger", b"\0largest"][:given]
+    stage.multirafts[2].deliver(1, [ReceivedAppend(append, entries)])
+    stage.step()
+    assert follower.last_index == (last + 2 if taken else last)
+    assert not taken or [follower.entry(last + 1)[1], follower.entry(last + 2)[1]] == entries
+
+
+def test_entries_beside_what_nodes_say_to_each_other_mean_nothing() -> None:
+    stage = led_by_one()
+    heartbeat = RaftMessage(group=NODE_MESSAGES, node_heartbeat={"life": 1, "sequence": 1})
+    stage.multirafts[2].deliver(1, [ReceivedAppend(heartbeat, [b"\0large"])])
+    stage.step()
+    assert stage.leader == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, Stamp
 from cluster.rpc.rpc_pb2 import Frame
 from cluster.rpc.streams.frames import FRAME_MESSAGES
 
@@ -64,6 +64,19 @@ def test_a_megabyte_passes() -> None:
     body = b"\0" + bytes(range(256)) * 4096
     read = RaftMessage.FromString(Stamp(1, 1).append_entries(1, 1, 1, (1, 0), [body], [1]).SerializeToString())
     assert read.append.entries[0] == body
+
+
+def test_entries_that_are_large_in_the_mean_are_not_in_the_element() -> None:
+    size = BESIDE_FROM_BYTES
+    for sizes, beside in (([size], True), ([size - 1], False), ([2 * size, 1], True), ([2 * size, 1, 1], False)):
+        entries = [bytes(one) for one in sizes]
+        append = Stamp(3, 1).append_entries(2, 1, 1, (1, 0), entries, [2] * len(entries))
+        (read,) = Frame.FromString(append.element(MESSAGES_TAG)).messages
+        assert (read.append.entries_beside, len(read.append.entries)) == (beside, 0 if beside else len(entries))
+        assert (read.group, len(read.append.entry_terms)) == (3, len(entries))
+        assert append.beside == (tuple(entries) if beside else ())
+        whole = RaftMessage.FromString(append.SerializeToString())
+        assert (list(whole.append.entries), whole.append.entries_beside) == (entries, False)
 
 
 def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:

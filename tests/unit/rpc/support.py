@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from cluster.raft import FetchRequest, NotLeader, RaftMessage
+from cluster.raft import FetchRequest, NotLeader
+from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import PeerNetwork, PeerTls, options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls import methods
@@ -193,7 +194,7 @@ class TestNode:
     ) -> None:
         self.node = node
         self.events: list[tuple[str, int]] = []
-        self.heard: list[tuple[int, RaftMessage]] = []
+        self.heard: list[tuple[int, Any]] = []  # of RaftMessages and ReceivedAppends
         self.frames = 0
         self.groups: dict[int, MemoryPartition] = {}
         self.executed: list[bytes] = []
@@ -212,7 +213,7 @@ class TestNode:
             tls=tls,
         )
 
-    def _on_messages(self, peer: int, messages: list[RaftMessage]) -> None:
+    def _on_messages(self, peer: int, messages: list[IncomingMessage]) -> None:
         self.frames += 1
         self.heard += [(peer, message) for message in messages]
 

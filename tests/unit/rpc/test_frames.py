@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, Stamp
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.streams.frames import (
     FRAME_HELLO,
@@ -32,7 +32,7 @@ def test_what_is_pushed_comes_out_in_order_cut_into_frames(turns: list[list[Raft
     total = queue.bytes
     seen: list[RaftMessage] = []
     while queue:
-        frame, count = queue.take(target)
+        frame, count, _ = queue.take(target)
         assert len(frame) <= target or count == 1
         total -= len(frame)
         parsed = pb.Frame.FromString(frame)
@@ -75,8 +75,29 @@ def test_what_several_peers_get_is_joined_once_for_all_of_them() -> None:
     queues = PartQueue(), PartQueue()
     for queue in queues:
         queue.push(FRAME_MESSAGES, [append])
-    (one, _), (other, _) = (queue.take(1000) for queue in queues)
+    one, other = (queue.take(1000).frame for queue in queues)
     assert one is other
     assert list(pb.Frame.FromString(one).messages[0].append.entries) == [b"x" * 500, b"y"]
     queues[0].push(FRAME_MESSAGES, [append, RaftMessage(group=5)])
     assert pb.Frame.FromString(queues[0].take(1000)[0]).messages[1].group == 5
+
+
+def test_large_entries_follow_their_frame_as_they_are() -> None:
+    large = [bytes([letter]) * BESIDE_FROM_BYTES for letter in b"xy"]
+    append = Stamp(1, 1).append_entries(7, 1, 1, (1, 0), large, [6, 7])
+    queue = PartQueue()
+    queue.push(FRAME_MESSAGES, [RaftMessage(group=5), append, RaftMessage(group=6)])
+    assert queue.bytes > 2 * BESIDE_FROM_BYTES
+    taken = queue.take(4 * BESIDE_FROM_BYTES)
+    assert taken.size > 2 * BESIDE_FROM_BYTES
+    assert [entry is given for entry, given in zip(taken.beside, large, strict=True)] == [True, True]
+    five, head = pb.Frame.FromString(taken.frame).messages
+    assert (five.group, head.append.entries_beside, list(head.append.entries)) == (5, True, [])
+    assert (head.term, list(head.append.entry_terms)) == (7, [6, 7])
+    rest = queue.take(4 * BESIDE_FROM_BYTES)
+    assert (pb.Frame.FromString(rest.frame).messages[0].group, list(rest.beside)) == (6, [])
+    assert queue.bytes == 0
+
+    queue.push(FRAME_MESSAGES, [RaftMessage(group=5), append])
+    assert list(queue.take(BESIDE_FROM_BYTES).beside) == [], "the target counts them, too"
+    assert len(queue.take(BESIDE_FROM_BYTES).beside) == 2

@@ -14,11 +14,12 @@ import grpc
 import pytest
 
 from cluster.raft import RaftMessage
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, ReceivedAppend, Stamp
 from cluster.rpc import AddressInUse, options
 from cluster.rpc.calls.methods import link_call
 from cluster.rpc.handshake import hello_to
 from cluster.rpc.refusals import WHY
-from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from cluster.rpc.streams.frames import FRAME_HELLO, FRAME_MESSAGES, submessage
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, notice_no_silence, until
 
@@ -54,6 +55,23 @@ async def test_large_messages_pass(mebibytes: int) -> None:
         nodes[1].network.send(2, messages(2, 1))
         await until(lambda: len(nodes[2].heard) == 2, "a large message and its successor")
         assert nodes[2].heard[0][1].append.entries[0] == payload
+
+
+async def test_large_entries_come_beside_their_append_and_in_its_place() -> None:
+    async with cluster_of(1, 2) as nodes:
+        large = [bytes([number]) * (BESIDE_FROM_BYTES + number) for number in range(5)]
+        append = Stamp(7, 1).append_entries(3, 9, 1, (1, 0), large, [2, 2, 3, 3, 3])
+        small = Stamp(8, 1).append_entries(3, 9, 1, (1, 0), [b"small"], [3])
+        nodes[1].network.send(2, [*messages(1, 2), append, small, *messages(3, 1)])
+        nodes[1].network.send(2, [append, *messages(4, 1)])
+        await until(lambda: len(nodes[2].heard) == 7, "all of them")
+        heard = [message for _, message in nodes[2].heard]
+        assert [message.group for message in heard] == [1, 2, 7, 8, 3, 7, 4]
+        for one in (heard[2], heard[5]):
+            assert isinstance(one, ReceivedAppend)
+            assert list(one.entries) == large
+            assert (one.message.append.sequence, list(one.message.append.entry_terms)) == (9, [2, 2, 3, 3, 3])
+        assert list(heard[3].append.entries) == [b"small"]
 
 
 async def test_who_is_up_is_in_touch_at_once_and_not_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +273,37 @@ async def test_a_broken_frame_ends_its_stream_only() -> None:
         await channel.close(None)
         await node.up(2)
         assert ("down", 3) not in node.events
+
+
+@pytest.mark.parametrize(
+    ("terms", "pieces", "says"),
+    [
+        (options.MAX_ENTRIES_BESIDE + 1, [], "entries come beside one append"),
+        (3, [b"1", b"2"], "it ends with 2 of 3 entries"),
+        (3, [b"x" * 600, b"x" * 600], "more than 1000 bytes of entries"),
+    ],
+    ids=["too many", "too few", "too much"],
+)
+async def test_entries_that_are_not_what_their_frame_says_end_the_stream_and_are_not_heard(
+    monkeypatch: pytest.MonkeyPatch, terms: int, pieces: list[bytes], says: str
+) -> None:
+    async with cluster_of(1, 2) as nodes:
+        monkeypatch.setattr(options, "MAX_MESSAGE_BYTES", 1000)  # what was dialled before has larger limits
+        heard = len(nodes[1].heard)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{nodes[1].network.port}")
+        call = link_call(channel)()
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+        await call.initial_metadata()
+        message = RaftMessage(group=3, append={"entries_beside": True, "entry_terms": [1] * terms})
+        await call.write(submessage(FRAME_MESSAGES, message))
+        for piece in pieces:
+            await call.write(piece)
+        await call.done_writing()
+        with pytest.raises(grpc.aio.AioRpcError, match=f"broken frame: .*{says}"):
+            await call
+        await channel.close(None)
+        assert [one for one in nodes[1].heard[heard:] if one[1].group == 3] == []
+        await nodes[1].up(2)
 
 
 async def test_leaders_are_told_on_change_and_to_who_comes_later() -> None:

@@ -15,6 +15,8 @@ from unittest import mock
 from unittest.mock import NonCallableMock
 
 from cluster.raft import OutgoingMessage, RaftMessage
+from cluster.raft.replication import messages as raft_messages
+from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
 from cluster.rpc.streams.network import PeerNetwork
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
 FRAMES_BYTES = (150, 1000, 1 << 22)
+LARGE_BYTES = (1, 200, 1 << 16)
 BACKLOGS_BYTES = (1500, 20_000, 1 << 26)
 """While there are faults."""
 
@@ -106,14 +109,22 @@ class StreamingNode(SimNode):
             if isinstance(message, RaftMessage):
                 self.observer.said(peer, message)
 
-    def _heard(self, sender: int, messages: list[RaftMessage]) -> None:
+    def _whole(self, message: IncomingMessage) -> RaftMessage:
+        if isinstance(message, RaftMessage):
+            return message
+        self.schedule.count("entries beside their append")
+        message.message.append.entries.extend(message.entries)
+        message.message.append.entries_beside = False
+        return message.message
+
+    def _heard(self, sender: int, messages: list[IncomingMessage]) -> None:
         call = CALL.get()
         if call is None or not self.is_running:
             raise Violation(f"node {self.id} hears node {sender} on no stream")
         if call.number < self._latest.get(sender, 0):
             raise Violation(f"node {self.id} hears an earlier stream of node {sender} behind a later one")
         self._latest[sender] = call.number
-        frame = tuple(message.SerializeToString() for message in messages)
+        frame = tuple(self._whole(message).SerializeToString() for message in messages)
         self.schedule.count("frame of a stream")
         for message in frame:
             if not call.promised or call.promised.popleft() != message:
@@ -123,7 +134,12 @@ class StreamingNode(SimNode):
 
 @contextlib.contextmanager
 def small_frames(schedule: Schedule) -> Iterator[None]:
-    with mock.patch.object(options, "FRAME_TARGET_BYTES", schedule.randomness.choice(FRAMES_BYTES)):
+    """And small entries beside them."""
+    frame_bytes, large_bytes = schedule.randomness.choice(FRAMES_BYTES), schedule.randomness.choice(LARGE_BYTES)
+    with (
+        mock.patch.object(options, "FRAME_TARGET_BYTES", frame_bytes),
+        mock.patch.object(raft_messages, "BESIDE_FROM_BYTES", large_bytes),
+    ):
         yield
 
 
