@@ -154,8 +154,8 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     although a replica still lacks them, once it was silent for so long. `catch_up_bytes_per_s`: what this node
     takes at most when it is rebuilt from the others. `direct_writes`: many events at a time go to the disk past the
     page cache, where the file system can do that. It costs less, and consumers far behind read the disk; what is
-    durable when is the same. `cache_bytes`: of the newest events of all partitions, in memory, for consumers that
-    are near the end.
+    durable when is the same. `cache_bytes`: of the newest events of the partitions that this node leads, in memory,
+    for consumers that are near the end.
     """
 
     durability: Literal["fsync", "replicated"] = "fsync"

@@ -450,6 +450,8 @@ class Group:
         log_store = self._log_store
         before = log_store.durable
         log_store.mark_durable(durable_index)
+        if self._core.state != LEADER:
+            log_store.let_go(self._core.applied_index)
         may_wait_for_own_sync = not self._peers or self._options.eager_appends
         if may_wait_for_own_sync and self.is_leader and log_store.durable > before:
             self._multiraft.mark_dirty(self)
@@ -511,3 +513,4 @@ class Group:
         elif self.quarantined is None:
             self._compaction.close()
             self._log_store.flush()
+        self._log_store.forget_cached()

@@ -51,6 +51,9 @@ _CHECK = struct.Struct(">I")
 BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
 
+LET_GO_AT_ONCE = 4096
+"""Entries, in one turn: a leader that steps down may have millions behind it."""
+
 
 class NothingStored:
     """The disk of a group in quarantine that cannot be loaded. Only reading is asked of it."""
@@ -119,6 +122,8 @@ class LogStore:
         if self.is_new and mute:
             self.mute = self._hard_changed = True
         self.written = self.last
+        self._let_go = self.commit
+        """Of entries up to here none is in memory that `let_go` has to drop."""
         # After kill -9 the entries may be in the page cache only; the node's first turn always syncs.
         self.durable = self.base_index
 
@@ -234,8 +239,7 @@ class LogStore:
         term = self.term_at(index)
         batch.delete_range(self._entry_key(self.base_index + 1), self._entry_key(index + 1))
         batch.delete_range(self._start_key(0), self._start_key(index + 1))
-        for gone in [cached for cached in self._cached if cached <= index]:
-            del self._cached[gone]
+        self._forget([cached for cached in self._cached if cached <= index])
         kept = bisect_right(self._starts, index)
         if index < self.last:
             follows_in_same_run = kept == len(self._starts) or self._starts[kept] != index + 1
@@ -280,10 +284,11 @@ class LogStore:
             batch.put(self._start_key(index), _U64.pack(term))
         self._space ^= OTHER_SPACE
         self._entry_prefix = group_prefix(b"e", self._group | self._space)
-        self._cached.clear()
+        self.forget_cached()
         self._starts, self._start_terms = [index for index, _ in starts], [term for _, term in starts]
         self.base_index, self.base_term = base_index, base_term
         self.last, self.commit = last, commit
+        self._let_go = commit
         self.last_term = self._start_terms[-1] if starts else base_term
         assert self.last_term <= self.term, (self.last_term, self.term)
         self.durable = base_index
@@ -324,11 +329,27 @@ class LogStore:
         if index <= self.written:
             self._cached.pop(index, None)
 
+    def let_go(self, index: int) -> None:
+        """Nobody here is about to read entries up to this one: what is on disk need not stay in memory."""
+        first, end = self._let_go + 1, min(index, self.written, self._let_go + LET_GO_AT_ONCE)
+        if first <= end:
+            self._let_go = end
+            self._forget([gone for gone in range(first, end + 1) if gone in self._cached])
+
+    def forget_cached(self) -> None:
+        """The log is closed, or another one: nothing of it stays in memory."""
+        self._forget(list(self._cached))
+
+    def _forget(self, indexes: list[int]) -> None:
+        for index in indexes:
+            del self._cached[index]
+            self._cache.removed(self, index)
+
     def erase(self) -> None:
         """Remove every trace of the group that this package wrote."""
         erase_group(self._group, self._batch())
         self._hard_changed = False
-        self._cached.clear()
+        self.forget_cached()
 
     def _entry_key(self, index: int) -> bytes:
         return self._entry_prefix + _U64.pack(index)
@@ -362,8 +383,7 @@ class LogStore:
         batch = self._batch()
         batch.delete_range(self._entry_key(start), self._entry_key(self.last + 1))
         batch.delete_range(self._start_key(start), self._start_key(self.last + 1))
-        for index in range(start, self.last + 1):
-            self._cached.pop(index, None)
+        self._forget([index for index in range(start, self.last + 1) if index in self._cached])
         kept = bisect_right(self._starts, start - 1)
         del self._starts[kept:], self._start_terms[kept:]
         self.last = start - 1

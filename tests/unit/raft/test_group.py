@@ -449,6 +449,18 @@ def test_leadership_is_not_offered_to_a_preferred_node_that_is_not_heard() -> No
         stage.run(0.1)
 
 
+def test_only_who_leads_keeps_in_memory_what_is_applied() -> None:
+    stage = led_by_one()
+    stage.propose(1, *map(str, range(20)))
+    stage.run(1.0)
+    last = stage.group(1).last_index
+    for node in stage.ids:
+        group = stage.group(node)
+        assert group.applied_index == last
+        assert sorted(group.log_store._cached)[-20:] == (list(range(last - 19, last + 1)) if node == 1 else [])
+        assert [group.entry(last - 19 + number)[1] for number in range(20)] == [b"\0%d" % n for n in range(20)]
+
+
 @pytest.mark.parametrize(("given", "taken"), [(2, True), (1, False), (3, False), (0, False)])
 def test_entries_beside_an_append_are_its_entries_if_they_are_as_many_as_its_terms(given: int, taken: bool) -> None:
     stage = led_by_one()

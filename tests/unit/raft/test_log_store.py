@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.raft import StateDamaged
+from cluster.raft.log import log_store
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.keys import group_prefix
 from cluster.raft.log.log_store import LogStore
@@ -277,6 +278,61 @@ def test_the_cache_is_bounded_and_never_loses_what_is_not_on_disk() -> None:
     assert desk.cache.held_bytes <= 100
     assert len(desk.log_store._cached) <= 2
     assert desk.log_store.data_at(50) == b"\0" + b"x" * 50
+
+
+def held(desk: Desk) -> list[int]:
+    """The entries in memory, which are those that count."""
+    assert len(desk.cache._sizes) == len(desk.log_store._cached)
+    assert desk.cache.held_bytes == sum(desk.cache._sizes.values())
+    return sorted(desk.log_store._cached)
+
+
+def test_what_is_let_go_of_is_read_from_disk_and_what_is_not_written_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.log_store.setCurrentTerm(1, 1)
+    desk.add(1, 1, 1)
+    desk.log_store.let_go(4)
+    assert held(desk) == [2, 3, 4], "they are nowhere else"
+    desk.write()
+    desk.log_store.let_go(3)
+    desk.log_store.let_go(2)
+    assert held(desk) == [4]
+    assert desk.content() == [(index, 1, b"\0%d" % index) for index in (2, 3, 4)]
+    desk.log_store.deleteEntriesFrom(3)
+    desk.add(1)
+    desk.write()
+    assert held(desk) == [4], "another one in its place"
+    desk.log_store.let_go(4)
+    assert held(desk) == []
+
+    monkeypatch.setattr(log_store, "LET_GO_AT_ONCE", 3)
+    desk.add(*[1] * 7)
+    desk.write()
+    for left in (range(8, 12), range(11, 12), range(0)):
+        desk.log_store.let_go(11)
+        assert held(desk) == list(left), "so many at a time"
+
+
+def test_of_a_log_that_is_trimmed_replaced_closed_or_erased_nothing_counts() -> None:
+    desk = Desk()
+    desk.log_store.setCurrentTerm(1, 1)
+    desk.add(*[1] * 8)
+    desk.log_store.setRaftCommitIndex(5)
+    desk.write()
+    desk.log_store.trim(4, 4)
+    desk.log_store.put_checkpoint(4, b"state")
+    assert held(desk) == [5, 6, 7, 8, 9]
+    desk.log_store.replace((9, 1), 12, [(10, 1)], 11)
+    assert held(desk) == []
+    desk.add(1)
+    desk.write()
+    desk.log_store.let_go(13)
+    assert held(desk) == []
+    for end in (desk.log_store.forget_cached, desk.log_store.erase):
+        desk.add(1)
+        assert held(desk) == [desk.log_store.last]
+        end()
+        assert held(desk) == []
 
 
 def test_groups_do_not_see_each_other() -> None:
