@@ -241,6 +241,11 @@ class PartitionMachine:
         """The last stable offset: what lies below is decided."""
         return self.transactions.stable_offset(self.state.next_offset)
 
+    @property
+    def counts_time(self) -> bool:
+        """There are owners, or open transactions: what ends when nothing is heard of it."""
+        return bool(self.ownership.active) or self.transactions.is_any_open
+
     # ------------------------------------------------------------ apply
 
     def apply(self, index: int, entry: bytes) -> Applied:

@@ -97,6 +97,7 @@ class PartitionReplica:
         self._index = OffsetIndex(group_id, disk)
         self._group: GroupLike | None = None
         self._closed: Failed | None = None
+        self._counted_time = False  # at the last tick; what is over by then has to be cleared away
         self._now_ms = now_ms
         self._watches = Watches()
         self.owning = OwnershipLeases(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
@@ -339,7 +340,9 @@ class PartitionReplica:
     def tick(self, now_s: float) -> None:
         """If this node leads: owners that were silent too long lose their claims, and transactions that are open too
         long are asked about. Call it about twice a second: of many partitions most have neither."""
-        if (self.owning.counts_time or self.taking_part.counts_time) and self.is_leader:
+        counts_time = self._machine.counts_time
+        if (counts_time or self._counted_time) and self.is_leader:
+            self._counted_time = counts_time
             self.owning.check(self.group, now_s, self._now_ms)
             self.taking_part.check(self.group, now_s)
 

@@ -162,11 +162,6 @@ class OwnershipLeases:
 
     # ------------------------------------------------------------ silence
 
-    @property
-    def counts_time(self) -> bool:
-        """There are claims, or were at the last `check`."""
-        return bool(self._silent_since) or bool(self._ownership().active)
-
     def check(self, group: Proposer, now_s: float, now_ms: Callable[[], int]) -> None:
         """On the leader, every half second or so: ends the claims of owners that were silent for a lease."""
         silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}

@@ -139,11 +139,6 @@ class Participant:
         """Of the producer's next transaction, which cannot begin here yet."""
         self._urgent |= {one.key for one in self._machine().transactions.open() if one.key[0] == producer_id}
 
-    @property
-    def counts_time(self) -> bool:
-        """Transactions are open, or were at the last `check`."""
-        return bool(self._ask_at_s) or self._machine().transactions.is_any_open
-
     def check(self, group: Proposer, now_s: float) -> None:
         """On the leader, every half second or so."""
         open_now = {one.key: one for one in self._machine().transactions.open()}
