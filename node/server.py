@@ -278,6 +278,7 @@ class Node:
             tls=peer_tls_of(self.config.cluster),
         )
         self._multiraft.on_fetch = self._fetch
+        self._multiraft.room.waiting_bytes = self._network.waiting_bytes
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed
 

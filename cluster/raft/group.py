@@ -38,6 +38,7 @@ from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication.append_sender import AppendSender
 from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage, Stamp
+from cluster.raft.replication.peer_room import PeerRoom
 from cluster.raft.replication.step import Stepper
 from cluster.raft.results import NotLeader, Outcome, Overloaded
 from cluster.raft.snapshot.catch_up import CatchUp
@@ -53,6 +54,7 @@ class GroupHost(Protocol):
     """What a group needs of its MultiRaft."""
 
     now: float
+    room: PeerRoom
 
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
     def mark_dirty(self, group: Group) -> None: ...
@@ -138,8 +140,9 @@ class Group:
         self._step.core = self._election.core = self._links.core = self._core
         self._election.links = self._links
         self._append_sender = AppendSender(
-            peers, stamp, log_store, self._core, self._step, options, append_emit, self._links, self._may_rest
-        )
+            peers, stamp, log_store, self._core, self._step, options, append_emit, self._links, self._may_rest,
+            self._multiraft.room,
+        )  # fmt: skip
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(
             self._core, log_store, peers, options, preferred, self.has_vote,

@@ -43,6 +43,7 @@ from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage
+from cluster.raft.replication.peer_room import PeerRoom
 from cluster.raft.results import InvariantBroken, NodeUnfit, RaftError
 from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
@@ -88,6 +89,7 @@ class MultiRaft:
         self.node_id = node_id
         self.options = options or RaftOptions()
         self.now = clock.monotonic()
+        self.room = PeerRoom()
         self.on_wake: Callable[[], None] | None = None
         self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
         """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its
@@ -344,6 +346,7 @@ class MultiRaft:
             if not group.closed:
                 self._guarded(group, group.after_sync, index)
         self._send_all(turn.messages)
+        self.room.turn_ended()
         if self.on_fetch is not None:
             for node, request in turn.fetches:
                 self.on_fetch(node, request)

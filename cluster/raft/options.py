@@ -61,7 +61,8 @@ class RaftOptions:
     max_uncommitted_bytes: int = 64 * MIB
     """Proposals without outcome per group; above it `propose` raises Overloaded."""
     tail_cache_bytes: int = 32 * MIB
-    """Newest entries of all groups of the node kept in memory for followers, apply and tail readers."""
+    """Newest entries of the groups that the node leads, kept in memory for followers, apply and tail readers; of others
+    what is not applied yet."""
     apply_bytes_per_tick: int = 8 * MIB
     """Apply at most so much in one tick: a node that catches up must still answer heartbeats."""
     apply_entries_per_tick: int = 1024

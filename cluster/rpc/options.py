@@ -23,17 +23,18 @@ come beside their frame; a node of version 7 would take them for frames."""
 MIB = 1 << 20
 
 MAX_MESSAGE_BYTES = 64 * MIB
-"""One Frame and the largest Raft entry (a client message of 16 MiB, its batch header) with room to spare."""
+"""One Frame, all entries beside one, and the largest Raft entry (a client message of 16 MiB, its batch header) with
+room to spare."""
 
-MAX_ENTRIES_BESIDE = 1024
-"""Of one append: as many as a leader puts into one at all."""
+MAX_ENTRIES_BESIDE = 64
+"""Of one append: a leader puts no more than 16 large ones into one."""
 
 FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
 
 BACKLOG_BYTES = 64 * MIB
-"""Per peer, waiting for gRPC to take the frame before. A peer that does not take it is as good as down: the stream is
-dropped, and Raft sends again what is needed."""
+"""Per peer, waiting for gRPC to take the frame before. Raft stops far below it (`raft/replication/peer_room.py`), so a
+peer that lets so much wait is as good as down: the stream is dropped, and Raft sends again what is needed."""
 
 HEARTBEAT_S = 0.25
 """A stream that carried nothing for so long carries an empty frame."""

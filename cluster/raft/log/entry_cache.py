@@ -1,10 +1,11 @@
-"""The newest entries of all groups of a node in memory, for followers, apply and tail readers.
+"""The newest entries in memory, for followers, apply and tail readers.
 
 The problem: what was just appended is read three or four times within milliseconds, what is older hardly ever. The
 rules: one bound in bytes for the whole node, oldest out first; an entry that is not on disk yet is never dropped, so a
 reader finds each entry here or there. And where this node follows, nobody reads: an entry goes as soon as it is applied
 and on disk. So the memory is for what this node leads, and what passes through a follower takes the same few
-mebibytes again and again, which a processor's cache holds.
+mebibytes again and again, which a processor's cache holds. Whoever begins to lead begins with nothing in memory: those
+who read near the end then read the disk, for as long as they are behind.
 
 Rejected: a bound per group. A hundred idle groups would hold what one busy group needs.
 """

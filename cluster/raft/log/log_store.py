@@ -27,6 +27,7 @@ import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 from cluster.raft.log.entry_cache import EntryCache
@@ -102,7 +103,7 @@ class LogStore:
         self._on_entries = on_entries
         self._hard_key = group_prefix(b"h", group)
         self._checkpoint_key = group_prefix(b"c", group)
-        self._cached: dict[int, bytes] = {}
+        self._cached: dict[int, bytes] = {}  # in order of their indexes
         self._entry_prefix = b""
         self._hard_changed = False
         self.is_new = False
@@ -122,8 +123,6 @@ class LogStore:
         if self.is_new and mute:
             self.mute = self._hard_changed = True
         self.written = self.last
-        self._let_go = self.commit
-        """Of entries up to here none is in memory that `let_go` has to drop."""
         # After kill -9 the entries may be in the page cache only; the node's first turn always syncs.
         self.durable = self.base_index
 
@@ -288,7 +287,6 @@ class LogStore:
         self._starts, self._start_terms = [index for index, _ in starts], [term for _, term in starts]
         self.base_index, self.base_term = base_index, base_term
         self.last, self.commit = last, commit
-        self._let_go = commit
         self.last_term = self._start_terms[-1] if starts else base_term
         assert self.last_term <= self.term, (self.last_term, self.term)
         self.durable = base_index
@@ -331,10 +329,8 @@ class LogStore:
 
     def let_go(self, index: int) -> None:
         """Nobody here is about to read entries up to this one: what is on disk need not stay in memory."""
-        first, end = self._let_go + 1, min(index, self.written, self._let_go + LET_GO_AT_ONCE)
-        if first <= end:
-            self._let_go = end
-            self._forget([gone for gone in range(first, end + 1) if gone in self._cached])
+        end = min(index, self.written)
+        self._forget([kept for kept in islice(self._cached, LET_GO_AT_ONCE) if kept <= end])
 
     def forget_cached(self) -> None:
         """The log is closed, or another one: nothing of it stays in memory."""

@@ -5,6 +5,8 @@ and knows no window (L9-L11). The rules: entries leave in the tick after they we
 per follower; a heartbeat goes only to those who got nothing else; a new commit index travels with the next
 append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
 
+What all groups together send to a follower's node is bounded, too (`peer_room`).
+
 Who has everything is asked to rest, and is sent nothing then (`cluster.raft.quiescence`). Once all do, nothing is due.
 
 Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
@@ -24,6 +26,7 @@ from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core, GroupMember
 from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
+from cluster.raft.replication.peer_room import PeerRoom
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 
@@ -40,6 +43,7 @@ class AppendSender:
         emit: Callable[[NodeId, OutgoingMessage], None],
         links: QuietLinks,
         may_rest: Callable[[], bool],
+        room: PeerRoom,
     ) -> None:
         """`may_rest`: nothing else in the group needs the followers' answers."""
         self._peers = peers
@@ -51,6 +55,7 @@ class AppendSender:
         self._emit = emit
         self._links = links
         self._may_rest = may_rest
+        self._room = room
         self._majority = (len(peers) + 1) // 2 + 1
         self._heartbeat_at = inf
         self._commit_at = inf
@@ -157,7 +162,7 @@ class AppendSender:
     ) -> bool:
         next_index, log_store = self._core.next_index, self._log_store
         sent = False
-        while next_index[member] <= log_store.last and progress.has_room():
+        while next_index[member] <= log_store.last and progress.has_room() and self._room.is_there(node):
             start = next_index[member]
             if start <= log_store.base_index:
                 progress.behind = True
@@ -171,6 +176,7 @@ class AppendSender:
             message, count, size = built[start]
             self._links.speaks(node)
             self._emit(node, message)
+            self._room.use(node, size)
             progress.sent(message.sequence, size, now)
             next_index[member] = start + count
             sent = True

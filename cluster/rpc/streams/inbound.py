@@ -4,8 +4,8 @@ The rules: nothing is delivered before a Hello that belongs here; a node has one
 one is a leftover of a connection that its dialler has given up), and one of another process only when the one before
 has ended (who comes while another process speaks on is a copy, beside the original); a stream that is silent for
 `SILENCE_S` is ended, so a black hole is noticed on this side too, and so is a peer that was stopped with its sockets
-open. A frame that cannot be parsed ends the stream and nothing else, and so does one with more entries beside it than
-a frame could hold. Nothing of a frame is delivered before they are there.
+open. A frame that cannot be parsed ends the stream and nothing else. Entries come beside the last message of a frame or
+beside none, and no more of them than a frame could hold; nothing of the frame is delivered before they are there.
 """
 
 from __future__ import annotations
@@ -184,10 +184,12 @@ class InboundLinks:
         while (data := await context.read()) is not EOF:
             frame = Frame.FromString(data)
             stream.heard_s = now_s()
-            messages = [
-                await _with_entries(message, stream, context) if message.append.entries_beside else message
-                for message in frame.messages
-            ]
+            messages: list[IncomingMessage] = list(frame.messages)
+            apart = [message for message in frame.messages if message.append.entries_beside]
+            if apart:
+                if len(apart) > 1 or apart[0] is not messages[-1]:
+                    raise DecodeError("entries come beside a message that is not its last")
+                messages[-1] = await _with_entries(apart[0], stream, context)
             if stream.ended.done():
                 return  # no longer the node's stream
             if messages:

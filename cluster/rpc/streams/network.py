@@ -215,6 +215,10 @@ class PeerNetwork:
     def is_up(self, node: NodeId) -> bool:
         return node == self.self_id or (node in self._peers and self._peers[node].up)
 
+    def waiting_bytes(self, node: NodeId) -> int:
+        """What was handed over for a peer and has not left."""
+        return self._links[node].backlog if node in self._links else 0
+
     def in_touch(self, node: NodeId) -> bool:
         """Up, and heard of late."""
         return node == self.self_id or self._contact.in_touch(node)

@@ -172,6 +172,18 @@ def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
     assert start().groups[8].last_index == last + 1
 
 
+@pytest.mark.parametrize("erase", [False, True])
+def test_a_group_that_is_closed_takes_no_memory(erase: bool) -> None:
+    stage = Stage()
+    stage.elect(1)
+    stage.propose(1, *map(str, range(20)))
+    stage.run(0.5)
+    leader = stage.multirafts[1]
+    assert leader._cache.held_bytes > 0
+    leader.close_group(GROUP, erase=erase)
+    assert leader._cache.held_bytes == 0
+
+
 def test_members_are_checked() -> None:
     multiraft = Recorder().multiraft
     with pytest.raises(ValueError, match="open already"):

@@ -299,11 +299,29 @@ async def test_entries_that_are_not_what_their_frame_says_end_the_stream_and_are
         for piece in pieces:
             await call.write(piece)
         await call.done_writing()
-        with pytest.raises(grpc.aio.AioRpcError, match=f"broken frame: .*{says}"):
+        with pytest.raises(grpc.aio.AioRpcError, match=rf"broken frame: .*{says}"):
             await call
         await channel.close(None)
         assert [one for one in nodes[1].heard[heard:] if one[1].group == 3] == []
         await nodes[1].up(2)
+
+
+@pytest.mark.parametrize("groups", [(3, 4), (4, 3)], ids=["two such appends", "one that is not the last message"])
+async def test_entries_come_beside_the_last_message_only(groups: tuple[int, int]) -> None:
+    """Else a frame of a few bytes could have any number of them held here."""
+    async with cluster_of(1, 2) as nodes:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{nodes[1].network.port}")
+        call = link_call(channel)()
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+        await call.initial_metadata()
+        first = RaftMessage(group=groups[0], append={"entries_beside": True, "entry_terms": [1]})
+        other = RaftMessage(group=groups[1], append={"entries_beside": groups == (3, 4), "entry_terms": [1]})
+        await call.write(submessage(FRAME_MESSAGES, first) + submessage(FRAME_MESSAGES, other))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"broken frame: .*not its last"):
+            await call
+        await channel.close(None)
+        await nodes[1].up(2)
+        assert not [one for one in nodes[1].heard if one[1].group in groups]
 
 
 async def test_leaders_are_told_on_change_and_to_who_comes_later() -> None:
