@@ -36,6 +36,8 @@ TRIED_BYTES = 16 << 20
 """So much is written past the page cache before it is judged how fast the disk is ..."""
 FAST_BYTES_PER_S = 250e6
 """... a solid-state drive is; a rotating disk, and the cheap ones that clouds rent out, are not ..."""
+OFTEN_SLOWER = 10
+"""... unless on the whole it is so much slower: one that stands still again and again ..."""
 CACHED_BYTES = 512 << 20
 """... and so much goes through the page cache before a slow one is tried again."""
 
@@ -67,7 +69,8 @@ class WritePath:
         self._tried.append((size / max(seconds, 1e-9), size))
         self._tried_bytes += size
         if self._tried_bytes >= TRIED_BYTES:
-            if _usual_speed(self._tried) < FAST_BYTES_PER_S:
+            mean = self._tried_bytes / sum(size / speed for speed, size in self._tried)
+            if _usual_speed(self._tried) < FAST_BYTES_PER_S or mean < FAST_BYTES_PER_S / OFTEN_SLOWER:
                 self._cached_bytes = CACHED_BYTES
             self._tried, self._tried_bytes = [], 0
 

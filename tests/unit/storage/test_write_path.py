@@ -68,6 +68,16 @@ def test_a_disk_is_as_fast_as_half_of_the_bytes_are_written() -> None:
 
 def test_what_is_little_says_nothing_about_the_disk() -> None:
     path = WritePath(is_synced=False)
-    for _ in range(1000):
+    for _ in range(50):
         assert write(path, 40 * DRAINED_FROM_BYTES, 2 * FAST_BYTES_PER_S)
-        assert write(path, 1000, FAST_BYTES_PER_S / 1000)
+    for _ in range(1000):
+        assert write(path, 4 * DRAINED_FROM_BYTES, 2 * FAST_BYTES_PER_S)
+        for _ in range(6):
+            assert write(path, DRAINED_FROM_BYTES - 1, FAST_BYTES_PER_S / 2), "much is usual"
+
+
+def test_a_disk_that_stands_still_again_and_again_is_a_slow_one() -> None:
+    path, size = WritePath(is_synced=False), 4 * DRAINED_FROM_BYTES
+    assert not all(
+        write(path, size, FAST_BYTES_PER_S / 100 if number % 3 == 0 else 2 * FAST_BYTES_PER_S) for number in range(200)
+    )
