@@ -137,7 +137,7 @@ FRAMES = {
 def test_broken_frames_end_in_a_close_with_the_reason(cluster: Cluster, others: Heartbeat, name: str) -> None:
     with raw(cluster.address(1)) as peer:
         peer.opened().send(FRAMES[name])
-        peer.socket.shutdown(socket.SHUT_WR)
+        peer.say_no_more()
         answer = peer.read_to_end()
     assert b"\x00\x53\x18" in answer, f"no close frame in {answer!r}"
     assert b"amqp:" in answer, f"no error condition in {answer!r}"
@@ -150,7 +150,7 @@ def test_frames_cut_at_every_place(cluster: Cluster, others: Heartbeat) -> None:
     for cut in range(0, len(whole), 3):
         with raw(cluster.address(1)) as peer:
             peer.send(whole[:cut])
-            peer.socket.shutdown(socket.SHUT_WR)
+            peer.say_no_more()
             peer.read_to_end()
 
 
@@ -164,7 +164,7 @@ def test_random_bytes_after_a_proper_open(cluster: Cluster, others: Heartbeat) -
             for _ in range(noise.randrange(1, 8)):
                 damaged[noise.randrange(len(damaged))] = noise.randrange(256)
             peer.send(bytes(damaged))
-            peer.socket.shutdown(socket.SHUT_WR)
+            peer.say_no_more()
             peer.read_to_end()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import struct
 import time
@@ -47,6 +48,14 @@ class Raw:
         with contextlib.suppress(ConnectionError):  # the node may have hung up already: that is an answer too
             self.socket.sendall(data)
         return self
+
+    def say_no_more(self) -> None:
+        """The other direction stays open, unless the node has hung up already."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
 
     def read_until(self, wanted: bytes, within_s: float = ANSWER_WITHIN_S) -> bool:
         """Whether these bytes came."""
