@@ -10,6 +10,7 @@ Rejected: tables that scripts parse.
 from __future__ import annotations
 
 import json
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -156,7 +157,13 @@ def duration_text(milliseconds: int | None) -> str:
 def _write(text: str) -> None:
     """All of it. Where Python keeps no buffer (PYTHONUNBUFFERED, as in many containers) a write that is interrupted
     would lose the rest without a word, and half a JSON document would look like success."""
-    sys.stdout.flush()
-    out, rest = sys.stdout.buffer, memoryview(text.encode())
+    stream = sys.stdout
+    stream.flush()
+    rest = memoryview(text.encode(stream.encoding or "utf-8"))
     while rest:
-        rest = rest[out.write(rest) :]
+        written = stream.buffer.write(rest)
+        if written is None:  # it takes nothing now
+            select.select([], [stream], [])
+        else:
+            rest = rest[written:]
+    stream.flush()

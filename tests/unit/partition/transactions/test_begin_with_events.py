@@ -158,7 +158,7 @@ class Asked:
 
 
 async def passes(node: Node, now_s: float) -> None:
-    node.replica.taking_part.check(node.group, now_s)
+    node.replica.tick(now_s)
     for _ in range(3):
         await asyncio.sleep(0)
     node.turns()
@@ -189,6 +189,9 @@ def test_the_coordinator_is_asked_early_less_and_less_often_and_again_when_time_
         asked.says = False
         await passes(node, over_s + participant.ASK_AGAIN_S)
         assert open_keys(node) == []
+        assert node.replica.taking_part._ask_at_s != {}
+        await passes(node, over_s + participant.ASK_AGAIN_S + 1)
+        assert node.replica.taking_part._ask_at_s == {}, "and nothing of it is kept"
 
     asyncio.run(story())
 
