@@ -26,9 +26,6 @@ MAX_MESSAGE_BYTES = 64 * MIB
 """One Frame, all entries beside one, and the largest Raft entry (a client message of 16 MiB, its batch header) with
 room to spare."""
 
-MAX_ENTRIES_BESIDE = 64
-"""Of one append: a leader puts no more than 16 large ones into one."""
-
 FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
 

@@ -31,6 +31,9 @@ ENTRIES_BESIDE = APPEND_FIELD + b"\x02\x70\x01"
 BESIDE_FROM_BYTES = 256 * 1024
 """Of the entries of an append in the mean: from here on a copy costs more than a call."""
 
+MAX_ENTRIES_BESIDE = 64
+"""Of one append; more than the largest append (`max_append_bytes`) has of such entries."""
+
 
 def varint(value: int) -> bytes:
     out = bytearray()
@@ -53,7 +56,8 @@ class EncodedAppend:
         self._entries = entries
         self._encoded = self._element = b""
         self._front_bytes = 0
-        large = bool(entries) and sum(map(len, entries)) >= len(entries) * BESIDE_FROM_BYTES
+        few = 0 < len(entries) <= MAX_ENTRIES_BESIDE
+        large = few and sum(map(len, entries)) >= len(entries) * BESIDE_FROM_BYTES
         self.beside = tuple(entries) if large else ()
         """All entries, or none: they are not in `element`, and follow it on its way."""
 

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart, Start
 from cluster.raft.raft_pb2 import RaftMessage
-from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend
+from cluster.raft.replication.messages import MAX_ENTRIES_BESIDE, IncomingMessage, ReceivedAppend
 from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
@@ -211,7 +211,7 @@ async def _with_entries(message: RaftMessage, stream: InboundStream, context: An
     """Raises DecodeError: they are not there, or too much."""
     now_s = asyncio.get_running_loop().time
     count, size = len(message.append.entry_terms), 0
-    if count > options.MAX_ENTRIES_BESIDE:
+    if count > MAX_ENTRIES_BESIDE:
         raise DecodeError(f"{count} entries come beside one append")
     entries: list[bytes] = []
     while len(entries) < count:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication.messages import BESIDE_FROM_BYTES, Stamp
+from cluster.raft.replication import messages
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, MAX_ENTRIES_BESIDE, Stamp
 from cluster.rpc.rpc_pb2 import Frame
 from cluster.rpc.streams.frames import FRAME_MESSAGES
 
@@ -77,6 +79,14 @@ def test_entries_that_are_large_in_the_mean_are_not_in_the_element() -> None:
         assert append.beside == (tuple(entries) if beside else ())
         whole = RaftMessage.FromString(append.SerializeToString())
         assert (list(whole.append.entries), whole.append.entries_beside) == (entries, False)
+
+
+def test_more_entries_than_a_receiver_takes_beside_a_frame_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "BESIDE_FROM_BYTES", 1)
+    for count in (MAX_ENTRIES_BESIDE, MAX_ENTRIES_BESIDE + 1):
+        append = Stamp(3, 1).append_entries(2, 1, 1, (1, 0), [b"entry"] * count, [2] * count)
+        (read,) = Frame.FromString(append.element(MESSAGES_TAG)).messages
+        assert read.append.entries_beside == (count == MAX_ENTRIES_BESIDE) == bool(append.beside)
 
 
 def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication.messages import BESIDE_FROM_BYTES, ReceivedAppend, Stamp
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, MAX_ENTRIES_BESIDE, ReceivedAppend, Stamp
 from cluster.rpc import AddressInUse, options
 from cluster.rpc.calls.methods import link_call
 from cluster.rpc.handshake import hello_to
@@ -278,7 +278,7 @@ async def test_a_broken_frame_ends_its_stream_only() -> None:
 @pytest.mark.parametrize(
     ("terms", "pieces", "says"),
     [
-        (options.MAX_ENTRIES_BESIDE + 1, [], "entries come beside one append"),
+        (MAX_ENTRIES_BESIDE + 1, [], "entries come beside one append"),
         (3, [b"1", b"2"], "it ends with 2 of 3 entries"),
         (3, [b"x" * 600, b"x" * 600], "more than 1000 bytes of entries"),
     ],
