@@ -89,11 +89,10 @@ class QuietLinks:
             self._idle_from = now
 
     def wake(self, node: NodeId, now: float) -> None:
-        """It may not rest any more, or must not."""
-        if node in self._quiet or node in self._asked:
-            self.speaks(node, tell=True)
-            self._idle_from = now
-            self.resume(now)
+        """It may not rest any more, or must not; or it hears nobody, whatever is believed here."""
+        self.speaks(node, tell=True)
+        self._idle_from = now
+        self.resume(now)
 
     def wake_all(self, now: float) -> None:
         for node in [*self._asked, *self._quiet]:

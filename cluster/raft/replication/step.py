@@ -376,7 +376,8 @@ class Stepper(Transport):
     def _on_vote_request(self, member: GroupMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if request.pre:
-            self._links.wake(member.id, now)  # it does not rest, whatever this leader believes
+            if core.state == LEADER:
+                self._links.wake(member.id, now)  # it does not rest, whatever this leader believes
             self._election.pre_vote_request(member.id, message, now)
             return
         if message.term < core.term:

@@ -325,7 +325,19 @@ def test_heartbeats_of_the_past_keep_no_leader_alive() -> None:
         stage.run(0.05)
 
 
-@pytest.mark.parametrize("seed", range(6))
+def test_a_lost_order_to_campaign_leaves_nobody_without_a_leader(many: Stage) -> None:
+    """Its leader has told it something, so it rests no more; and all the others do."""
+    many.cut |= {(1, 2)}
+    many.group(1).transfer(2)
+    many.run(0.5 * OPTIONS.heartbeat_s)
+    many.heal()
+    many.run(2 * OPTIONS.transfer_timeout_s + LED_AGAIN_S)
+    assert {many.group(node).leader for node in many.ids} == {1}
+    many.run(2 * IDLE_S)
+    assert all(many.group(node).is_quiet for node in many.ids)
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_lost_messages_leave_nobody_asleep_under_nobody(many: Stage, seed: int) -> None:
     """Links fail at random for a while, under a few proposals; then everything is led, and falls silent again."""
     randomness = random.Random(seed)
