@@ -11,8 +11,9 @@ each direction stands for all such groups of the pair:
 * a leader's node whose heartbeats are not answered for the time of a quorum check lets all its leaders speak to that
   node themselves again, and their own quorum checks decide, counted from the last answer;
 * both say what of their part has ended otherwise (`left`), once; and since that may be lost, a heartbeat carries a
-  digest of what its sender believes to rest at the other node. Where the two differ several times in a row, both begin
-  anew with everything. A digest is wrong for a moment whenever a group changes while a heartbeat is under way;
+  digest of what its sender believes to rest at the other node. Where the two differ several times in a row in the same
+  groups, both begin anew with everything. (A digest is wrong for a moment whenever a group changes while a heartbeat is
+  under way; where many change all the time, it nearly always is, each time by others);
 * lives are told apart: what was agreed with an earlier process of a node is void.
 
 Two nodes that lead groups for each other both send heartbeats, and a frame costs more than what is in it. So an answer
@@ -60,7 +61,9 @@ UNANSWERED = 5
 fewer. The answer to one of them may wait for a heartbeat of the other node."""
 
 DIFFERENCES = 3
-"""Digests in a row that differ, after which both sides begin anew."""
+"""Heartbeats in a row with the same difference of digests, after which both sides begin anew ..."""
+UNLIKE = 30
+"""... and so many with any at all: something may be lost among all that changes."""
 
 DIGEST = (1 << 64) - 1
 
@@ -137,7 +140,10 @@ class _Led:
 class _Followed:
     """The other node leads, and this one rests."""
 
-    __slots__ = ("deadline", "differs", "doubts", "heard_at", "life", "members", "owes_answer", "sequence")
+    __slots__ = (
+        "deadline", "difference", "differs", "doubts", "heard_at", "life", "members", "owes_answer", "sequence",
+        "unlike",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.members = _Members()
@@ -146,7 +152,7 @@ class _Followed:
         self.heard_at = -inf
         self.deadline = inf
         self.doubts = False
-        self.differs = 0
+        self.difference = self.differs = self.unlike = 0
         self.owes_answer = False  # to the newest heartbeat, with nothing to say but that it came
 
 
@@ -308,10 +314,10 @@ class NodeHeartbeats:
         if was_silent:
             self._trust(followed)
         self._rouse(followed, now, body.left)
-        differs = followed.members.digest != body.quiet
+        differs = self._differs(followed, followed.members.digest ^ body.quiet)
         followed.differs = followed.differs + 1 if differs else 0
-        if followed.differs >= DIFFERENCES:
-            followed.differs = 0
+        if followed.differs >= DIFFERENCES - 1:  # the first of them is not known for one
+            followed.differs = followed.unlike = 0
             self._rouse(followed, now)
         followed.deadline = now + self._options.election_min_s if followed.members else inf
         self.next_at = min(self.next_at, followed.deadline)
@@ -320,6 +326,13 @@ class NodeHeartbeats:
             self._answer(sender, followed, left, differs=differs)
         else:
             followed.owes_answer = True
+
+    def _differs(self, followed: _Followed, difference: int) -> bool:
+        """`difference`: of the digests, which is that of the groups they differ in."""
+        lasts = difference == followed.difference
+        followed.difference = difference
+        followed.unlike = followed.unlike + 1 if difference else 0
+        return difference != 0 and (lasts or followed.unlike > UNLIKE)
 
     def _beats(self, node: NodeId) -> bool:
         led = self._led.get(node)
@@ -339,7 +352,7 @@ class NodeHeartbeats:
         led.answered, led.answered_at = body.sequence, now
         known, led.life = led.life, body.life
         led.differs = led.differs + 1 if body.differs else 0
-        if led.differs >= DIFFERENCES or known not in (0, body.life):
+        if led.differs >= DIFFERENCES - 1 or known not in (0, body.life):
             led.differs = 0
             self._speak_again(sender, led, now)
         else:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.raft import OutgoingMessage, RaftMessage, RaftOptions
 from cluster.raft.multiraft import Send
-from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
+from cluster.raft.quiescence.node_heartbeats import DIFFERENCES, UNLIKE, NodeHeartbeats
 from cluster.raft.raft_pb2 import NodeHeartbeat, NodeHeartbeatReply
 from tests.unit.raft.cluster import ListMachine, Stage
 
@@ -198,10 +198,44 @@ def test_an_answer_that_waits_for_a_heartbeat_leaves_without_it_when_there_is_no
     assert b.turn(NEXT_BEAT_S + PERIOD_S) == []
 
 
-def test_a_difference_is_told_at_once(a: Node, b: Node) -> None:
+def test_a_difference_is_told_at_once_when_it_is_the_same_again(a: Node, b: Node) -> None:
     b.follows(OTHER_OF_A, BEAT_S)
-    (answer,) = answers(b.turn(ARRIVAL_S, of(a)))
+    assert answers(b.turn(ARRIVAL_S, of(a))) == []
+    a.turn(NEXT_BEAT_S)
+    (answer,) = answers(b.turn(NEXT_BEAT_S - STEP_S, of(a)))
     assert answer.differs
+
+
+@pytest.mark.parametrize("group", [OTHER_OF_A, OF_A], ids=["that rests here only", "that does not rest here any more"])
+def test_after_several_heartbeats_with_the_same_difference_both_begin_anew(group: int) -> None:
+    pair = Pair()
+    if group == OTHER_OF_A:
+        pair.b.follows(group, pair.now)
+    else:
+        pair.b.heartbeats.stir(1, group, tell=False)
+    pair.run((DIFFERENCES - 1) * PERIOD_S)
+    assert [told for node in (pair.a, pair.b) for one in node.groups.values() for told in one.told] == []
+    pair.run(1.5 * PERIOD_S)
+    assert pair.a.groups[OF_A].told == ["speak again"]
+    assert pair.b.groups[OTHER_OF_A if group == OTHER_OF_A else OF_B].told == ["rouse"] * (group == OTHER_OF_A)
+    assert pair.b.groups[OF_A].told == ["rouse"] * (group == OTHER_OF_A)
+
+
+def test_while_other_groups_come_and_go_at_each_heartbeat_nobody_begins_anew_for_long() -> None:
+    """Each digest is wrong by what changed while it was under way: that alone is no reason to wake all the others."""
+    pair = Pair()
+
+    def changes(heartbeats: int) -> None:
+        for number in range(heartbeats):
+            pair.b.follows(1000 + number, pair.now)
+            pair.b.heartbeats.stir(1, 999 + number, tell=False)
+            pair.run(PERIOD_S)
+
+    changes(UNLIKE)
+    assert pair.a.groups[OF_A].told == pair.b.groups[OF_A].told == []
+    changes(DIFFERENCES + 1)
+    assert pair.b.groups[OF_A].told == ["rouse"], "something may be lost among all that"
+    assert pair.a.groups[OF_A].told == ["speak again"]
 
 
 def test_what_has_left_is_told_at_once(a: Node, b: Node) -> None:
@@ -226,7 +260,7 @@ def test_what_leaves_while_an_answer_waits_is_in_it(a: Node, b: Node) -> None:
 def test_an_answer_at_once_takes_the_place_of_one_that_waits(a: Node, b: Node) -> None:
     assert b.turn(ARRIVAL_S, of(a)) == []
     a.turn(NEXT_BEAT_S)
-    b.follows(OTHER_OF_A, ARRIVAL_S)
+    b.heartbeats.stir(1, OF_A, tell=True)
     (answer,) = answers(b.turn(NEXT_BEAT_S - STEP_S, of(a)))
     assert answer.sequence == 2
     assert kinds(b.turn(NEXT_BEAT_S)) == ["node_heartbeat"]
