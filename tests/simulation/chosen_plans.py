@@ -133,13 +133,15 @@ def through_gateways(plan: Plan) -> Plan:
 
 
 def over_streams(plan: Plan) -> Plan:
-    """Connections break, stall and fall silent; frames hold a few messages, and little may wait."""
+    """Connections break, stall and fall silent; frames hold a few messages, and little may wait; but, as in production,
+    an append fits in what may."""
     names = dict.fromkeys(plan.weights, 0.0)
     weights = {"reset": 5.0, "stall": 3.0, "bounce": 2.0, "crash": 1.0, "start": 4.0, "heal": 3.0, "cut": 1.0}
     weights |= {"isolate": 0.5, "transfer": 1.0}
     changed = plan.varied(nodes=min(plan.nodes, 5), weights={**names, **weights}, wild=False, disk="memory")
     calm = changed.varied(calm_start=True, core_first=False, admin_every_s=1000.0, bounce_voters=0.0)
-    return calm.varied(chaos_s=4.0, fault_every_s=0.1, streams=True)
+    options = replace(plan.options, max_append_bytes=500)
+    return calm.varied(chaos_s=4.0, fault_every_s=0.1, streams=True, options=options)
 
 
 def quiet(plan: Plan) -> Plan:

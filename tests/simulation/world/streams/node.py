@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FRAMES_BYTES = (150, 1000, 1 << 22)
 LARGE_BYTES = (1, 200, 1 << 16)
-BACKLOGS_BYTES = (1500, 20_000, 1 << 26)
+BACKLOGS_BYTES = (1000, 20_000, 1 << 26)
 """While there are faults."""
 
 
