@@ -11,14 +11,14 @@ MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised the sender's 1 MiB cost
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
 3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
 what expires: its replicas would forget other producers. 6: how many events of a producer are remembered. 7: batches of
 a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing. 8: large entries
-come beside their frame; a node of version 7 would take them for frames."""
+come beside their frame; a node of version 7 would take them for frames. 9: streams that gRPC does not carry."""
 
 MIB = 1 << 20
 
@@ -26,11 +26,30 @@ MAX_MESSAGE_BYTES = 64 * MIB
 """One Frame, all entries beside one, and the largest Raft entry (a client message of 16 MiB, its batch header) with
 room to spare."""
 
+MAX_HELLO_BYTES = 64 * 1024
+"""The largest message of a stream whose dialler is not let in yet."""
+
+UNREAD_BYTES = 8 * MIB
+"""Of a stream, come and not asked for yet: beyond it the sender waits."""
+
+WRITE_BUFFER_BYTES = MIB
+"""Of a stream, beyond what the system has taken: who writes more waits."""
+
+HEARD_PERIOD_S = 0.1
+"""Who listens to a stream says so often that something came, if anything did."""
+
+NO_ANSWER_S = 1.2
+"""A stream whose listener said nothing for so long leads nowhere. A node that nobody hears knows it by nothing else
+(`streams/contact.py`), and its clients wait as long."""
+
+MAX_CONNECTIONS = 5_000
+"""On the whole port, of nodes and of strangers: each may hold some hundred KiB."""
+
 FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
 
 BACKLOG_BYTES = 64 * MIB
-"""Per peer, waiting for gRPC to take the frame before. Raft stops far below it (`raft/replication/peer_room.py`), so a
+"""Per peer, waiting for the frame before to leave. Raft stops far below it (`raft/replication/peer_room.py`), so a
 peer that lets so much wait is as good as down: the stream is dropped, and Raft sends again what is needed."""
 
 HEARTBEAT_S = 0.25
@@ -72,8 +91,7 @@ BACKOFF_MAX_S = 0.5
 
 KEEPALIVE_TIME_MS = 300
 KEEPALIVE_TIMEOUT_MS = 700
-"""A black hole is noticed on a dialled connection after both: 1.0 s. A node that nobody hears knows it by nothing else
-(`streams/contact.py`), and its clients wait as long."""
+"""A black hole is noticed on a connection with calls after both: 1.0 s."""
 
 APPEND_UNANSWERED_BYTES = 32 * MIB
 """Per partition and gateway. Beyond it the client side answers `overloaded` and the server side stops reading."""

@@ -54,6 +54,15 @@ class Pems:
     ca: bytes
     cert: bytes
     key: bytes
+    listener: ssl.SSLContext
+    """The same, for streams."""
+    dialler: ssl.SSLContext
+
+
+def uris_of(transport: Any) -> list[bytes]:
+    """The URIs in the certificate that the other end of a stream has shown."""
+    names = (transport.get_extra_info("peercert") or {}).get("subjectAltName", ())
+    return [name.encode() for kind, name in names if kind == "URI"]
 
 
 class PeerTls:
@@ -95,6 +104,19 @@ class PeerTls:
         name = ("grpc.ssl_target_name_override", node_host(self._cluster, node))
         return grpc.aio.secure_channel(address, credentials, options=[*options.channel_options(), name])
 
+    def listener_context(self) -> ssl.SSLContext:
+        """For a stream that somebody has dialled."""
+        self._renew()
+        return self._pems.listener
+
+    def dialler_context(self) -> ssl.SSLContext:
+        """For a stream to the node of `host_of`."""
+        self._renew()
+        return self._pems.dialler
+
+    def host_of(self, node: int) -> str:
+        return node_host(self._cluster, node)
+
     def is_node(self, context: Any, node: int) -> bool:
         """The certificate that a call came with is that node's."""
         names = context.auth_context().get("peer_uri", ())
@@ -117,10 +139,12 @@ class PeerTls:
         ca, cert, key = self._paths
         try:
             # OpenSSL looks whether they are what they should be; gRPC would only fail each handshake.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_verify_locations(ca)
-            context.load_cert_chain(cert, key, password=lambda: "")
-            return Pems(*(path.read_bytes() for path in self._paths))
+            contexts = [ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
+            for context in contexts:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(ca)
+                context.load_cert_chain(cert, key, password=lambda: "")
+            return Pems(ca.read_bytes(), cert.read_bytes(), key.read_bytes(), *contexts)
         except (OSError, ssl.SSLError) as error:
             raise CertificateFault(f"{ca}, {cert}, {key}: {error}") from error
 

@@ -63,6 +63,16 @@ class Goodbye(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class StreamEnd(_message.Message):
+    __slots__ = ("code", "detail", "copy")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    detail: str
+    copy: str
+    def __init__(self, code: _Optional[int] = ..., detail: _Optional[str] = ..., copy: _Optional[str] = ...) -> None: ...
+
 class Failure(_message.Message):
     __slots__ = ("kind", "retriable", "detail", "leader", "known", "entry_index", "entry_term")
     KIND_FIELD_NUMBER: _ClassVar[int]

@@ -43,6 +43,7 @@ RPC_RANGES: dict[str, Range] = {
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,
     "Clock.wall_ms": (0, 1 << 53),
+    "StreamEnd.code": COUNT,
     "Failure.leader": NODE,
     "Failure.known": COUNT,
     "Failure.entry_index": INDEX,

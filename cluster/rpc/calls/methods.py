@@ -20,7 +20,6 @@ PEERS = "cluster.rpc.Peers"
 PARTITION = "cluster.rpc.Partition"
 ADMIN = "cluster.rpc.Admin"
 
-LINK = f"/{PEERS}/Link"
 APPEND = f"/{PARTITION}/Append"
 READ = f"/{PARTITION}/Read"
 INFO = f"/{PARTITION}/Info"
@@ -43,7 +42,6 @@ __all__ = [
     "group_call",
     "handlers",
     "info_call",
-    "link_call",
     "open_producer_call",
     "producers_call",
     "read_call",
@@ -51,11 +49,6 @@ __all__ = [
 ]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
-
-
-def link_call(channel: Any) -> Any:
-    """Sends frames as bytes; answered by nothing before the stream ends."""
-    return channel.stream_unary(LINK)
 
 
 def append_call(channel: Any) -> Any:

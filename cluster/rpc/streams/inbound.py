@@ -54,7 +54,7 @@ class Newcomer:
 
 
 class InboundLinks:
-    """Serves `Peers.Link`. `on_change(node, True|False)` when a node's inbound stream begins and ends."""
+    """Serves streams (`StreamContext`). `on_change(node, True|False)` when a node's inbound stream begins and ends."""
 
     def __init__(
         self,
@@ -134,6 +134,12 @@ class InboundLinks:
         self._on_hello(hello)
         self._on_change(hello.node, True)
         return await self._serve(stream, context)
+
+    async def refuse(self, _: Any, context: Any) -> bytes:
+        """Who comes as nodes did up to protocol 8."""
+        await self._judge(await self._hello(context), context)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "streams between nodes are no gRPC calls any more")
+        raise AssertionError("abort raises")
 
     async def _judge(self, hello: Hello | None, context: Any) -> Hello:
         """Returns only when the caller is welcome."""

@@ -29,11 +29,13 @@ from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
 from cluster.rpc.peer_tls import PeerTls
 from cluster.rpc.rpc_pb2 import Clock, Hello
+from cluster.rpc.shared_port import SharedPort
+from cluster.rpc.streams.calls import StreamCall, serve_stream
 from cluster.rpc.streams.contact import Contact
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
 from cluster.rpc.streams.leader_hints import LeaderHintTable
-from cluster.rpc.streams.outbound import OutboundLink, dialled
+from cluster.rpc.streams.outbound import OutboundLink
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -102,7 +104,7 @@ class PeerNetwork:
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
         on_copy: Callable[[str], None] = _ignore,
-        open_channel: Callable[[str], Any] = dialled,
+        open_call: Callable[[int, str], Any] | None = None,
         tls: PeerTls | None = None,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
@@ -118,7 +120,7 @@ class PeerNetwork:
         self._contact = Contact(self._peers.keys(), on_contact)
         self._wall_ms = wall_ms
         self._on_copy = on_copy
-        self._open_channel = open_channel
+        self._open_call = open_call or (lambda node, address: StreamCall(node, address, tls))
         self._tls = tls
         self._who.tls = tls
         self._links = {node: self._link(node) for node in self._addresses}
@@ -140,12 +142,13 @@ class PeerNetwork:
                 partial(self._who.hello_to, node),
                 self._dial(node),
                 types,
-                open_channel=self._opener(node),
+                open_channel=None if tls is None else partial(tls.channel, node),
                 version=lambda: None if tls is None else tls.version,
             )
             for node in self._addresses
         }
         self._server: Any = None
+        self._shared_port = SharedPort(serve=partial(serve_stream, self._inbound.serve), tls=tls)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hints_scheduled = False
@@ -158,7 +161,7 @@ class PeerNetwork:
         server = grpc.aio.server(options=options.server_options(), maximum_concurrent_rpcs=options.MAX_CALLS)
         server.add_generic_rpc_handlers(
             handlers(
-                link=self._inbound.serve,
+                link=self._inbound.refuse,
                 append=self._services.append,
                 read=self._services.read,
                 info=self._services.info,
@@ -172,18 +175,19 @@ class PeerNetwork:
                 fetch=self._services.fetch,
             )
         )
+        if self._tls is None:
+            server.add_insecure_port(self._shared_port.grpc_address)
+        else:
+            server.add_secure_port(self._shared_port.grpc_address, self._tls.server_credentials())
+        await server.start()
+        self._server = server
         try:
-            if self._tls is None:
-                self.port = server.add_insecure_port(self._bind)
-            else:
-                self.port = server.add_secure_port(self._bind, self._tls.server_credentials())
-        except RuntimeError as error:
+            self.port = await self._shared_port.listen(self._bind)
+        except OSError as error:
             raise AddressInUse(
                 f"cannot listen on {self._bind} for other nodes: {error}. Another process has the port, or the host "
                 f"has no such address; stop it, or correct cluster.peers for node {self.self_id}"
             ) from error
-        await server.start()
-        self._server = server
         self.open_streams()
 
     def open_streams(self) -> None:
@@ -201,10 +205,12 @@ class PeerNetwork:
         self._tasks.clear()
         for client in self._clients.values():
             await client.close()
+        self._shared_port.stop_listening()
         self._inbound.end_all()
         if self._server is not None:
             await self._server.stop(options.STOP_GRACE_S)
             self._server = None
+        await self._shared_port.close()
 
     # -- Raft
 
@@ -308,9 +314,6 @@ class PeerNetwork:
     def _dial(self, node: int) -> Callable[[], str]:
         return lambda: self._addresses[node]
 
-    def _opener(self, node: int) -> Callable[[str], Any]:
-        return self._open_channel if self._tls is None else partial(self._tls.channel, node)
-
     def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
             if is_open:
@@ -320,8 +323,7 @@ class PeerNetwork:
             self._changed(node, outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
-        opened = self._opener(node)
-        return OutboundLink(node, hello, self._dial(node), on_change, on_copy=self._on_copy, open_channel=opened)
+        return OutboundLink(node, hello, self._dial(node), on_change, self._open_call, on_copy=self._on_copy)
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:

@@ -4,8 +4,7 @@ The problem: the messages of all groups for one peer go down one ordered stream,
 that produced them must never wait for the network. The rules: `send` only queues; the queue is bounded in bytes, and
 when it is full the *stream* is dropped, never a message inside it (Raft tolerates a lost connection, and assumes that
 what arrives on one is without holes); a message is queued only while a stream is open, so nothing stale outlives a
-disconnection. Every attempt dials a new channel: gRPC's own reconnection would keep its backoff from us. Rejected: one
-channel shared with the bulk reads of gateways, which would share its flow control and its head of line.
+disconnection. Rejected: one connection shared with the bulk reads of gateways, which would share its head of line.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 import grpc
 
 from cluster.rpc import options
-from cluster.rpc.calls.methods import link_call
 from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY
 from cluster.rpc.rpc_pb2 import Clock, Hello, LeaderHints
 from cluster.rpc.streams.frames import (
@@ -39,14 +37,10 @@ def _no_data(_: str) -> None:
     """A node without a directory."""
 
 
-def dialled(address: str) -> Any:
-    """A channel, which connects when it is used."""
-    return grpc.aio.insecure_channel(address, options=options.channel_options())
-
-
 class OutboundLink:
     """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended.
-    `on_copy(why)` when the peer refuses this node because its data are a copy."""
+    `on_copy(why)` when the peer refuses this node because its data are a copy. `open_call(node, address)`: see
+    `StreamCall`."""
 
     def __init__(
         self,
@@ -54,9 +48,9 @@ class OutboundLink:
         hello: Callable[[], Hello],
         address: Callable[[], str],
         on_change: Callable[[bool], None],
+        open_call: Callable[[int, str], Any],
         *,
         on_copy: Callable[[str], None] = _no_data,
-        open_channel: Callable[[str], Any] = dialled,
         backlog_bytes: int = options.BACKLOG_BYTES,
         jitter: random.Random | None = None,
     ) -> None:
@@ -65,7 +59,7 @@ class OutboundLink:
         self._address = address
         self._on_change = on_change
         self._on_copy = on_copy
-        self._open_channel = open_channel
+        self._open_call = open_call
         self._backlog_bytes = backlog_bytes
         self._jitter = jitter or random.Random()
         self._queue = PartQueue()
@@ -124,8 +118,7 @@ class OutboundLink:
 
     async def _session(self) -> tuple[bool, str]:
         """One connection from dialling to its end: whether the peer accepted it, and why it ended."""
-        channel = self._open_channel(self._address())
-        call = link_call(channel)()
+        call = self._open_call(self.node, self._address())
         accepted = False
         try:
             async with asyncio.timeout(options.HELLO_TIMEOUT_S):
@@ -145,11 +138,10 @@ class OutboundLink:
             return accepted, _explain(error)
         except TimeoutError:
             return accepted, f"no welcome within {options.HELLO_TIMEOUT_S} s: the process hangs, or is something else"
-        except asyncio.InvalidStateError:  # grpc: the Hello met the end of the call
+        except asyncio.InvalidStateError:  # the Hello met the end of the call
             return accepted, "the stream ended at once"
         finally:
             call.cancel()
-            await channel.close(None)
 
     async def _serve(self, call: Any) -> str | None:
         """While the stream stands. Returns why this side gave it up, or None when the call has ended."""
@@ -180,9 +172,7 @@ class OutboundLink:
                 taken = self._queue.take(options.FRAME_TARGET_BYTES)
                 self._flying_bytes = taken.size
                 self._quiet = False
-                await call.write(taken.frame)
-                for piece in taken.beside:
-                    await call.write(piece)
+                await call.write(taken.frame, *taken.beside)
                 self._flying_bytes = 0
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the call has ended; its status says why

@@ -17,6 +17,7 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls import methods
 from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.streams.calls import StreamCall
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from node import peer_types
 from node.partition import api
@@ -33,6 +34,7 @@ def notice_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is noticed all the same was noticed by something else, and at once."""
     monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)
     monkeypatch.setattr(options, "SILENCE_S", 30.0)
+    monkeypatch.setattr(options, "NO_ANSWER_S", 30.0)
 
 
 async def until(condition: Callable[[], Any], what: str, within_s: float = WAIT_S) -> float:
@@ -315,13 +317,18 @@ class Wire:
             sink.close()
 
 
+def stream_to(port: int) -> StreamCall:
+    """Dialled by a stranger."""
+    return StreamCall(1, f"127.0.0.1:{port}", None)
+
+
 def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]:
     """Each call that there is, with that Hello."""
     metadata = () if hello is None else ((METADATA_KEY, hello.SerializeToString()),)
     how: dict[str, Any] = {"timeout": 30, "metadata": metadata}
 
     async def raft() -> None:
-        call = methods.link_call(channel)(timeout=30)
+        call = channel.stream_unary("/cluster.rpc.Peers/Link")(timeout=30)
         await call.write(b"" if hello is None else submessage(FRAME_HELLO, hello))
         await call
 

@@ -16,13 +16,13 @@ import pytest_asyncio
 
 from cluster.raft import RaftMessage
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.calls.methods import execute_call, info_call, link_call
+from cluster.rpc.calls.methods import execute_call, info_call
 from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.refusals import LINES, REASON_CHARACTERS, TOO_MANY, WHY, Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
-from tests.unit.rpc.support import TestNode, cluster_of, questions, until
+from tests.unit.rpc.support import TestNode, cluster_of, questions, stream_to, until
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -166,7 +166,7 @@ async def test_a_stream_without_a_hello_or_with_garbage_for_one(
     pair: dict[int, TestNode], channel: grpc.aio.Channel
 ) -> None:
     for first in (b"", b"\xff\xff\xff", submessage(FRAME_HELLO, pb.Hello())):
-        call = link_call(channel)()
+        call = stream_to(pair[2].network.port)
         await call.write(first)
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await call

@@ -1,5 +1,5 @@
-"""Calls of `Peers.Link` between simulated nodes, in place of gRPC: frames one way, nothing back but the welcome and the
-end. What is written is taken when it has arrived, so a stalled link lets frames wait, as flow control does."""
+"""Streams between simulated nodes, in place of connections: frames one way, nothing back but the welcome and the end.
+What is written is taken when it has arrived, so a stalled link lets frames wait, as flow control does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cluster.rpc.calls.methods import LINK
 from cluster.rpc.handshake import WELCOME_KEY
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.calls import Call, Wire, _Context
@@ -33,11 +32,15 @@ class StreamCall(Call):
         """Messages that the caller has handed to it, and nobody has heard yet."""
         self._is_lost = False
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        super().__init__(wire, caller, called, LINK, None, (None, None))
+        super().__init__(wire, caller, called, "stream", None, (None, None))
 
     # ---- the caller's end
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, *messages: bytes) -> None:
+        for message in messages:
+            await self._write(message)
+
+    async def _write(self, message: bytes) -> None:
         if self._over:
             raise asyncio.InvalidStateError("the call is over")
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -128,21 +131,9 @@ class StreamCall(Call):
             self._ended.exception()  # nobody may wait for it any more
 
 
-class StreamChannel:
-    """What `link_call` makes calls of."""
-
-    def __init__(self, wire: Wire, caller: StreamingNode, called: int) -> None:
-        self._wire, self._caller, self._called = wire, caller, called
-
-    def stream_unary(self, method: str) -> Callable[[], StreamCall]:
-        assert method == LINK
-        return self._begin
-
-    def _begin(self) -> StreamCall:
-        called: Any = self._wire.schedule.nodes[self._called]
-        call = StreamCall(self._wire, self._caller, called)
-        self._wire.add(call)
-        return call
-
-    async def close(self, _: Any) -> None:
-        """Its calls have ended."""
+def open_call(wire: Wire, caller: StreamingNode, called: int) -> StreamCall:
+    """What `OutboundLink` speaks through."""
+    node: Any = wire.schedule.nodes[called]
+    call = StreamCall(wire, caller, node)
+    wire.add(call)
+    return call

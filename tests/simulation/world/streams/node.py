@@ -23,7 +23,7 @@ from cluster.rpc.streams.network import PeerNetwork
 from tests.simulation.checker import Violation
 from tests.simulation.world.nodes import SimNode
 from tests.simulation.world.rpc.lives import LIFE, Life
-from tests.simulation.world.streams.calls import CALL, StreamChannel
+from tests.simulation.world.streams.calls import CALL, open_call
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -70,7 +70,7 @@ class StreamingNode(SimNode):
             types=nothing_else, partitions=nothing_else, admin=nothing_else,
             who=Who("simulated", self.id, frozenset(ids) - {self.id}, members=tuple(ids)),
             wall_ms=self.clock.wall_ms, on_clock=self.cluster_clock.heard,
-            open_channel=lambda address: StreamChannel(wire, self, int(address)),
+            open_call=lambda node, _: open_call(wire, self, node),
         )  # fmt: skip
         for link in self.network._links.values():
             link._jitter = random.Random(schedule.randomness.getrandbits(64))

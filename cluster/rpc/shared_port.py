@@ -1,0 +1,256 @@
+"""The port for other nodes, on which streams and gRPC calls come in.
+
+The problem: streams are no gRPC calls (`streams/connection.py` says why), and a second port for them would be one more
+address of each node to configure, to open in firewalls, and to forget in a cut. gRPC takes no connection that somebody
+else has accepted.
+The rules: whoever begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
+certificates, and before anything else is said. All other connections are handed on, byte by byte, to gRPC, which
+listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed.
+Rejected: to look into the ClientHello for an ALPN name. It would have to be parsed before TLS does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from cluster.rpc import options
+from cluster.rpc.peer_tls import PeerTls
+from cluster.rpc.streams.connection import ConnectionLost, MessageConnection
+
+log = logging.getLogger("holdfast.rpc")
+
+GREETING = b"holdfast stream\n"
+"""No TLS record and no HTTP/2 begins so."""
+
+BACKLOG = 1024
+"""Of the listening socket."""
+
+
+def host_and_port(address: str) -> tuple[str | None, int]:
+    """Of `host:port`, `[address]:port`; the host is None for all."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]") or None, int(port)
+
+
+async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnection:
+    """A connection for a stream to the node. Raises OSError, ssl.SSLError, ConnectionLost."""
+    loop = asyncio.get_running_loop()
+    host, port = host_and_port(address)
+    transport, greeted = await loop.create_connection(lambda: _Greeted(loop), host or "localhost", port)
+    try:
+        transport.write(GREETING)
+        await greeted.answer
+        connection = MessageConnection(answers=False)
+        if tls is None:
+            transport.set_protocol(connection)
+            connection.connection_made(transport)
+        else:
+            name = tls.host_of(node)
+            encrypted = await loop.start_tls(
+                transport, connection, tls.dialler_context(), server_hostname=name,
+                ssl_handshake_timeout=options.HELLO_TIMEOUT_S,
+            )  # fmt: skip
+            assert encrypted is not None
+            connection.connection_made(encrypted)
+        return connection
+    except BaseException:
+        transport.abort()
+        raise
+
+
+class _Greeted(asyncio.Protocol):
+    """The dialler's, until the greeting has come back."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.answer: asyncio.Future[None] = loop.create_future()
+        self._said = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        if self._said == GREETING and not self.answer.done():
+            self.answer.set_result(None)
+        elif not GREETING.startswith(self._said):
+            self._fail("what listens there is no Holdfast node of this version")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(str(exc) if exc else "the connection was closed before anything was said")
+
+    def _fail(self, reason: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(ConnectionLost(reason))
+            self.answer.exception()  # who dialled may have gone
+
+
+class SharedPort:
+    """`serve(connection, peer)` for each stream."""
+
+    def __init__(self, *, serve: Callable[[MessageConnection, str], Awaitable[None]], tls: PeerTls | None) -> None:
+        self.grpc_address = f"unix-abstract:holdfast-{secrets.token_hex(16)}"
+        """Where gRPC is to listen."""
+        self._serve = serve
+        self._tls = tls
+        self._numbers = itertools.count(1)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.transports: set[asyncio.Transport] = set()
+        """That came in."""
+
+    async def listen(self, bind: str) -> int:
+        """The port. Raises OSError."""
+        host, port = host_and_port(bind)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Arrival(self), host, port, backlog=BACKLOG)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def stop_listening(self) -> None:
+        """Nobody comes in any more."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        """The same, and who is in has `STOP_GRACE_S` to leave."""
+        self.stop_listening()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=options.STOP_GRACE_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for transport in list(self.transports):
+            transport.abort()
+
+    # -- for connections that come in
+
+    def stream(self, transport: asyncio.Transport) -> None:
+        self._begin(self._stream(transport))
+
+    def call(self, transport: asyncio.Transport, said: bytes) -> None:
+        self._begin(self._hand_on(transport, said))
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stream(self, transport: asyncio.Transport) -> None:
+        peer = _name_of(transport)
+        connection = MessageConnection(answers=True)
+        try:
+            transport.pause_reading()
+            transport.write(GREETING)
+            if self._tls is None:
+                transport.set_protocol(connection)
+                connection.connection_made(transport)
+                transport.resume_reading()
+            else:
+                encrypted = await asyncio.get_running_loop().start_tls(
+                    transport, connection, self._tls.listener_context(), server_side=True,
+                    ssl_handshake_timeout=options.HELLO_TIMEOUT_S,
+                )  # fmt: skip
+                assert encrypted is not None
+                connection.connection_made(encrypted)
+            await self._serve(connection, peer)
+        except OSError as error:  # ssl.SSLError is one
+            log.info("%s dialled a stream and is no node: %s", peer, error)
+        finally:
+            transport.abort()
+            self.transports.discard(transport)
+
+    async def _hand_on(self, transport: asyncio.Transport, said: bytes) -> None:
+        """To gRPC, which sees the caller's address as the name of the connection's other end."""
+        transport.pause_reading()
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            inner.setblocking(False)
+            inner.bind(f"\0{_name_of(transport)} ({self.grpc_address[-8:]}, {next(self._numbers)})".encode())
+            inner.connect("\0" + self.grpc_address.removeprefix("unix-abstract:"))
+            loop = asyncio.get_running_loop()
+            inner_transport, _ = await loop.create_unix_connection(lambda: _Half(transport), sock=inner)
+        except OSError as error:  # gRPC has as many as it takes, or has stopped
+            inner.close()
+            transport.abort()
+            log.warning("a connection of %s is not taken: %s", _name_of(transport), error)
+            return
+        transport.set_protocol(_Half(inner_transport, lambda: self.transports.discard(transport)))
+        if transport.is_closing():
+            inner_transport.abort()
+            return
+        inner_transport.write(said)
+        transport.resume_reading()
+
+
+class _Half(asyncio.Protocol):
+    """Of a connection that is handed on: what comes here goes there."""
+
+    def __init__(self, other: Any, gone: Callable[[], None] = lambda: None) -> None:
+        self._other = other
+        self._gone = gone
+
+    def data_received(self, data: bytes) -> None:
+        self._other.write(data)
+
+    def eof_received(self) -> bool:
+        return False  # gRPC closes none by halves
+
+    def pause_writing(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is closing
+            self._other.pause_reading()
+
+    def resume_writing(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._other.resume_reading()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._other.close()  # what is on its way there still arrives
+        self._gone()
+
+
+class _Arrival(asyncio.Protocol):
+    """Of a connection that has not said yet what it is."""
+
+    def __init__(self, port: SharedPort) -> None:
+        self._port = port
+        self._said = b""
+        self._transport: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        if len(self._port.transports) >= options.MAX_CONNECTIONS:
+            self._transport.abort()
+            return
+        self._port.transports.add(cast("asyncio.Transport", transport))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(options.HELLO_TIMEOUT_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        if self._said == GREETING:
+            self._known()
+            self._port.stream(self._transport)
+        elif not GREETING.startswith(self._said):
+            self._known()
+            self._port.call(self._transport, self._said)
+
+    def _known(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._known()
+        self._port.transports.discard(self._transport)
+
+
+def _name_of(transport: Any) -> str:
+    """The other end, as gRPC would write it."""
+    name = transport.get_extra_info("peername")
+    if not name:
+        return "somebody who has left"
+    return f"ipv6:[{name[0]}]:{name[1]}" if ":" in name[0] else f"ipv4:{name[0]}:{name[1]}"

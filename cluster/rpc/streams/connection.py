@@ -1,0 +1,234 @@
+"""One TCP connection that carries the messages of a stream, each behind a head of its length and its kind.
+
+The problem: with gRPC under the streams, an entry was copied into it and out of it, framed for HTTP/2 in the thread of
+the event loop, and woken for by two threads: of the work for events of 16 KiB, a quarter, and of what an idle cluster
+costs, the larger part. Nothing of what it brings is used by a stream of which each side has one.
+The rules: a large message is read into its own memory, and written from where it is; what came before it is not held
+for it. A peer can make this node hold `max_bytes` for one message, which is little until it is let in, and beside it
+`UNREAD_BYTES` that nobody has asked for: then nothing more is read, and the peer's writes wait. Whoever is listening
+answers what comes with `HEARD`, a few times a second; who dialled knows by it that the peer is there.
+Rejected: one connection for all calls between two nodes, with frames that take turns. That is HTTP/2 again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import cast
+
+from cluster.rpc import options
+
+MESSAGE, HEARD, WELCOME, END = range(4)
+"""Kinds: the stream's own; and from who listens: that something came, that the dialler is let in, why it is over."""
+
+_HEAD = struct.Struct("<IB")
+HEAD_BYTES = _HEAD.size
+
+BUFFER_BYTES = 256 * 1024
+"""Of what is read at once; small messages are cut out of it."""
+STRANGERS_BUFFER_BYTES = 16 * 1024
+"""The same, before the dialler is let in."""
+LARGE_BYTES = 64 * 1024
+"""From here on a message gets memory of its own as soon as its head has come."""
+
+Buffer = bytes | bytearray
+
+
+class ConnectionLost(Exception):
+    """It has ended; the message says why, as far as this side knows."""
+
+
+class MessageConnection(asyncio.BufferedProtocol):
+    """Either end. `read` and `write` are for one task each."""
+
+    def __init__(self, *, answers: bool) -> None:
+        """`answers`: this side is the one that says `HEARD`."""
+        self.max_bytes = options.MAX_HELLO_BYTES
+        self.heard_s = asyncio.get_running_loop().time()
+        """When something came, or the peer took what had been waiting."""
+        self._loop = asyncio.get_running_loop()
+        self._answers = answers
+        self._answered_s = float("-inf")
+        self._transport: asyncio.Transport | None = None
+        self._lost: str | None = None
+        self._buffer = bytearray(STRANGERS_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._begin = self._end = 0  # of what is in the buffer
+        self._large: bytearray | None = None  # a message that comes into its own memory
+        self._large_view = memoryview(b"")
+        self._kind = MESSAGE  # of that
+        self._missing = 0  # of that
+        self._unread: deque[tuple[int, Buffer]] = deque()
+        self._unread_bytes = 0
+        self._reads = True
+        self._discards = False
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._more: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+
+    def let_in(self) -> None:
+        """From here on the peer may send what the largest message has."""
+        self.max_bytes = options.MAX_MESSAGE_BYTES
+        kept = self._view[self._begin : self._end].tobytes()
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._view[: len(kept)] = kept
+        self._begin, self._end = 0, len(kept)
+
+    # -- for whoever speaks and listens
+
+    async def read(self) -> tuple[int, Buffer] | None:
+        """The next message with its kind; None when the connection has ended."""
+        while not self._unread:
+            if self._lost is not None:
+                return None
+            self._more = self._loop.create_future()
+            await self._more
+        kind, message = self._unread.popleft()
+        self._unread_bytes -= len(message)
+        if not self._reads and self._unread_bytes < options.UNREAD_BYTES // 2:
+            self._reads = True
+            self.transport.resume_reading()
+        return kind, message
+
+    async def write(self, kind: int, *messages: Buffer) -> None:
+        """Returns when the transport has room for more. Raises ConnectionLost."""
+        self._put(kind, messages)
+        if self._room is not None:
+            await self._room
+            if self._lost is not None:
+                raise ConnectionLost(self._lost)
+
+    def _put(self, kind: int, messages: tuple[Buffer, ...]) -> None:
+        if self._lost is not None or self.transport.is_closing():
+            raise ConnectionLost(self._lost or "it is closed here")
+        parts: list[Buffer] = []
+        for message in messages:
+            parts += (_HEAD.pack(len(message), kind), message)
+        self.transport.writelines(parts)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "it is connected"
+        return self._transport
+
+    @transport.setter
+    def transport(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(options.WRITE_BUFFER_BYTES)
+
+    @property
+    def lost(self) -> str | None:
+        return self._lost
+
+    def abort(self) -> None:
+        """Without sending what waits."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_lost(self) -> None:
+        """Until the connection has ended. What comes meanwhile is dropped."""
+        self._discards = True
+        self._unread.clear()
+        self._unread_bytes = 0
+        if not self._reads:
+            self._reads = True
+            self.transport.resume_reading()
+        await asyncio.shield(self._gone)
+
+    # -- for the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        if self._lost is not None:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = str(exc) if exc is not None else "the peer closed the connection"
+        self._large, self._large_view = None, memoryview(b"")
+        self._wake()
+        self.resume_writing()
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        room, self._room = self._room, None
+        self.heard_s = self._loop.time()
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    def get_buffer(self, _: int) -> memoryview:
+        if self._large is not None:
+            return self._large_view[-self._missing :]
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is None:
+            self._end += nbytes
+            self._cut()
+        else:
+            self._missing -= nbytes
+            if not self._missing:
+                self._came(self._kind, self._large)
+                self._large, self._large_view = None, memoryview(b"")
+        self._heard()
+
+    # -- inside
+
+    def _cut(self) -> None:
+        """Messages out of the buffer; what is left of it has room behind it."""
+        while self._end - self._begin >= HEAD_BYTES:
+            size, kind = _HEAD.unpack_from(self._buffer, self._begin)
+            if size > self.max_bytes:
+                self._lost = f"the peer sends a message of {size} bytes; there are at most {self.max_bytes}"
+                self.abort()
+                self._wake()
+                return
+            begin, here = self._begin + HEAD_BYTES, self._end - self._begin - HEAD_BYTES
+            if here >= size:
+                self._begin = begin + size
+                self._came(kind, self._view[begin : self._begin].tobytes())
+            elif size >= min(LARGE_BYTES, len(self._buffer) - HEAD_BYTES):
+                self._large = bytearray(size)
+                self._large_view = memoryview(self._large)
+                self._large_view[:here] = self._view[begin : self._end]
+                self._kind, self._missing = kind, size - here
+                self._begin = self._end = 0
+                return
+            else:
+                break
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif len(self._buffer) - self._end < LARGE_BYTES and self._begin:
+            kept = self._view[self._begin : self._end].tobytes()
+            self._view[: len(kept)] = kept
+            self._begin, self._end = 0, len(kept)
+
+    def _came(self, kind: int, message: Buffer) -> None:
+        if kind == HEARD or self._discards:
+            return
+        self._unread.append((kind, message))
+        self._unread_bytes += len(message)
+        if self._reads and self._unread_bytes > options.UNREAD_BYTES and self._transport is not None:
+            self._reads = False
+            self._transport.pause_reading()
+        self._wake()
+
+    def _heard(self) -> None:
+        self.heard_s = now_s = self._loop.time()
+        transport = self._transport  # under TLS something may have come before this side has it
+        if self._answers and now_s - self._answered_s >= options.HEARD_PERIOD_S and transport is not None:
+            self._answered_s = now_s
+            if not transport.is_closing():
+                transport.write(_HEAD.pack(0, HEARD))
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
