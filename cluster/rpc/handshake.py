@@ -29,6 +29,7 @@ from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.peer_tls import NOT_A_NODE, PeerTls
 from cluster.rpc.refusals import Refusals
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.shared_port import caller_at
 from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing_registered, start_of
 from cluster.rpc.wire_ranges import parsed
 
@@ -95,14 +96,14 @@ class Who:
     def told(self, context: Any, hello: Hello | None, reason: str) -> str:
         """What the caller hears of the reason for which it is not let in, once that is in the log."""
         proven = self.tls is not None and self.is_node(context, hello)
-        return self.refusals.told(reason, str(context.peer()), proven=proven)
+        return self.refusals.told(reason, caller_at(context.peer()), proven=proven)
 
     def not_a_node(self, context: Any, hello: Hello | None) -> str:
         """The same, for whom `is_node` refuses."""
         said = "nothing" if hello is None else f"that it is node {hello.node}"
         shown = self.tls.shown(context) if self.tls is not None else "none"
         reason = f"the caller says {said}, and its certificate names {shown}: it is not that node's of this cluster"
-        return f"{NOT_A_NODE}: {self.refusals.told(reason, str(context.peer()))}"
+        return f"{NOT_A_NODE}: {self.refusals.told(reason, caller_at(context.peer()))}"
 
     def expected(self, node: int) -> int:
         return self.admitted.get(node) or self.registered(node)

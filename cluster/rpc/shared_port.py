@@ -5,7 +5,8 @@ address of each node to configure, to open in firewalls, and to forget in a cut.
 else has accepted.
 The rules: whoever begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
 certificates, and before anything else is said. All other connections are handed on, byte by byte, to gRPC, which
-listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed.
+listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed. So are
+the handshakes of an address, which take the event loop a millisecond each: one that fails keeps its place for a while.
 Rejected: to look into the ClientHello for an ALPN name. It would have to be parsed before TLS does.
 """
 
@@ -18,7 +19,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from cluster.rpc import options
 from cluster.rpc.peer_tls import PeerTls
@@ -88,6 +89,13 @@ class _Greeted(asyncio.Protocol):
             self.answer.exception()  # who dialled may have gone
 
 
+HANDSHAKES, FAILED_HANDSHAKE_S = 4, 0.2
+"""TLS handshakes of one address under way; and how long one that failed counts as one of them: 20 in a second."""
+
+LINE_S = 1.0
+"""Of the log, about connections that are not taken: one in so long."""
+
+
 class SharedPort:
     """`serve(connection, peer)` for each stream."""
 
@@ -99,8 +107,10 @@ class SharedPort:
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.transports: set[asyncio.Transport] = set()
-        """That came in."""
+        self._here: dict[str, dict[Any, None]] = {}  # connections that came in, by address, each in order
+        self.connections = 0
+        self._handshakes: dict[str, int] = {}
+        self._said_s = float("-inf")
 
     async def listen(self, bind: str) -> int:
         """The port. Raises OSError."""
@@ -123,10 +133,31 @@ class SharedPort:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for transport in list(self.transports):
+        for transport in [transport for of_one in self._here.values() for transport in of_one]:
             transport.abort()
 
     # -- for connections that come in
+
+    def came(self, transport: Any) -> None:
+        """Where there are too many, the address with most of them loses its oldest: a flood pushes out itself."""
+        self._here.setdefault(_address_of(transport), {})[transport] = None
+        self.connections += 1
+        if self.connections > options.MAX_CONNECTIONS:
+            crowd = max(self._here.values(), key=len)
+            oldest = next(iter(crowd))
+            self._say(_name_of(oldest), f"its address has most of {options.MAX_CONNECTIONS} connections")
+            self.left(oldest)
+            oldest.abort()
+
+    def left(self, transport: Any) -> None:
+        """It may be said more than once."""
+        address = _address_of(transport)
+        of_one = self._here.get(address, {})
+        if transport in of_one:
+            del of_one[transport]
+            self.connections -= 1
+            if not of_one:
+                del self._here[address]
 
     def stream(self, transport: asyncio.Transport) -> None:
         self._begin(self._stream(transport))
@@ -143,47 +174,79 @@ class SharedPort:
         peer = _name_of(transport)
         connection = MessageConnection(answers=True)
         try:
-            transport.pause_reading()
+            if transport.is_closing():
+                return
             transport.write(GREETING)
             if self._tls is None:
                 transport.set_protocol(connection)
                 connection.connection_made(transport)
-                transport.resume_reading()
             else:
-                encrypted = await asyncio.get_running_loop().start_tls(
-                    transport, connection, self._tls.listener_context(), server_side=True,
-                    ssl_handshake_timeout=options.HELLO_TIMEOUT_S,
-                )  # fmt: skip
-                assert encrypted is not None
-                connection.connection_made(encrypted)
+                await self._encrypt(transport, connection, self._tls)
             await self._serve(connection, peer)
         except OSError as error:  # ssl.SSLError is one
-            log.info("%s dialled a stream and is no node: %s", peer, error)
+            self._say(peer, f"it dialled a stream, and is no node: {error}")
         finally:
             transport.abort()
-            self.transports.discard(transport)
+            self.left(transport)
+
+    async def _encrypt(self, transport: asyncio.Transport, connection: MessageConnection, tls: PeerTls) -> None:
+        """Raises OSError."""
+        loop, address = asyncio.get_running_loop(), _address_of(transport)
+        under_way = self._handshakes.get(address, 0)
+        if under_way >= HANDSHAKES:
+            raise OSError("its address has too many handshakes under way")
+        self._handshakes[address] = under_way + 1
+        try:
+            context, most_s = tls.listener_context(), options.HELLO_TIMEOUT_S
+            encrypted = await loop.start_tls(
+                transport, connection, context, server_side=True, ssl_handshake_timeout=most_s
+            )
+            assert encrypted is not None
+        except BaseException:
+            loop.call_later(FAILED_HANDSHAKE_S, self._handshake_over, address)
+            raise
+        self._handshake_over(address)
+        connection.connection_made(encrypted)
+
+    def _handshake_over(self, address: str) -> None:
+        self._handshakes[address] -= 1
+        if not self._handshakes[address]:
+            del self._handshakes[address]
+
+    def _say(self, peer: str, why: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s >= LINE_S:
+            self._said_s = now_s
+            log.warning("a connection of %s is not taken: %s", peer, why)
 
     async def _hand_on(self, transport: asyncio.Transport, said: bytes) -> None:
         """To gRPC, which sees the caller's address as the name of the connection's other end."""
+        if transport.is_closing():
+            return
         transport.pause_reading()
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             inner.setblocking(False)
-            inner.bind(f"\0{_name_of(transport)} ({self.grpc_address[-8:]}, {next(self._numbers)})".encode())
+            inner.bind(f"\0{_name_of(transport)}~{self.grpc_address[-8:]}~{next(self._numbers)}".encode())
             inner.connect("\0" + self.grpc_address.removeprefix("unix-abstract:"))
             loop = asyncio.get_running_loop()
             inner_transport, _ = await loop.create_unix_connection(lambda: _Half(transport), sock=inner)
         except OSError as error:  # gRPC has as many as it takes, or has stopped
             inner.close()
             transport.abort()
-            log.warning("a connection of %s is not taken: %s", _name_of(transport), error)
+            self._say(_name_of(transport), f"gRPC does not take it: {error}")
             return
-        transport.set_protocol(_Half(inner_transport, lambda: self.transports.discard(transport)))
+        transport.set_protocol(_Half(inner_transport, lambda: self.left(transport)))
         if transport.is_closing():
             inner_transport.abort()
             return
         inner_transport.write(said)
         transport.resume_reading()
+
+
+def caller_at(peer: str) -> str:
+    """The address of whom gRPC, or a stream, calls `peer`."""
+    return peer.removeprefix("unix-abstract:").partition("~")[0]
 
 
 class _Half(asyncio.Protocol):
@@ -223,10 +286,7 @@ class _Arrival(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        if len(self._port.transports) >= options.MAX_CONNECTIONS:
-            self._transport.abort()
-            return
-        self._port.transports.add(cast("asyncio.Transport", transport))
+        self._port.came(transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(options.HELLO_TIMEOUT_S, self._transport.abort)
 
@@ -245,7 +305,12 @@ class _Arrival(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._known()
-        self._port.transports.discard(self._transport)
+        self._port.left(self._transport)
+
+
+def _address_of(transport: Any) -> str:
+    name = transport.get_extra_info("peername")
+    return name[0] if name else ""
 
 
 def _name_of(transport: Any) -> str:

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.raft import RaftMessage
-from cluster.rpc import CertificateFault, PeerTls
+from cluster.rpc import CertificateFault, PeerTls, shared_port
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls import methods
 from cluster.rpc.handshake import hello_to
@@ -183,3 +183,29 @@ def test_files_that_do_not_fit_are_told(hosts: Hosts) -> None:
 
 def test_keys_are_for_their_owner(hosts: Hosts) -> None:
     assert {path.stat().st_mode & 0o777 for path in hosts.directory.iterdir() if path.is_file()} == {0o640}
+
+
+async def test_handshakes_that_fail_are_few(pair: dict[int, TestNode], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes the event loop a while; the nodes of another address are not kept waiting for them."""
+    monkeypatch.setattr(shared_port, "FAILED_HANDSHAKE_S", 60.0)
+    port = pair[1].network.port
+
+    async def greeted(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        writer.write(shared_port.GREETING)
+        assert await reader.readexactly(len(shared_port.GREETING)) == shared_port.GREETING
+        return reader, writer
+
+    garbage = b"\x16\x03\x01\x00\x05" + bytes(5)
+    for _ in range(shared_port.HANDSHAKES + 3):
+        reader, writer = await greeted("127.0.0.2")
+        writer.write(garbage)
+        assert not await reader.read()
+        writer.close()
+    reader, writer = await greeted("127.0.0.3")
+    writer.write(garbage)
+    assert not await reader.read()
+    writer.close()
+    assert pair[1].network._shared_port._handshakes == {"127.0.0.2": shared_port.HANDSHAKES, "127.0.0.3": 1}
+    pair[1].network.send(2, [RaftMessage(group=7)])
+    await until(lambda: pair[2].heard, "the message")

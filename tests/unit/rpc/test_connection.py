@@ -1,0 +1,190 @@
+"""What carries the streams between nodes: messages come out as they went in, and what a peer has us hold is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.rpc import options
+from cluster.rpc.streams import connection
+from cluster.rpc.streams.connection import END, HEARD, MESSAGE, ConnectionLost, MessageConnection
+from tests.unit.rpc.support import SOON_S, until
+
+
+class Socket:
+    """A transport, of which the test is the other end."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_reading = True
+        self.is_aborted = False
+
+    def set_write_buffer_limits(self, _: int) -> None:
+        """It takes everything."""
+
+    def writelines(self, parts: list[Any]) -> None:
+        self.written += map(bytes, parts)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+def connected(*, answers: bool = True, let_in: bool = True) -> tuple[MessageConnection, Any]:
+    made, socket = MessageConnection(answers=answers), Socket()
+    made.connection_made(socket)  # type: ignore[arg-type]
+    if let_in:
+        made.let_in()
+    return made, socket
+
+
+def comes(made: MessageConnection, data: bytes, most: int = 1 << 30) -> None:
+    """From the system, at most so much at once."""
+    while data:
+        room = made.get_buffer(-1)
+        size = min(len(room), len(data), most)
+        assert size, "there is always room"
+        room[:size] = data[:size]
+        data = data[size:]
+        made.buffer_updated(size)
+
+
+def framed(*messages: bytes, kind: int = MESSAGE) -> bytes:
+    return b"".join(struct.pack("<IB", len(message), kind) + message for message in messages)
+
+
+async def all_of(made: MessageConnection, count: int) -> list[bytes]:
+    got = [await made.read() for _ in range(count)]
+    assert all(one is not None and one[0] == MESSAGE for one in got)
+    return [bytes(one[1]) for one in got if one is not None]
+
+
+SIZES = st.one_of(
+    st.integers(0, 300),
+    st.integers(connection.LARGE_BYTES - 10, connection.LARGE_BYTES + 10),
+    st.integers(connection.BUFFER_BYTES - 10, connection.BUFFER_BYTES + 10),
+    st.integers(0, 3 * connection.BUFFER_BYTES),
+)
+
+
+@given(st.lists(SIZES, max_size=12), st.lists(st.integers(1, 400_000), min_size=1, max_size=6), st.booleans())
+def test_messages_come_out_whole_however_the_system_cuts_them(sizes: list[int], cuts: list[int], early: bool) -> None:
+    async def run() -> None:
+        made, _ = connected(let_in=False)
+        messages = [random.Random(number).randbytes(size) for number, size in enumerate(sizes)]
+        hello, data = framed(b"hello" * 100), framed(*messages)
+        kept = 3 if early else 0  # bytes that came before the dialler was let in
+        comes(made, hello + data[:kept], 77)
+        made.let_in()
+        data = data[kept:]
+        got: list[bytes] = []
+        while data:
+            for cut in cuts:
+                comes(made, data[:cut])
+                data = data[cut:]
+            while made._unread:
+                got += await all_of(made, 1)
+        while made._unread:
+            got += await all_of(made, 1)
+        assert got == [b"hello" * 100, *messages]
+
+    asyncio.run(run())
+
+
+async def test_what_is_written_has_its_length_and_its_kind_before_it() -> None:
+    made, socket = connected()
+    await made.write(MESSAGE, b"one", bytearray(b"two"))
+    await made.write(END, b"")
+    assert b"".join(socket.written) == framed(b"one", b"two") + framed(b"", kind=END)
+
+
+@pytest.mark.parametrize("let_in", [False, True], ids=["a stranger", "a node"])
+async def test_a_message_that_is_too_large_ends_the_connection_before_it_has_memory(let_in: bool) -> None:
+    made, socket = connected(let_in=let_in)
+    most = options.MAX_MESSAGE_BYTES if let_in else options.MAX_HELLO_BYTES
+    comes(made, struct.pack("<IB", most, MESSAGE))
+    assert not socket.is_aborted
+    made, socket = connected(let_in=let_in)
+    comes(made, struct.pack("<IB", most + 1, MESSAGE))
+    assert socket.is_aborted
+    assert await made.read() is None
+    assert "at most" in str(made.lost)
+    with pytest.raises(ConnectionLost):
+        await made.write(MESSAGE, b"")
+
+
+async def test_what_nobody_asks_for_stays_with_the_peer() -> None:
+    made, socket = connected()
+    large = bytes(options.UNREAD_BYTES // 4)
+    for _ in range(4):
+        comes(made, framed(large))
+        assert socket.is_reading
+    comes(made, framed(b"x"))
+    assert not socket.is_reading
+    await all_of(made, 2)
+    assert not socket.is_reading
+    await all_of(made, 1)
+    assert socket.is_reading
+    assert await all_of(made, 2) == [large, b"x"]
+
+
+async def test_who_listens_says_that_something_came_but_not_for_each_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, socket = connected()
+    for _ in range(100):
+        comes(made, framed(b"message"))
+    assert b"".join(socket.written) == framed(b"", kind=HEARD)
+    monkeypatch.setattr(options, "HEARD_PERIOD_S", 0.0)
+    comes(made, framed(bytes(connection.LARGE_BYTES))[:100])
+    assert b"".join(socket.written) == 2 * framed(b"", kind=HEARD), "the message need not be whole"
+
+
+async def test_who_dialled_hears_that_and_nothing_is_to_be_read_of_it() -> None:
+    made, socket = connected(answers=False)
+    before_s = made.heard_s
+    await until(lambda: asyncio.get_running_loop().time() > before_s, "a later time", SOON_S)
+    comes(made, framed(b"", kind=HEARD))
+    assert made.heard_s > before_s
+    assert not made._unread
+    assert not socket.written
+
+
+async def test_a_writer_waits_for_room_and_hears_that_there_will_be_none() -> None:
+    made, _ = connected()
+    made.pause_writing()
+    writing = asyncio.ensure_future(made.write(MESSAGE, b"one"))
+    await asyncio.sleep(0)
+    assert not writing.done()
+    made.resume_writing()
+    await writing
+    made.pause_writing()
+    writing = asyncio.ensure_future(made.write(MESSAGE, b"two"))
+    await asyncio.sleep(0)
+    made.connection_lost(OSError("it broke"))
+    with pytest.raises(ConnectionLost, match="it broke"):
+        await writing
+    assert await made.read() is None
+
+
+async def test_what_came_before_the_end_is_still_read() -> None:
+    made, _ = connected()
+    comes(made, framed(b"last words", b"cut off")[:-1])
+    made.connection_lost(None)
+    assert await all_of(made, 1) == [b"last words"]
+    assert await made.read() is None

@@ -1,0 +1,195 @@
+"""One port for streams and for calls, and for whoever comes with something else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+
+import grpc
+import pytest
+
+from cluster.rpc import options
+from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.calls.methods import callers_call
+from cluster.rpc.handshake import METADATA_KEY, hello_to
+from cluster.rpc.shared_port import GREETING, host_and_port
+from cluster.rpc.streams.calls import StreamCall
+from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, cluster_of, stream_to, until
+
+
+async def ends(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the other end has closed the connection."""
+    async with asyncio.timeout(SOON_S):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+@pytest.mark.parametrize("said", [b"", GREETING[:5]], ids=["nothing", "half a greeting"])
+async def test_who_does_not_say_what_it_wants_is_sent_away(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    async with cluster_of(1, 2) as nodes:
+        monkeypatch.setattr(options, "HELLO_TIMEOUT_S", 0.3)
+        reader, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+        writer.write(said)
+        assert await ends(reader) == b""
+        writer.close()
+        await until(lambda: nodes[1].network._shared_port.connections == 1, "the peer's stream only", SOON_S)
+
+
+async def test_a_greeting_in_pieces_is_one() -> None:
+    async with cluster_of(1, 2) as nodes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+        for byte in GREETING:
+            writer.write(bytes((byte,)))
+            await writer.drain()
+        assert await reader.readexactly(len(GREETING)) == GREETING
+        writer.close()
+
+
+async def test_more_behind_a_greeting_than_it_is_no_stream() -> None:
+    """It goes to gRPC, which knows no such protocol."""
+    async with cluster_of(1, 2) as nodes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+        writer.write(GREETING + b"\0\0\0\0\0")
+        assert GREETING not in await ends(reader)
+        writer.close()
+        assert nodes[1].events == [("up", 2)]
+
+
+async def test_a_node_of_an_older_protocol_is_told_so() -> None:
+    """Its stream is a gRPC call."""
+    async with cluster_of(1, 2) as nodes:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{nodes[1].network.port}")
+        call = channel.stream_unary("/cluster.rpc.Peers/Link")()
+        hello = hello_to(1, cluster="dev", self_id=2)
+        hello.protocol -= 1
+        await call.write(submessage(FRAME_HELLO, hello))
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call
+        assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        call = channel.stream_unary("/cluster.rpc.Peers/Link")()
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+        with pytest.raises(grpc.aio.AioRpcError, match="no gRPC calls"):
+            await call
+        await channel.close(None)
+
+
+async def test_who_dials_something_else_is_told_that_it_is_none() -> None:
+    async def other(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"AMQP\0\1\0\0")
+        await writer.drain()
+
+    server = await asyncio.start_server(other, "127.0.0.1", 0)
+    call = stream_to(server.sockets[0].getsockname()[1])
+    with pytest.raises(grpc.aio.AioRpcError, match="no Holdfast node of this version"):
+        await call.write(b"")
+    call.cancel()
+    server.close()
+
+
+async def test_too_many_connections_push_out_the_oldest_of_the_address_with_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not the node that has few."""
+    async with cluster_of(1) as nodes:
+        monkeypatch.setattr(options, "MAX_CONNECTIONS", 4)
+        monkeypatch.setattr(options, "HELLO_TIMEOUT_S", 60.0)
+        port, here = nodes[1].network.port, nodes[1].network._shared_port
+        neighbour = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        for reader, _ in flood[:2]:
+            assert await ends(reader) == b""
+        assert here.connections == 4
+        for reader, writer in [neighbour, *flood[2:]]:
+            writer.write(GREETING)
+            assert await reader.readexactly(len(GREETING)) == GREETING
+        for _, writer in [neighbour, *flood]:
+            writer.close()
+        await until(lambda: here.connections == 0, "nobody", SOON_S)
+        assert here._here == {}
+
+
+async def test_calls_pass_whatever_their_size_and_the_log_has_the_address_of_who_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster_of(1, 2) as nodes:
+        nodes[1].groups[5] = MemoryPartition()
+        appended = await nodes[2].network.client(1).execute(bytes(10 << 20))
+        assert appended == b"done:" + bytes(10 << 20)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{nodes[1].network.port}")
+        metadata = ((METADATA_KEY, hello_to(1, cluster="other", self_id=2).SerializeToString()),)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await callers_call(channel)(pb.CallersRequest(), metadata=metadata)
+        await channel.close(None)
+        assert re.search(r"refused \(\w+\): ipv4:127\.0\.0\.1:\d+: node 2 of cluster .other.", caplog.text)
+
+
+async def test_a_call_whose_grpc_is_gone_is_closed() -> None:
+    async with cluster_of(1) as nodes:
+        nodes[1].network._shared_port.grpc_address = "unix-abstract:nobody-listens-here"
+        reader, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+        writer.write(b"PRI * HTTP/2.0\r\n")
+        assert await ends(reader) == b""
+        writer.close()
+        await until(lambda: nodes[1].network._shared_port.connections == 0, "nothing left", SOON_S)
+
+
+async def test_a_listener_that_answers_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes what it is sent, and says nothing: its process stands still, or what we hear of it is lost."""
+    monkeypatch.setattr(options, "SILENCE_S", 30.0)
+    async with cluster_of(1, 2) as nodes:
+        monkeypatch.setattr(options, "HEARD_PERIOD_S", 60.0)
+        await until(lambda: ("down", 2) in nodes[1].events, "it to be left")
+        await until(lambda: "no answer for" in caplog.text, "the reason", SOON_S)
+
+
+async def test_a_refused_dialler_hangs_up_and_nothing_is_left_of_it() -> None:
+    async with cluster_of(1, 2) as nodes:
+        port, here = nodes[1].network.port, nodes[1].network._shared_port
+        before = here.connections
+        call = stream_to(port)
+        await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="other", self_id=2)))
+        assert await call.initial_metadata() == ()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call
+        await until(lambda: here.connections == before, "the connection to end", SOON_S)
+
+
+async def test_a_refused_dialler_that_does_not_hang_up_is_cut_off() -> None:
+    async with cluster_of(1, 2) as nodes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+        writer.write(GREETING)
+        await reader.readexactly(len(GREETING))
+        hello = submessage(FRAME_HELLO, hello_to(1, cluster="other", self_id=2))
+        writer.write(len(hello).to_bytes(4, "little") + b"\0" + hello)
+        assert b"why" in await ends(reader)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [("127.0.0.1:7101", ("127.0.0.1", 7101)), ("[::1]:7101", ("::1", 7101)), (":7101", (None, 7101))],
+)
+def test_addresses(address: str, meant: tuple[str | None, int]) -> None:
+    assert host_and_port(address) == meant
+
+
+async def test_nodes_meet_over_ipv6() -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6 on loopback")
+        port = probe.getsockname()[1]
+    first = TestNode(1, {1: f"[::1]:{port}", 2: "127.0.0.1:1"})
+    await first.network.start()
+    call = StreamCall(1, f"[::1]:{port}", None)
+    await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
+    assert await call.initial_metadata()
+    call.cancel()
+    await first.network.stop()
