@@ -159,10 +159,11 @@ class SharedPort:
             if not of_one:
                 del self._here[address]
 
-    def stream(self, transport: asyncio.Transport) -> None:
+    def is_stream(self, transport: asyncio.Transport) -> None:
         self._begin(self._stream(transport))
 
-    def call(self, transport: asyncio.Transport, said: bytes) -> None:
+    def is_call(self, transport: asyncio.Transport, said: bytearray) -> None:
+        """`said`: what came, to which there may come more before it is taken over."""
         self._begin(self._hand_on(transport, said))
 
     def _begin(self, work: Any) -> None:
@@ -180,6 +181,7 @@ class SharedPort:
             if self._tls is None:
                 transport.set_protocol(connection)
                 connection.connection_made(transport)
+                transport.resume_reading()
             else:
                 await self._encrypt(transport, connection, self._tls)
             await self._serve(connection, peer)
@@ -219,11 +221,10 @@ class SharedPort:
             self._said_s = now_s
             log.warning("a connection of %s is not taken: %s", peer, why)
 
-    async def _hand_on(self, transport: asyncio.Transport, said: bytes) -> None:
+    async def _hand_on(self, transport: asyncio.Transport, said: bytearray) -> None:
         """To gRPC, which sees the caller's address as the name of the connection's other end."""
         if transport.is_closing():
             return
-        transport.pause_reading()
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             inner.setblocking(False)
@@ -240,7 +241,7 @@ class SharedPort:
         if transport.is_closing():
             inner_transport.abort()
             return
-        inner_transport.write(said)
+        inner_transport.write(bytes(said))
         transport.resume_reading()
 
 
@@ -280,7 +281,8 @@ class _Arrival(asyncio.Protocol):
 
     def __init__(self, port: SharedPort) -> None:
         self._port = port
-        self._said = b""
+        self._said = bytearray()
+        self._is_known = False
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -292,19 +294,23 @@ class _Arrival(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._said += data
-        if self._said == GREETING:
-            self._known()
-            self._port.stream(self._transport)
-        elif not GREETING.startswith(self._said):
-            self._known()
-            self._port.call(self._transport, self._said)
+        is_part = GREETING.startswith(self._said)
+        if self._is_known or (is_part and len(self._said) < len(GREETING)):
+            return
+        self._is_known = True
+        self._no_timer()
+        self._transport.pause_reading()  # until somebody else reads
+        if is_part:
+            self._port.is_stream(self._transport)
+        else:
+            self._port.is_call(self._transport, self._said)
 
-    def _known(self) -> None:
+    def _no_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._known()
+        self._no_timer()
         self._port.left(self._transport)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import socket
+from unittest import mock
 
 import grpc
 import pytest
 
-from cluster.rpc import options
+from cluster.rpc import options, shared_port
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls.methods import callers_call
 from cluster.rpc.handshake import METADATA_KEY, hello_to
@@ -47,6 +49,43 @@ async def test_a_greeting_in_pieces_is_one() -> None:
             await writer.drain()
         assert await reader.readexactly(len(GREETING)) == GREETING
         writer.close()
+
+
+async def test_what_comes_before_it_is_handed_on_is_handed_on_once_and_whole() -> None:
+    """The event loop may read more of a connection before whoever takes it over has its turn."""
+    async with cluster_of(1) as nodes:
+        got = bytearray()
+
+        class Grpc(asyncio.Protocol):
+            def data_received(self, data: bytes) -> None:
+                got.extend(data)
+
+        path, connections = "\0" + secrets.token_hex(8), []
+
+        def connected() -> Grpc:
+            connections.append(Grpc())
+            return connections[-1]
+
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            server = await asyncio.get_running_loop().create_unix_server(connected, sock=listening)
+            nodes[1].network._shared_port.grpc_address = f"unix-abstract:{path[1:]}"
+            read = shared_port._Arrival.data_received
+
+            def in_pieces(self: shared_port._Arrival, data: bytes) -> None:
+                for byte in data:
+                    read(self, bytes((byte,)))
+
+            with mock.patch.object(shared_port._Arrival, "data_received", in_pieces):
+                _, writer = await asyncio.open_connection("127.0.0.1", nodes[1].network.port)
+                writer.write(b"PRI * HTTP/2.0\r\n")
+                await until(lambda: got, "what was said", SOON_S)
+                writer.write(b"more")
+                await until(lambda: got.endswith(b"more"), "the rest", SOON_S)
+            assert got == b"PRI * HTTP/2.0\r\nmore"
+            assert len(connections) == 1
+            writer.close()
+            server.close()
 
 
 async def test_more_behind_a_greeting_than_it_is_no_stream() -> None:
