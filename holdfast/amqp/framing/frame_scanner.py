@@ -67,6 +67,9 @@ PIECE_FRAMES = 2000
 PIECE_STEP_BYTES = 32 * 1024
 """So much is given to proton before its count of frames is looked at."""
 
+LARGE_FRAME_BYTES = 4 * 1024
+"""From here on a frame is given to proton by itself."""
+
 SMALL_BYTES = 256
 """Less than this has a few frames, and is not looked into."""
 
@@ -147,6 +150,7 @@ class FrameScanner:
         transport, size, taken = self._transport, len(data), 0
         portion = size if frames_most is None else PIECE_STEP_BYTES
         until = sys.maxsize if frames_most is None else lib.pn_transport_get_frames_input(transport) + frames_most
+        missing = self._missing(data)
         self._tail = self._rest()
         self._data = data
         self._unread = None
@@ -155,6 +159,10 @@ class FrameScanner:
         while taken < size:
             offered = min(portion, size - taken)
             fills = offered >= self._size - self._pending
+            if fills:
+                whole = self._whole(data, taken, missing)
+                if whole:
+                    offered, fills = whole, False
             frames = lib.pn_transport_get_frames_input(transport) if fills else 0
             step = lib.pn_transport_push(transport, start, offered)
             room = lib.pn_transport_capacity(transport) if step > 0 else -1
@@ -176,6 +184,13 @@ class FrameScanner:
         if self.transactional:
             self._watch_states()
         return taken
+
+    def _whole(self, data: bytes, at: int, missing: int) -> int:
+        """Bytes up to the end of the present frame, if it is large, ends in the data and fits into proton's buffer: of
+        what is there behind a frame, proton moves every byte to the front. 0: there is nothing to gain."""
+        left = int.from_bytes(data[at : at + 4], "big") if not self._pending else 0 if at else missing
+        is_large = LARGE_FRAME_BYTES <= left + self._pending < self._size
+        return left if is_large and left <= len(data) - at else 0
 
     def push_some(self, data: bytes) -> int:
         """The same with a bounded piece of it; what is given next begins with the rest. How many bytes were taken."""

@@ -70,6 +70,8 @@ class Turns:
     """Of one node."""
 
     def __init__(self) -> None:
+        self.number = 0
+        """Of the present turn, as far as anybody uses it."""
         self.input_s = 0.0
         self.output_s = 0.0
         self._takers: deque[Taker] = deque()
@@ -133,6 +135,7 @@ class Turns:
         """The next turn of the loop begins. What waits has its share apart from what comes now, which is not to stand
         behind it."""
         self._due = False
+        self.number += 1
         takers, givers = self._takers, self._givers
         until_s = clock_s() + WAITING_S
         while takers and clock_s() < until_s:

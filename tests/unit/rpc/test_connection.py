@@ -84,7 +84,10 @@ SIZES = st.one_of(
 )
 
 
-@given(st.lists(SIZES, max_size=12), st.lists(st.integers(1, 400_000), min_size=1, max_size=6), st.booleans())
+CUTS = st.lists(st.integers(1, 400_000), min_size=1, max_size=6).filter(lambda cuts: max(cuts) > 9000)
+
+
+@given(st.lists(SIZES, max_size=12), CUTS, st.booleans())
 def test_messages_come_out_whole_however_the_system_cuts_them(sizes: list[int], cuts: list[int], early: bool) -> None:
     async def run() -> None:
         made, _ = connected(let_in=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from node.listener.config import ListenerConfig
+from node.listener.limits import intake as intakes
 from node.listener.limits.accounts import Accounts, Budget
 from node.listener.limits.intake import Intake
 from node.listener.limits.turns import Turns
@@ -46,6 +47,44 @@ class Parts:
 
     def fail(self, error: BaseException) -> None:
         raise error
+
+
+class Socket:
+    is_reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+async def test_a_socket_with_much_is_read_on_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came can be on its way to the followers by then."""
+    monkeypatch.setattr(intakes, "TURN_BYTES", 10 * PIECE)
+    socket: Any = Socket()
+    parts = Parts()
+    intake = Intake(parts, parts, Budget(Accounts()))
+    intake.open(socket)
+    read = bytes(5 * PIECE)
+    for _ in range(20):
+        intake.take(read)
+        assert socket.is_reading
+        await eventually(lambda: not parts.turns._due)  # a turn for each: that is no reason to wait
+    number = parts.turns.number
+    intake.take(read)
+    assert socket.is_reading
+    intake.take(read)
+    assert not socket.is_reading
+    intake.take(read)  # that the system had given already
+    assert len(parts.engine.taken) == 23 * len(read)
+    await eventually(lambda: parts.turns.number > number)
+    assert socket.is_reading
+    intake.take(read)
+    assert socket.is_reading
 
 
 @pytest.mark.parametrize("crowded", [False, True], ids=["events", "attaches"])
