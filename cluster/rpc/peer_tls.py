@@ -142,8 +142,12 @@ class PeerTls:
             contexts = [ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
             for context in contexts:
                 context.verify_mode = ssl.CERT_REQUIRED
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: the authority may have one above it
+                context.hostname_checks_common_name = False
+                context.options |= ssl.OP_NO_RENEGOTIATION
                 context.load_verify_locations(ca)
                 context.load_cert_chain(cert, key, password=lambda: "")
+            contexts[0].num_tickets = 0  # a stream is not resumed
             return Pems(ca.read_bytes(), cert.read_bytes(), key.read_bytes(), *contexts)
         except (OSError, ssl.SSLError) as error:
             raise CertificateFault(f"{ca}, {cert}, {key}: {error}") from error

@@ -6,7 +6,7 @@ else has accepted.
 The rules: whoever begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
 certificates, and before anything else is said. All other connections are handed on, byte by byte, to gRPC, which
 listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed. So are
-the handshakes of an address, which take the event loop a millisecond each: one that fails keeps its place for a while.
+the TLS handshakes of streams, which take the event loop a millisecond each: one that fails keeps its place for a while.
 Rejected: to look into the ClientHello for an ALPN name. It would have to be parsed before TLS does.
 """
 
@@ -19,6 +19,8 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
+from ipaddress import IPv6Network, ip_address
 from typing import Any
 
 from cluster.rpc import options
@@ -58,7 +60,8 @@ async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnectio
                 transport, connection, tls.dialler_context(), server_hostname=name,
                 ssl_handshake_timeout=options.HELLO_TIMEOUT_S,
             )  # fmt: skip
-            assert encrypted is not None
+            if encrypted is None or encrypted.is_closing():  # which uvloop does not call a failure
+                raise ConnectionLost("the connection ended in its handshake")
             connection.connection_made(encrypted)
         return connection
     except BaseException:
@@ -90,7 +93,15 @@ class _Greeted(asyncio.Protocol):
 
 
 HANDSHAKES, FAILED_HANDSHAKE_S = 4, 0.2
-"""TLS handshakes of one address under way; and how long one that failed counts as one of them: 20 in a second."""
+"""TLS handshakes of one host under way; and how long one that failed counts as one of them: 20 in a second."""
+ALL_HANDSHAKES = 32
+"""The same, of all hosts."""
+
+STUCK_S = 10.0
+"""Who takes nothing of an answer for so long is not waited for."""
+
+LINGER_S = 2.0
+"""What gRPC has said last has so long to be taken."""
 
 LINE_S = 1.0
 """Of the log, about connections that are not taken: one in so long."""
@@ -107,8 +118,10 @@ class SharedPort:
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._here: dict[str, dict[Any, None]] = {}  # connections that came in, by address, each in order
-        self.connections = 0
+        self._here: dict[Caller, None] = {}
+        self._strangers: dict[str, dict[Caller, None]] = {}  # of those, who was not let in yet; by host, each in order
+        self._of_nodes: dict[str, dict[Caller, None]] = {}  # streams that were let in, by host
+        self._is_over = False
         self._handshakes: dict[str, int] = {}
         self._said_s = float("-inf")
 
@@ -121,6 +134,7 @@ class SharedPort:
 
     def stop_listening(self) -> None:
         """Nobody comes in any more."""
+        self._is_over = True
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -133,47 +147,68 @@ class SharedPort:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for transport in [transport for of_one in self._here.values() for transport in of_one]:
-            transport.abort()
+        for caller in list(self._here):
+            caller.transport.abort()
+
+    @property
+    def connections(self) -> int:
+        """That came in and have not ended."""
+        return len(self._here)
 
     # -- for connections that come in
 
-    def came(self, transport: Any) -> None:
-        """Where there are too many, the address with most of them loses its oldest: a flood pushes out itself."""
-        self._here.setdefault(_address_of(transport), {})[transport] = None
-        self.connections += 1
-        if self.connections > options.MAX_CONNECTIONS:
-            crowd = max(self._here.values(), key=len)
+    def came(self, caller: Caller) -> None:
+        """Where there are too many, the host with most strangers loses its oldest: a flood pushes out itself. A stream
+        that was let in is no stranger's; of calls gRPC alone knows that, but hosts of such streams come last."""
+        self._here[caller] = None
+        self._strangers.setdefault(caller.host, {})[caller] = None
+        if len(self._here) > options.MAX_CONNECTIONS:
+            crowds = [crowd for host, crowd in self._strangers.items() if host not in self._of_nodes]
+            crowd = max(crowds or self._strangers.values(), key=len)
             oldest = next(iter(crowd))
-            self._say(_name_of(oldest), f"its address has most of {options.MAX_CONNECTIONS} connections")
             self.left(oldest)
-            oldest.abort()
+            oldest.transport.abort()
+            self._say(oldest.name, f"its host has most of {options.MAX_CONNECTIONS} connections")
 
-    def left(self, transport: Any) -> None:
+    def left(self, caller: Caller) -> None:
         """It may be said more than once."""
-        address = _address_of(transport)
-        of_one = self._here.get(address, {})
-        if transport in of_one:
-            del of_one[transport]
-            self.connections -= 1
-            if not of_one:
-                del self._here[address]
+        self._here.pop(caller, None)
+        self._no_stranger(caller)
+        of_host = self._of_nodes.get(caller.host, {})
+        of_host.pop(caller, None)
+        if not of_host:
+            self._of_nodes.pop(caller.host, None)
 
-    def is_stream(self, transport: asyncio.Transport) -> None:
-        self._begin(self._stream(transport))
+    def _no_stranger(self, caller: Caller) -> None:
+        of_host = self._strangers.get(caller.host, {})
+        of_host.pop(caller, None)
+        if not of_host:
+            self._strangers.pop(caller.host, None)
 
-    def is_call(self, transport: asyncio.Transport, said: bytearray) -> None:
+    def _let_in(self, caller: Caller) -> None:
+        """A node has a stream."""
+        self._no_stranger(caller)
+        self._of_nodes.setdefault(caller.host, {})[caller] = None
+
+    def is_stream(self, caller: Caller) -> None:
+        self._begin(caller, self._stream(caller))
+
+    def is_call(self, caller: Caller, said: bytearray) -> None:
         """`said`: what came, to which there may come more before it is taken over."""
-        self._begin(self._hand_on(transport, said))
+        self._begin(caller, self._hand_on(caller, said))
 
-    def _begin(self, work: Any) -> None:
+    def _begin(self, caller: Caller, work: Any) -> None:
+        if self._is_over:
+            work.close()
+            caller.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _stream(self, transport: asyncio.Transport) -> None:
-        peer = _name_of(transport)
-        connection = MessageConnection(answers=True)
+    async def _stream(self, caller: Caller) -> None:
+        transport = caller.transport
+        connection = MessageConnection(answers=True, on_let_in=partial(self._let_in, caller))
         try:
             if transport.is_closing():
                 return
@@ -183,37 +218,38 @@ class SharedPort:
                 connection.connection_made(transport)
                 transport.resume_reading()
             else:
-                await self._encrypt(transport, connection, self._tls)
-            await self._serve(connection, peer)
-        except OSError as error:  # ssl.SSLError is one
-            self._say(peer, f"it dialled a stream, and is no node: {error}")
+                await self._encrypt(caller, connection, self._tls)
+            await self._serve(connection, caller.name)
+        except (OSError, ValueError, RuntimeError) as error:  # ssl.SSLError is one; the others: of a closed handle
+            self._say(caller.name, f"it dialled a stream, and is no node: {error}")
         finally:
             transport.abort()
-            self.left(transport)
+            self.left(caller)
 
-    async def _encrypt(self, transport: asyncio.Transport, connection: MessageConnection, tls: PeerTls) -> None:
+    async def _encrypt(self, caller: Caller, connection: MessageConnection, tls: PeerTls) -> None:
         """Raises OSError."""
-        loop, address = asyncio.get_running_loop(), _address_of(transport)
-        under_way = self._handshakes.get(address, 0)
-        if under_way >= HANDSHAKES:
-            raise OSError("its address has too many handshakes under way")
-        self._handshakes[address] = under_way + 1
+        loop, host = asyncio.get_running_loop(), caller.host
+        of_host = self._handshakes.get(host, 0)
+        if of_host >= HANDSHAKES or sum(self._handshakes.values()) >= ALL_HANDSHAKES:
+            raise OSError("too many handshakes are under way")
+        self._handshakes[host] = of_host + 1
         try:
             context, most_s = tls.listener_context(), options.HELLO_TIMEOUT_S
             encrypted = await loop.start_tls(
-                transport, connection, context, server_side=True, ssl_handshake_timeout=most_s
+                caller.transport, connection, context, server_side=True, ssl_handshake_timeout=most_s
             )
-            assert encrypted is not None
+            if encrypted is None or encrypted.is_closing():  # which uvloop does not call a failure
+                raise ConnectionResetError("the connection ended in its handshake")
         except BaseException:
-            loop.call_later(FAILED_HANDSHAKE_S, self._handshake_over, address)
+            loop.call_later(FAILED_HANDSHAKE_S, self._handshake_over, host)
             raise
-        self._handshake_over(address)
+        self._handshake_over(host)
         connection.connection_made(encrypted)
 
-    def _handshake_over(self, address: str) -> None:
-        self._handshakes[address] -= 1
-        if not self._handshakes[address]:
-            del self._handshakes[address]
+    def _handshake_over(self, host: str) -> None:
+        self._handshakes[host] -= 1
+        if not self._handshakes[host]:
+            del self._handshakes[host]
 
     def _say(self, peer: str, why: str) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -221,23 +257,26 @@ class SharedPort:
             self._said_s = now_s
             log.warning("a connection of %s is not taken: %s", peer, why)
 
-    async def _hand_on(self, transport: asyncio.Transport, said: bytearray) -> None:
+    async def _hand_on(self, caller: Caller, said: bytearray) -> None:
         """To gRPC, which sees the caller's address as the name of the connection's other end."""
+        transport = caller.transport
         if transport.is_closing():
             return
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             inner.setblocking(False)
-            inner.bind(f"\0{_name_of(transport)}~{self.grpc_address[-8:]}~{next(self._numbers)}".encode())
+            inner.bind(f"\0{caller.name}~{self.grpc_address[-8:]}~{next(self._numbers)}".encode())
             inner.connect("\0" + self.grpc_address.removeprefix("unix-abstract:"))
             loop = asyncio.get_running_loop()
             inner_transport, _ = await loop.create_unix_connection(lambda: _Half(transport), sock=inner)
-        except OSError as error:  # gRPC has as many as it takes, or has stopped
+        except BaseException as error:
             inner.close()
             transport.abort()
-            self._say(_name_of(transport), f"gRPC does not take it: {error}")
+            if not isinstance(error, OSError):
+                raise
+            self._say(caller.name, f"gRPC does not take it: {error}")  # it has as many as it takes, or has stopped
             return
-        transport.set_protocol(_Half(inner_transport, lambda: self.left(transport)))
+        transport.set_protocol(_Half(inner_transport, partial(self.left, caller)))
         if transport.is_closing():
             inner_transport.abort()
             return
@@ -256,6 +295,8 @@ class _Half(asyncio.Protocol):
     def __init__(self, other: Any, gone: Callable[[], None] = lambda: None) -> None:
         self._other = other
         self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._stuck: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         self._other.write(data)
@@ -264,16 +305,44 @@ class _Half(asyncio.Protocol):
         return False  # gRPC closes none by halves
 
     def pause_writing(self) -> None:
+        """While the other end is not read, nobody would see that it has ended."""
         with contextlib.suppress(RuntimeError):  # it is closing
             self._other.pause_reading()
+        self._stuck = self._loop.call_later(STUCK_S, self._other.abort)
 
     def resume_writing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
         with contextlib.suppress(RuntimeError):
             self._other.resume_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._other.close()  # what is on its way there still arrives
+        if self._stuck is not None:
+            self._stuck.cancel()
+        self._other.close()  # what is on its way there still arrives, if it is taken soon
+        self._loop.call_later(LINGER_S, self._other.abort)
         self._gone()
+
+
+class Caller:
+    """Somebody who came. What it is called is asked once: of a connection that has ended nobody can tell."""
+
+    __slots__ = ("host", "name", "transport")
+
+    def __init__(self, transport: Any) -> None:
+        """Raises OSError, ValueError: it has left already."""
+        peer = transport.get_extra_info("peername")
+        if not peer:
+            raise OSError("it has left")
+        self.transport = transport
+        address = ip_address(peer[0].partition("%")[0])
+        self.host = str(address)
+        """As far as anybody has one alone: of IPv6 everybody has a network."""
+        self.name = f"ipv4:{peer[0]}:{peer[1]}"
+        """As gRPC would write it."""
+        if address.version == 6:
+            self.host = str(IPv6Network((address, 64), strict=False))
+            self.name = f"ipv6:[{peer[0]}]:{peer[1]}"
 
 
 class _Arrival(asyncio.Protocol):
@@ -284,26 +353,32 @@ class _Arrival(asyncio.Protocol):
         self._said = bytearray()
         self._is_known = False
         self._transport: Any = None
+        self._caller: Caller | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._port.came(transport)
+        try:
+            self._caller = Caller(transport)
+        except (OSError, ValueError):
+            self._transport.abort()
+            return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(options.HELLO_TIMEOUT_S, self._transport.abort)
+        self._port.came(self._caller)
 
     def data_received(self, data: bytes) -> None:
         self._said += data
         is_part = GREETING.startswith(self._said)
-        if self._is_known or (is_part and len(self._said) < len(GREETING)):
+        if self._caller is None or self._is_known or (is_part and len(self._said) < len(GREETING)):
             return
         self._is_known = True
         self._no_timer()
         self._transport.pause_reading()  # until somebody else reads
         if is_part:
-            self._port.is_stream(self._transport)
+            self._port.is_stream(self._caller)
         else:
-            self._port.is_call(self._transport, self._said)
+            self._port.is_call(self._caller, self._said)
 
     def _no_timer(self) -> None:
         if self._timer is not None:
@@ -311,17 +386,5 @@ class _Arrival(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._no_timer()
-        self._port.left(self._transport)
-
-
-def _address_of(transport: Any) -> str:
-    name = transport.get_extra_info("peername")
-    return name[0] if name else ""
-
-
-def _name_of(transport: Any) -> str:
-    """The other end, as gRPC would write it."""
-    name = transport.get_extra_info("peername")
-    if not name:
-        return "somebody who has left"
-    return f"ipv6:[{name[0]}]:{name[1]}" if ":" in name[0] else f"ipv4:{name[0]}:{name[1]}"
+        if self._caller is not None:
+            self._port.left(self._caller)

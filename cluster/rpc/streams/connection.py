@@ -5,8 +5,10 @@ the event loop, and woken for by two threads: of the work for events of 16 KiB, 
 costs, the larger part. Nothing of what it brings is used by a stream of which each side has one.
 The rules: a large message is read into its own memory, and written from where it is; what came before it is not held
 for it. A peer can make this node hold `max_bytes` for one message, which is little until it is let in, and beside it
-`UNREAD_BYTES` that nobody has asked for: then nothing more is read, and the peer's writes wait. Whoever is listening
-answers what comes with `HEARD`, a few times a second; who dialled knows by it that the peer is there.
+`UNREAD_BYTES` that nobody has asked for, each message counted with what an object takes: then nothing more is read, and
+the peer's writes wait. Of one that is not let in nothing is looked at behind its first message; of any, so many
+messages in a turn. Whoever is listening answers what comes with `HEARD`, a few times a second; who dialled knows by it
+that the peer is there.
 Rejected: one connection for all calls between two nodes, with frames that take turns. That is HTTP/2 again.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from cluster.rpc import options
@@ -31,6 +34,10 @@ STRANGERS_BUFFER_BYTES = 16 * 1024
 """The same, before the dialler is let in."""
 LARGE_BYTES = 64 * 1024
 """From here on a message gets memory of its own as soon as its head has come."""
+OVERHEAD_BYTES = 128
+"""Of a message that waits, beside its bytes."""
+MESSAGES_A_TURN = 1000
+"""Half a millisecond of work. A turn of an honest peer is a frame or a few, and some entries."""
 
 Buffer = bytes | bytearray
 
@@ -42,11 +49,13 @@ class ConnectionLost(Exception):
 class MessageConnection(asyncio.BufferedProtocol):
     """Either end. `read` and `write` are for one task each."""
 
-    def __init__(self, *, answers: bool) -> None:
+    def __init__(self, *, answers: bool, on_let_in: Callable[[], None] = lambda: None) -> None:
         """`answers`: this side is the one that says `HEARD`."""
         self.max_bytes = options.MAX_HELLO_BYTES
         self.heard_s = asyncio.get_running_loop().time()
-        """When something came, or the peer took what had been waiting."""
+        """When something came, or the system took what had been waiting for it: it has room when the peer reads."""
+        self._on_let_in = on_let_in
+        self._is_stranger = answers
         self._loop = asyncio.get_running_loop()
         self._answers = answers
         self._answered_s = float("-inf")
@@ -68,13 +77,16 @@ class MessageConnection(asyncio.BufferedProtocol):
         self._room: asyncio.Future[None] | None = None
 
     def let_in(self) -> None:
-        """From here on the peer may send what the largest message has."""
+        """From here on the peer may send what it likes, and the largest message."""
+        self._is_stranger = False
+        self._on_let_in()
         self.max_bytes = options.MAX_MESSAGE_BYTES
         kept = self._view[self._begin : self._end].tobytes()
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._view[: len(kept)] = kept
         self._begin, self._end = 0, len(kept)
+        self._read_on()
 
     # -- for whoever speaks and listens
 
@@ -86,10 +98,9 @@ class MessageConnection(asyncio.BufferedProtocol):
             self._more = self._loop.create_future()
             await self._more
         kind, message = self._unread.popleft()
-        self._unread_bytes -= len(message)
+        self._unread_bytes -= len(message) + OVERHEAD_BYTES
         if not self._reads and self._unread_bytes < options.UNREAD_BYTES // 2:
-            self._reads = True
-            self.transport.resume_reading()
+            self._read_on()
         return kind, message
 
     async def write(self, kind: int, *messages: Buffer) -> None:
@@ -132,20 +143,21 @@ class MessageConnection(asyncio.BufferedProtocol):
         self._discards = True
         self._unread.clear()
         self._unread_bytes = 0
-        if not self._reads:
-            self._reads = True
-            self.transport.resume_reading()
+        self._read_on()
         await asyncio.shield(self._gone)
 
     # -- for the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        if not self._reads:
+            self.transport.pause_reading()
         if self._lost is not None:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = str(exc) if exc is not None else "the peer closed the connection"
+        if self._lost is None:
+            self._lost = str(exc) if exc is not None else "the peer closed the connection"
         self._large, self._large_view = None, memoryview(b"")
         self._wake()
         self.resume_writing()
@@ -170,7 +182,9 @@ class MessageConnection(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._large is None:
+        if self._discards:
+            self._large, self._begin, self._end = None, 0, 0
+        elif self._large is None:
             self._end += nbytes
             self._cut()
         else:
@@ -183,8 +197,14 @@ class MessageConnection(asyncio.BufferedProtocol):
     # -- inside
 
     def _cut(self) -> None:
-        """Messages out of the buffer; what is left of it has room behind it."""
-        while self._end - self._begin >= HEAD_BYTES:
+        """Messages out of the buffer; what is left of it has room behind it, or nothing is read."""
+        left = MESSAGES_A_TURN
+        while self._reads and self._end - self._begin >= HEAD_BYTES:
+            left -= 1
+            if left < 0:
+                self._stop_reading()
+                self._loop.call_soon(self._read_on)
+                return
             size, kind = _HEAD.unpack_from(self._buffer, self._begin)
             if size > self.max_bytes:
                 self._lost = f"the peer sends a message of {size} bytes; there are at most {self.max_bytes}"
@@ -206,26 +226,47 @@ class MessageConnection(asyncio.BufferedProtocol):
                 break
         if self._begin == self._end:
             self._begin = self._end = 0
+        elif not self._reads:
+            return  # and cut on from here
         elif len(self._buffer) - self._end < LARGE_BYTES and self._begin:
             kept = self._view[self._begin : self._end].tobytes()
             self._view[: len(kept)] = kept
             self._begin, self._end = 0, len(kept)
 
     def _came(self, kind: int, message: Buffer) -> None:
-        if kind == HEARD or self._discards:
+        if kind == HEARD:
             return
         self._unread.append((kind, message))
-        self._unread_bytes += len(message)
-        if self._reads and self._unread_bytes > options.UNREAD_BYTES and self._transport is not None:
-            self._reads = False
-            self._transport.pause_reading()
+        self._unread_bytes += len(message) + OVERHEAD_BYTES
+        if self._is_stranger or self._unread_bytes > options.UNREAD_BYTES:
+            self._stop_reading()
         self._wake()
+
+    def _stop_reading(self) -> None:
+        self._reads = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """What is in the buffer, and then what comes, unless there is a reason not to."""
+        is_full = self._unread_bytes > (0 if self._is_stranger else options.UNREAD_BYTES)
+        if self._reads or self._lost is not None or (is_full and not self._discards):
+            return
+        self._reads = True
+        if self._discards:
+            self._begin = self._end = 0
+        else:
+            self._cut()
+        if self._reads and self._transport is not None:
+            self._transport.resume_reading()
 
     def _heard(self) -> None:
         self.heard_s = now_s = self._loop.time()
         transport = self._transport  # under TLS something may have come before this side has it
         if self._answers and now_s - self._answered_s >= options.HEARD_PERIOD_S and transport is not None:
             self._answered_s = now_s
+            if self._room is not None:
+                return  # it does not listen
             if not transport.is_closing():
                 transport.write(_HEAD.pack(0, HEARD))
 

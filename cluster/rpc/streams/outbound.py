@@ -67,7 +67,8 @@ class OutboundLink:
         self._call: Any = None  # accepted and not given up
         self._over: asyncio.Future[str | None] | None = None  # of the present stream: set when it is to end
         self._waiter: asyncio.Future[None] | None = None
-        self._quiet = True  # nothing sent since the last heartbeat check
+        self._quiet = True  # nothing but heartbeats sent since the last look
+        self._beats = False  # a heartbeat is in the queue
         self.last_error = "not dialled yet"
         self.dropped = 0  # messages given up because there was no stream, for status
 
@@ -103,6 +104,7 @@ class OutboundLink:
         """Called each heartbeat period: a stream that was quiet since the last call carries an empty frame."""
         if self._quiet and self._call is not None and not self._queue and not self._flying_bytes:
             self._queue.push(FRAME_HINTS, (LeaderHints(),))
+            self._beats = True
             self._wake()
         self._quiet = True
 
@@ -171,7 +173,8 @@ class OutboundLink:
                     continue
                 taken = self._queue.take(options.FRAME_TARGET_BYTES)
                 self._flying_bytes = taken.size
-                self._quiet = False
+                self._quiet = self._quiet and self._beats and taken.elements == 1
+                self._beats = False
                 await call.write(taken.frame, *taken.beside)
                 self._flying_bytes = 0
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -74,6 +74,7 @@ class Intake:
         self._transport: asyncio.Transport | None = None
         self._waiting = b""
         self._turn = self._turn_bytes = 0  # the latest with input, and how much came in it
+        self._has_too_much = False  # received and not answered
         self._rests = False  # it has had its share of this turn
         self._queued = False  # among those whose turn comes
         self._over = False
@@ -189,8 +190,8 @@ class Intake:
             return
         config, pending = self._connection.config, self._connection.engine.pending_output
         limit = self._listener.input_share(config.uncommitted_bytes)
-        too_much = self._unanswered_bytes > (limit // 2 if self.read_paused else limit)
-        full = self._rests or bool(self._waiting) or too_much
+        self._has_too_much = self._unanswered_bytes > (limit // 2 if self._has_too_much else limit)
+        full = self._rests or bool(self._waiting) or self._has_too_much
         stuck = pending > config.pending_output_limit_bytes and self.write_paused
         if (full or stuck) != self.read_paused:
             self.read_paused = not self.read_paused

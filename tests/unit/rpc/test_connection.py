@@ -135,7 +135,7 @@ async def test_a_message_that_is_too_large_ends_the_connection_before_it_has_mem
 
 async def test_what_nobody_asks_for_stays_with_the_peer() -> None:
     made, socket = connected()
-    large = bytes(options.UNREAD_BYTES // 4)
+    large = bytes(options.UNREAD_BYTES // 4 - connection.OVERHEAD_BYTES)
     for _ in range(4):
         comes(made, framed(large))
         assert socket.is_reading
@@ -191,3 +191,49 @@ async def test_what_came_before_the_end_is_still_read() -> None:
     made.connection_lost(None)
     assert await all_of(made, 1) == [b"last words"]
     assert await made.read() is None
+
+
+async def test_messages_of_nothing_are_bounded_too() -> None:
+    made, socket = connected()
+    nothing = framed(*[b""] * connection.MESSAGES_A_TURN)
+    sent = 0
+    while socket.is_reading:
+        comes(made, nothing)
+        sent += connection.MESSAGES_A_TURN
+        assert sent * connection.OVERHEAD_BYTES < 2 * options.UNREAD_BYTES
+        await asyncio.sleep(0)
+    assert len(made._unread) * connection.OVERHEAD_BYTES <= options.UNREAD_BYTES + connection.OVERHEAD_BYTES
+    assert len(await all_of(made, sent)) == sent
+    assert socket.is_reading
+
+
+async def test_of_many_small_messages_some_are_cut_in_a_turn() -> None:
+    made, socket = connected()
+    comes(made, framed(*[b"x"] * 3 * connection.MESSAGES_A_TURN)[:200_000])
+    assert len(made._unread) == connection.MESSAGES_A_TURN
+    assert not socket.is_reading
+    await until(lambda: socket.is_reading, "the rest", SOON_S)
+    assert len(made._unread) == 3 * connection.MESSAGES_A_TURN
+
+
+async def test_of_a_stranger_nothing_is_looked_at_behind_its_first_message() -> None:
+    made, socket = connected(let_in=False)
+    comes(made, framed(b"hello", b"one", b"two"))
+    assert not socket.is_reading
+    assert [bytes(message) for _, message in made._unread] == [b"hello"]
+    assert await all_of(made, 1) == [b"hello"]
+    made.let_in()
+    assert await all_of(made, 2) == [b"one", b"two"]
+    assert socket.is_reading
+
+
+async def test_what_comes_behind_the_end_is_dropped_unseen() -> None:
+    made, socket = connected()
+    waiting = asyncio.ensure_future(made.wait_lost())
+    await asyncio.sleep(0)
+    comes(made, framed(bytes(100), bytes(2 * connection.LARGE_BYTES), bytes(3)))
+    assert not made._unread
+    assert made._large is None
+    assert socket.is_reading
+    made.connection_lost(None)
+    await waiting

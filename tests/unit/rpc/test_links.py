@@ -178,6 +178,24 @@ async def test_a_black_hole_is_noticed_by_both_sides_and_healed(frozen: str) -> 
             await second.network.stop()
 
 
+async def test_a_stream_at_rest_has_a_heartbeat_in_each_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster_of(1, 2) as nodes:
+        monkeypatch.setattr(options, "HEARTBEAT_S", 3600.0)
+        monkeypatch.setattr(options, "HINT_PERIOD_S", 3600.0)
+        notice_no_silence(monkeypatch)
+        link = nodes[1].network._links[2]
+        await asyncio.sleep(2 * options.TICK_S)  # one that was due already
+        link.heartbeat()
+        for _ in range(3):
+            await until(lambda: not link.backlog, "it to leave", SOON_S)
+            link.heartbeat()
+            assert len(link._queue) == 1
+        nodes[1].network.send(2, messages(1, 1))
+        await until(lambda: not link.backlog, "both to leave", SOON_S)
+        link.heartbeat()
+        assert not link._queue, "something else was said"
+
+
 async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
     async with cluster_of(1, 2) as nodes:
         time.sleep(2 * options.SILENCE_S)  # noqa: ASYNC251  the loop of both nodes stands still

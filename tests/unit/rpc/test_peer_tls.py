@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,14 @@ async def test_handshakes_that_fail_are_few(pair: dict[int, TestNode], monkeypat
     assert pair[1].network._shared_port._handshakes == {"127.0.0.2": shared_port.HANDSHAKES, "127.0.0.3": 1}
     pair[1].network.send(2, [RaftMessage(group=7)])
     await until(lambda: pair[2].heard, "the message")
+
+
+async def test_streams_trust_what_calls_trust(hosts: Hosts) -> None:
+    """An authority in `ca_file` may have one above it, and a common name is no name."""
+    tls = hosts.tls(1)
+    for context in (tls.listener_context(), tls.dialler_context()):
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert tls.dialler_context().check_hostname
+    assert not tls.dialler_context().hostname_checks_common_name

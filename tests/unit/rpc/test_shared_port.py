@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 import socket
+import struct
 from unittest import mock
 
 import grpc
@@ -129,7 +131,76 @@ async def test_who_dials_something_else_is_told_that_it_is_none() -> None:
     server.close()
 
 
-async def test_too_many_connections_push_out_the_oldest_of_the_address_with_most(
+@pytest.mark.parametrize("others", [1, 5], ids=["of one host", "of a host each"])
+async def test_a_flood_of_connections_pushes_out_no_stream_of_a_node(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr(options, "HELLO_TIMEOUT_S", 60.0)
+    async with cluster_of(1, 2) as nodes:
+        monkeypatch.setattr(options, "MAX_CONNECTIONS", 4)
+        port, here = nodes[1].network.port, nodes[1].network._shared_port
+        await until(lambda: "127.0.0.1" in here._of_nodes, "a stream of a node", SOON_S)
+        call = await asyncio.open_connection("127.0.0.1", port)  # of the node's host
+        await until(lambda: here.connections == 2, "it", SOON_S)
+        flood = []
+        for number in range(20):
+            address = f"127.0.0.{10 + number % others}"
+            flood.append(await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+        for reader, _ in flood[:18]:
+            assert await ends(reader) == b""
+        assert here.connections == 4
+        call[1].write(GREETING)
+        assert await call[0].readexactly(len(GREETING)) == GREETING
+        assert nodes[1].events == [("up", 2)]
+        for _, writer in [call, *flood]:
+            writer.close()
+        await until(lambda: here.connections == 1, "the node's stream alone", SOON_S)
+
+
+async def test_who_leaves_at_once_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a connection that was reset nobody can tell any more where it came from."""
+    async with cluster_of(1, 2) as nodes:
+        here = nodes[1].network._shared_port
+
+        def come_and_go() -> None:
+            for number in range(300):
+                with socket.socket() as leaving:
+                    leaving.connect(("127.0.0.1", nodes[1].network.port))
+                    leaving.send((b"", GREETING, b"PRI * HTTP/2.0\r\n", GREETING + bytes(5))[number % 4])
+                    leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        await asyncio.to_thread(come_and_go)
+        await until(lambda: here.connections == 1, "the node's stream alone", SOON_S)
+        await until(lambda: len(here._tasks) == 1, "its task alone", SOON_S)
+        assert list(here._of_nodes) == ["127.0.0.1"]
+        assert here._strangers == {}
+        assert nodes[1].events == [("up", 2)]
+        assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+async def test_who_takes_nothing_of_an_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_port, "STUCK_S", 0.2)
+    async with cluster_of(1) as nodes:
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(bytes(1 << 16))
+                    await writer.drain()
+
+        path = "\0" + secrets.token_hex(8)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            server = await asyncio.start_unix_server(talk, sock=listening)
+            nodes[1].network._shared_port.grpc_address = f"unix-abstract:{path[1:]}"
+            with socket.create_connection(("127.0.0.1", nodes[1].network.port)) as caller:
+                caller.send(b"PRI * HTTP/2.0\r\n")
+                await until(lambda: nodes[1].network._shared_port.connections == 1, "it to come", SOON_S)
+                await until(lambda: nodes[1].network._shared_port.connections == 0, "it to be left", SOON_S)
+            server.close()
+
+
+async def test_too_many_connections_push_out_the_oldest_of_the_host_with_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not the node that has few."""
@@ -148,7 +219,7 @@ async def test_too_many_connections_push_out_the_oldest_of_the_address_with_most
         for _, writer in [neighbour, *flood]:
             writer.close()
         await until(lambda: here.connections == 0, "nobody", SOON_S)
-        assert here._here == {}
+        assert here._strangers == {}
 
 
 async def test_calls_pass_whatever_their_size_and_the_log_has_the_address_of_who_calls(
