@@ -30,6 +30,10 @@ EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS, EXIT_STOPPED_ITSELF = 2, 3, 4, 5
 
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
+MIB = 1024 * 1024
+SPARE_BYTES = 64 * MIB
+MALLOC_MOST = 2**31 - 1
+"""It takes an int of C."""
 
 log = logging.getLogger("holdfast")
 
@@ -45,7 +49,7 @@ def main() -> int:
         return EXIT_CONFIG
     _set_up_logging(config)
     _raise_file_limit()
-    _keep_large_blocks()
+    _keep_large_blocks(config.storage.cache_bytes)
     _spare_what_stays()
     try:
         uvloop.run(_serve(config))
@@ -115,15 +119,17 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _keep_large_blocks() -> None:
+def _keep_large_blocks(cache_bytes: int) -> None:
     """Entries and frames of up to some MiB come and go thousands of times a second. By default glibc takes each from
-    the kernel and gives it back, which costs a page fault per 4 KiB: a third of the time it takes to send one."""
+    the kernel and gives it back, which costs a page fault per 4 KiB: a third of the time it takes to send one. Nor is
+    the memory of the newest events given back when they are dropped with their log: the next ones fill it again, and
+    whoever runs a node has to allow for it in any case."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         return  # another C library: it has its own way
-    mallopt(MALLOC_MMAP_THRESHOLD, 32 * 1024 * 1024)  # the most that glibc takes
-    mallopt(MALLOC_TRIM_THRESHOLD, 64 * 1024 * 1024)
+    mallopt(MALLOC_MMAP_THRESHOLD, 32 * MIB)  # the most that glibc takes
+    mallopt(MALLOC_TRIM_THRESHOLD, min(cache_bytes + SPARE_BYTES, MALLOC_MOST))
 
 
 def _spare_what_stays() -> None:

@@ -250,7 +250,12 @@ class Engine(EventPump):
             return
         if self._handshake is not None:
             data = self._receive_prelude(data)
-        self._receive_amqp(data)
+        self._receive_all(data)
+
+    def _receive_all(self, data: bytes) -> None:
+        while data:
+            taken = self._receive_amqp(data)
+            data = data[taken:] if taken < len(data) and not self.closed else b""
 
     def receive_some(self, data: bytes) -> int:
         """Takes so many of the bytes as are a bounded piece of work (a server's hundred peers share a thread); how
@@ -270,19 +275,22 @@ class Engine(EventPump):
     def authenticated(self, result: object) -> None:
         """What an AuthenticationWork came to. Events may follow, and there may be something to send."""
         if self._handshake is not None and self._handshake.work is not None and not self.closed:
-            self._receive_amqp(self._receive_prelude(result, worked=True))
+            self._receive_all(self._receive_prelude(result, worked=True))
 
     def _receive_amqp(self, data: bytes, *, some: bool = False) -> int:
-        taken = len(data)
+        """How many of the bytes were taken: with `some` a bounded piece, else as many as go to proton in one way."""
+        header = 0
         if data and len(self._header) < 8 and not self.closed:
-            data = self._receive_header(data)
-        if data and not self.closed:
-            push = self._scanner.push_some if some else self._scanner.push
-            taken = push(data if isinstance(data, bytes) else bytes(data))
-            self._pump()
-            if not self.closed and self._scanner.skipped():
-                self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
-        return taken
+            header, data = len(data), self._receive_header(data)
+            header -= len(data)
+        if not data or self.closed:
+            return header + len(data)
+        scanner, data = self._scanner, data if isinstance(data, bytes) else bytes(data)
+        taken = scanner.push_some(data) if some else scanner.push_parted(data) or scanner.push(data)
+        self._pump()
+        if not self.closed and scanner.skipped():
+            self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
+        return header + taken
 
     def _receive_prelude(self, data: Any, *, worked: bool = False) -> bytes:
         handshake = self._handshake

@@ -35,7 +35,8 @@ from holdfast.amqp.errors import (
     MalformedMessage,
 )
 from holdfast.amqp.events import Credit, Drained, Dropped, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.framing.frame_scanner import FrameScanner, Place
+from holdfast.amqp.framing.frame_scanner import FrameScanner
+from holdfast.amqp.framing.parted_transfers import ABORTED, LAST, MORE, Part, Place
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -165,6 +166,7 @@ class TransferPump:
         place = (link.session._channel, link._handle)
         tags = self._scanner.batches.pop(place, None) if self._scanner.batches else None
         named = self._scanner.states.pop(place, None) if self._scanner.states else None
+        parted = self._scanner.parts.get(place)
         batches: list[int] = []
         taken = 0
         error: Error | None = None
@@ -174,8 +176,20 @@ class TransferPump:
         largest = -1 if link._parts else usual
         while taken < count:
             delivery = _current(impl)
-            size = _recv(impl, memory, READ_BUFFER_BYTES)
-            if 0 <= size <= largest and taken < certain:
+            if parted is not None:
+                payload, part = parted.popleft()
+                if part != LAST or link._parts or len(payload) > limit:
+                    error, part = self._gather(link, payload, part, parted, limit)
+                    if part == ABORTED:
+                        self._abort(link, delivery)
+                        taken += 1
+                        continue
+                    if error is not None or part == MORE:
+                        unfinished = delivery
+                        break
+                    payload = b"".join(link._parts)
+                    self._forget_parts(link)
+            elif 0 <= (size := _recv(impl, memory, READ_BUFFER_BYTES)) <= largest and taken < certain:
                 payload = view[:size]
             else:
                 if size == _ABORTED:
@@ -228,15 +242,33 @@ class TransferPump:
     def _collect(self, link: ReceiverLink, size: int, limit: int) -> Error | None:
         """Moves what is there of the current message to its parts. size: what the read buffer holds of it."""
         while size > 0:
-            link._parts.append(read_buffer.view[:size])
-            link._parts_bytes += size
-            link._kept_bytes += size
-            self.kept_bytes += size
-            if link._parts_bytes > limit:
-                return Error(MESSAGE_SIZE_EXCEEDED, f"a message is larger than {limit} bytes: split it")
-            if self.kept_bytes > self.keep_limit:
-                return too_much(self, "an unfinished message")
+            error = self._keep_part(link, read_buffer.view[:size], limit)
+            if error is not None:
+                return error
             size = _recv(link._impl, read_buffer.memory, READ_BUFFER_BYTES) if size == READ_BUFFER_BYTES else 0
+        return None
+
+    def _gather(
+        self, link: ReceiverLink, payload: bytes, part: int, parted: deque[Part], limit: int
+    ) -> tuple[Error | None, int]:
+        """Moves what is there of the current message, which proton has nothing of, to its parts. What its last transfer
+        says of it."""
+        while part != ABORTED:
+            error = self._keep_part(link, payload, limit)
+            if error is not None or part == LAST or not parted:
+                return error, part
+            payload, part = parted.popleft()
+        return None, part
+
+    def _keep_part(self, link: ReceiverLink, payload: bytes, limit: int) -> Error | None:
+        link._parts.append(payload)
+        link._parts_bytes += len(payload)
+        link._kept_bytes += len(payload)
+        self.kept_bytes += len(payload)
+        if link._parts_bytes > limit:
+            return Error(MESSAGE_SIZE_EXCEEDED, f"a message is larger than {limit} bytes: split it")
+        if self.kept_bytes > self.keep_limit:
+            return too_much(self, "an unfinished message")
         return None
 
     def _forget_parts(self, link: ReceiverLink) -> None:

@@ -12,6 +12,9 @@ That buffer starts at INPUT_BUFFER_BYTES and grows (doubling, up to max-frame-si
 is the one case where room alone is ambiguous and the count of frames decides. Rejected alternative: walking
 every frame header in Python, a tenth of the cost of a small transfer.
 
+Large transfers are given to proton without their payloads (`parted_transfers.py`). What is shown of such a push is
+what proton was given: all that their performatives say.
+
 A transfer may state a message-format; the only one in use besides 0 is that of Event Hubs' batches. While `watching`,
 what is pushed is searched for the five bytes that state it (half a microsecond for each KiB), and only where they turn
 up are the transfers walked: `batches` then has the tags of those that state it, by channel and handle.
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -36,6 +40,7 @@ from cproton import ffi, lib
 from holdfast.amqp.encoding.codec import Described, decode_value
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
+from holdfast.amqp.framing.parted_transfers import Part, Place, Run, begins_large
 
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
@@ -55,7 +60,8 @@ MAX_CONTROL_VALUES = 1024
 
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer whose data sections are messages themselves."""
-_STATED = b"\x70" + BATCH_FORMAT.to_bytes(4, "big")  # as an AMQP uint, which has no shorter form for it
+_BATCH_FORMAT = BATCH_FORMAT.to_bytes(4, "big")
+_STATED = b"\x70" + _BATCH_FORMAT  # as an AMQP uint, which has no shorter form for it
 _find_stated = re.compile(re.escape(_STATED)).search
 
 PIECE_RARE_FRAMES = 4
@@ -83,8 +89,7 @@ _find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x16-\x18])").finditer
 _SYMBOLIC = b"amqp:transactional-state:list"
 _ACQUISITION = "txn-id"
 
-Place = tuple[int | None, int | None]
-"""The channel and handle of a link, as the peer numbers them."""
+_EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 _FRAME = Struct(">IBBH")
 _ULONG = Struct(">Q")
@@ -110,6 +115,8 @@ class FrameScanner:
     __slots__ = (
         "_acquiring",
         "_data",
+        "_inside",
+        "_max_frame",
         "_pending",
         "_searched",
         "_size",
@@ -119,6 +126,7 @@ class FrameScanner:
         "_unread",
         "batches",
         "crowded",
+        "parts",
         "states",
         "transactional",
         "watching",
@@ -127,7 +135,9 @@ class FrameScanner:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._size = INPUT_BUFFER_BYTES
-        self._pending = 0
+        self._max_frame = 0  # known once there are frames
+        self._pending = 0  # bytes of the unfinished frame at the end of what was pushed last ...
+        self._inside = 0  # ... which proton has, or has not: they are pushed again, with the rest of it
         self._searched = 0  # bytes at the beginning of what comes next in which there are few rare frames
         self._tail = b""
         self._data = b""
@@ -136,6 +146,8 @@ class FrameScanner:
         self.watching = False
         self.crowded = False
         """Frames that are neither transfers nor dispositions have ended the last piece."""
+        self.parts: dict[Place, deque[Part]] = {}
+        """Payloads of the last push that proton has not, by link. Who takes a message takes them."""
         self.batches: dict[Place, set[bytes]] = {}
         self.transactional = False
         self.states: dict[Place, dict[bytes, list[Any] | None]] = {}
@@ -147,18 +159,37 @@ class FrameScanner:
     def push(self, data: bytes, frames_most: int | None = None) -> int:
         """Hands bytes of the AMQP layer (behind the protocol header) to proton. `frames_most`: when about so many
         frames were taken, it ends. How many bytes were taken."""
-        transport, size, taken = self._transport, len(data), 0
-        portion = size if frames_most is None else PIECE_STEP_BYTES
-        until = sys.maxsize if frames_most is None else lib.pn_transport_get_frames_input(transport) + frames_most
+        if self._pending > self._inside:
+            self._give(self._rest())
         missing = self._missing(data)
-        self._tail = self._rest()
+        self._begin(data)
+        taken = self._feed(data, frames_most, missing)
+        if taken < len(data):
+            self._data = data[:taken]
+        if self.watching:
+            self._watch()
+        if self.transactional:
+            self._watch_states()
+        return taken
+
+    def _begin(self, data: bytes, tail: bytes | None = None) -> None:
+        """These are the bytes of the present push. `tail`: what the first frame had before them; None: what is left of
+        the push before."""
+        self._tail = self._rest() if tail is None else tail
         self._data = data
         self._unread = None
         self._acquiring = None
+        self.parts = {}
+
+    def _feed(self, data: bytes, frames_most: int | None, missing: int) -> int:
+        """`missing`: bytes of the frame that proton has the beginning of. How many were taken."""
+        transport, size, taken = self._transport, len(data), 0
+        portion = size if frames_most is None else PIECE_STEP_BYTES
+        until = sys.maxsize if frames_most is None else lib.pn_transport_get_frames_input(transport) + frames_most
         start: Any = data
         while taken < size:
             offered = min(portion, size - taken)
-            fills = offered >= self._size - self._pending
+            fills = offered >= self._size - self._inside
             if fills:
                 whole = self._whole(data, taken, missing)
                 if whole:
@@ -170,30 +201,87 @@ class FrameScanner:
                 return size  # proton has closed its input; its events say why
             taken += step
             if fills and frames == lib.pn_transport_get_frames_input(transport):
-                self._pending = self._size  # nothing was consumed: proton has just enlarged its buffer
+                self._inside = self._size  # nothing was consumed: proton has just enlarged its buffer
                 self._size += room
             else:
-                self._pending = self._size - room
+                self._inside = self._size - room
+            self._pending = self._inside
             if taken < size:
                 if lib.pn_transport_get_frames_input(transport) >= until:
-                    self._data = data[:taken]
                     break
                 start = ffi.from_buffer(data) + taken
+        return taken
+
+    def push_parted(self, data: bytes) -> int:
+        """Hands the transfers that `data` begins with to proton, without their payloads, which are then in `parts`, if
+        they are large on average (`parted_transfers.py`). How many bytes were taken; 0: they are for `push`."""
+        if not self._pending:
+            return self._part(data, Run(), 0) if begins_large(data) else 0
+        if self._inside:
+            missing = self._missing(data)
+            if missing + 4 > len(data) or not self._is_large(data, missing):
+                return 0
+            return self.push(data[:missing])
+        held = self._rest()
+        size = int.from_bytes((held + data[:4])[:4], "big")
+        if len(held) + len(data) < 4 or len(held) + len(data) < size <= self._frame_limit():
+            self._begin(data)
+            self._pending += len(data)
+            lib.pn_transport_push(self._transport, _EMPTY_FRAME, 8)  # proton counts bytes: the peer is not silent
+            return len(data)
+        run = Run()
+        missing = max(0, size - len(held))
+        if not 8 <= size <= self._frame_limit() or not run.take(held + data[:missing], 0, self._frame_limit()):
+            return self.push(data[:missing] if missing else data)
+        return self._part(data, run, missing)
+
+    def _is_large(self, data: bytes, at: int) -> bool:
+        return LARGE_FRAME_BYTES <= int.from_bytes(data[at : at + 4], "big") <= self._frame_limit()
+
+    def _frame_limit(self) -> int:
+        if not self._max_frame:
+            self._max_frame = lib.pn_transport_get_max_frame(self._transport)
+        return self._max_frame
+
+    def _part(self, data: bytes, run: Run, at: int) -> int:
+        """The same from `at` on, where a frame begins; the run may have frames already."""
+        end = run.take(data, at, self._frame_limit())
+        taken = len(data) if run.unfinished else end
+        if not taken:
+            return 0
+        said, held = b"".join(run.said), data[end:taken]
+        self._begin(said + held, b"")
+        self.parts = run.parts
+        if said:
+            self._feed(said, None, 0)
+        self._pending, self._suspect = len(held), False
         if self.watching:
-            self._watch()
+            for place, tag, stated in run.stated:
+                if stated == _BATCH_FORMAT:
+                    self.batches.setdefault(place, set()).add(tag)
         if self.transactional:
             self._watch_states()
         return taken
 
+    def _give(self, held: bytes) -> None:
+        """The beginning of a frame that is not parted."""
+        self._suspect = self.watching and _STATED in held
+        self._feed(held, None, len(held))
+
     def _whole(self, data: bytes, at: int, missing: int) -> int:
         """Bytes up to the end of the present frame, if it is large, ends in the data and fits into proton's buffer: of
         what is there behind a frame, proton moves every byte to the front. 0: there is nothing to gain."""
-        left = int.from_bytes(data[at : at + 4], "big") if not self._pending else 0 if at else missing
-        is_large = LARGE_FRAME_BYTES <= left + self._pending < self._size
+        left = int.from_bytes(data[at : at + 4], "big") if not self._inside else 0 if at else missing
+        is_large = LARGE_FRAME_BYTES <= left + self._inside < self._size
         return left if is_large and left <= len(data) - at else 0
 
     def push_some(self, data: bytes) -> int:
         """The same with a bounded piece of it; what is given next begins with the rest. How many bytes were taken."""
+        parted = self.push_parted(data)
+        if parted:
+            self.crowded = False
+            self._searched = max(0, self._searched - parted)
+            return parted
         end, few = self._cut(data) if len(data) > SMALL_BYTES else (len(data), True)
         self.crowded = end < len(data)
         taken = self.push(data if end == len(data) else data[:end], None if few else PIECE_FRAMES)
@@ -260,11 +348,13 @@ class FrameScanner:
 
     def clear(self) -> None:
         """Nothing comes any more."""
+        self.parts = {}
         self._data = self._tail = b""
         self._unread = None
 
     def forget(self, place: Place) -> None:
         """Drops what was noted of a link's transfers."""
+        self.parts.pop(place, None)
         self.batches.pop(place, None)
         self.states.pop(place, None)
 

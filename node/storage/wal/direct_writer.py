@@ -34,8 +34,9 @@ from node.storage.wal.write_path import WritePath
 BLOCK_BYTES = 4096
 """No disk asks for more, and mapped memory begins at a multiple of it."""
 
-BUFFER_BYTES = 1 << 20
-"""What the disk is given at a time."""
+BUFFER_BYTES = 1 << 22
+"""What the disk is given at a time, at most. After each time the thread waits for the interpreter, which may take
+longer than the disk did: so what is usual goes in one write."""
 
 _ZEROS = bytes(BLOCK_BYTES)
 
