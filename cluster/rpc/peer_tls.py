@@ -141,7 +141,7 @@ class PeerTls:
             # OpenSSL looks whether they are what they should be; gRPC would only fail each handshake.
             contexts = [ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
             for context in contexts:
-                context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian's Python leaves that to OpenSSL's configuration
+                context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian's Python has no minimum of its own
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: the authority may have one above it
                 context.hostname_checks_common_name = False
