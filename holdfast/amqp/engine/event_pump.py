@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cproton import ffi, lib
 
-from holdfast.amqp.encoding.codec import symbols_of
+from holdfast.amqp.encoding.codec import symbols_of, uint
 from holdfast.amqp.engine.remains import Remains
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, TransferPump, read_buffer
 from holdfast.amqp.errors import (
@@ -229,7 +229,7 @@ class EventPump(TransferPump):
         if session is None:
             return
         handle = attach.field(1)
-        if attach.fields is None or not isinstance(handle, int):
+        if attach.fields is None or not isinstance(handle, uint):  # of any other type proton makes 0
             self._fail(Error(DECODE_ERROR, f"the attach is {_UNREADABLE}"))
             return
         if handle in session._handles:

@@ -35,8 +35,8 @@ from holdfast.amqp.errors import (
     MalformedMessage,
 )
 from holdfast.amqp.events import Credit, Drained, Dropped, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.framing.frame_scanner import FrameScanner
-from holdfast.amqp.framing.parted_transfers import ABORTED, LAST, MORE, Part, Place
+from holdfast.amqp.framing.frame_scanner import FrameScanner, Place
+from holdfast.amqp.framing.parted_transfers import numbers_in
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -64,6 +64,10 @@ _DELIVERY, _TRANSPORT, _ABORTED = lib.PN_DELIVERY, lib.PN_TRANSPORT, -11
 def _tag(delivery: Any) -> bytes:
     tag = lib.pn_delivery_tag(delivery)
     return bytes(ffi.buffer(tag.start, tag.size)) if tag.size else b""
+
+
+def _too_large(limit: int) -> Error:
+    return Error(MESSAGE_SIZE_EXCEEDED, f"a message is larger than {limit} bytes: split it")
 
 
 Noted = dict[bytes, "list[Any] | None"]
@@ -166,7 +170,7 @@ class TransferPump:
         place = (link.session._channel, link._handle)
         tags = self._scanner.batches.pop(place, None) if self._scanner.batches else None
         named = self._scanner.states.pop(place, None) if self._scanner.states else None
-        parted = self._scanner.parts.get(place)
+        parts = self._scanner.parts
         batches: list[int] = []
         taken = 0
         error: Error | None = None
@@ -176,21 +180,12 @@ class TransferPump:
         largest = -1 if link._parts else usual
         while taken < count:
             delivery = _current(impl)
-            if parted is not None:
-                payload, part = parted.popleft()
-                if part != LAST or link._parts or len(payload) > limit:
-                    error, part = self._gather(link, payload, part, parted, limit)
-                    if part == ABORTED:
-                        self._abort(link, delivery)
-                        taken += 1
-                        continue
-                    if error is not None or part == MORE:
-                        unfinished = delivery
-                        break
-                    payload = b"".join(link._parts)
-                    self._forget_parts(link)
-            elif 0 <= (size := _recv(impl, memory, READ_BUFFER_BYTES)) <= largest and taken < certain:
-                payload = view[:size]
+            size = _recv(impl, memory, READ_BUFFER_BYTES)
+            if 0 <= size <= largest and taken < certain:
+                payload = view[:size] if parts is None else b"".join(self._parts_in(view[:size]))
+                if len(payload) > limit:
+                    error, unfinished = _too_large(limit), delivery
+                    break
             else:
                 if size == _ABORTED:
                     self._abort(link, delivery)
@@ -221,6 +216,9 @@ class TransferPump:
                 good = len(transactions)
                 self._drop(link, deliveries[good:], named or {})
                 del deliveries[good:], payloads[good:]
+        if link.in_order and count < queued:  # those behind it are taken later
+            self._scanner.batches |= {place: tags} if tags else {}
+            self._scanner.states |= {place: named} if named else {}
         if unfinished is not None and (tags or named):  # the rest of it comes later, and does not say it again
             self._keep_notes(place, _tag(unfinished), tags, named)
         if payloads:
@@ -242,34 +240,22 @@ class TransferPump:
     def _collect(self, link: ReceiverLink, size: int, limit: int) -> Error | None:
         """Moves what is there of the current message to its parts. size: what the read buffer holds of it."""
         while size > 0:
-            error = self._keep_part(link, read_buffer.view[:size], limit)
-            if error is not None:
-                return error
+            for part in self._parts_in(read_buffer.view[:size]):
+                link._parts.append(part)
+                link._parts_bytes += len(part)
+                link._kept_bytes += len(part)
+                self.kept_bytes += len(part)
+                if link._parts_bytes > limit:
+                    return _too_large(limit)
+                if self.kept_bytes > self.keep_limit:
+                    return too_much(self, "an unfinished message")
             size = _recv(link._impl, read_buffer.memory, READ_BUFFER_BYTES) if size == READ_BUFFER_BYTES else 0
         return None
 
-    def _gather(
-        self, link: ReceiverLink, payload: bytes, part: int, parted: deque[Part], limit: int
-    ) -> tuple[Error | None, int]:
-        """Moves what is there of the current message, which proton has nothing of, to its parts. What its last transfer
-        says of it."""
-        while part != ABORTED:
-            error = self._keep_part(link, payload, limit)
-            if error is not None or part == LAST or not parted:
-                return error, part
-            payload, part = parted.popleft()
-        return None, part
-
-    def _keep_part(self, link: ReceiverLink, payload: bytes, limit: int) -> Error | None:
-        link._parts.append(payload)
-        link._parts_bytes += len(payload)
-        link._kept_bytes += len(payload)
-        self.kept_bytes += len(payload)
-        if link._parts_bytes > limit:
-            return Error(MESSAGE_SIZE_EXCEEDED, f"a message is larger than {limit} bytes: split it")
-        if self.kept_bytes > self.keep_limit:
-            return too_much(self, "an unfinished message")
-        return None
+    def _parts_in(self, said: bytes) -> list[bytes]:
+        """Of a message, by what proton has of it."""
+        parts = self._scanner.parts
+        return [said] if parts is None else [parts.pop(number) for number in numbers_in(said)]
 
     def _forget_parts(self, link: ReceiverLink) -> None:
         self.kept_bytes -= link._parts_bytes

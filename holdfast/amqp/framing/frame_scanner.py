@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from cproton import ffi, lib
 from holdfast.amqp.encoding.codec import Described, decode_value
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.framing.parted_transfers import Part, Place, Run, begins_large
+from holdfast.amqp.framing.parted_transfers import NUMBERS, Run, begins_large, payload_at
 
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
@@ -60,8 +59,7 @@ MAX_CONTROL_VALUES = 1024
 
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer whose data sections are messages themselves."""
-_BATCH_FORMAT = BATCH_FORMAT.to_bytes(4, "big")
-_STATED = b"\x70" + _BATCH_FORMAT  # as an AMQP uint, which has no shorter form for it
+_STATED = b"\x70" + BATCH_FORMAT.to_bytes(4, "big")  # as an AMQP uint, which has no shorter form for it
 _find_stated = re.compile(re.escape(_STATED)).search
 
 PIECE_RARE_FRAMES = 4
@@ -88,6 +86,9 @@ _find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x16-\x18])").finditer
 
 _SYMBOLIC = b"amqp:transactional-state:list"
 _ACQUISITION = "txn-id"
+
+Place = tuple[int | None, int | None]
+"""The channel and handle of a link, as the peer numbers them."""
 
 _EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
@@ -117,6 +118,7 @@ class FrameScanner:
         "_data",
         "_inside",
         "_max_frame",
+        "_number",
         "_pending",
         "_searched",
         "_size",
@@ -146,8 +148,9 @@ class FrameScanner:
         self.watching = False
         self.crowded = False
         """Frames that are neither transfers nor dispositions have ended the last piece."""
-        self.parts: dict[Place, deque[Part]] = {}
-        """Payloads of the last push that proton has not, by link. Who takes a message takes them."""
+        self._number = 0  # of the next payload that proton is not given
+        self.parts: dict[int, bytes] | None = None
+        """Of the last push, if it was a run: the payloads in whose place proton has numbers (`parted_transfers.py`)."""
         self.batches: dict[Place, set[bytes]] = {}
         self.transactional = False
         self.states: dict[Place, dict[bytes, list[Any] | None]] = {}
@@ -179,7 +182,7 @@ class FrameScanner:
         self._data = data
         self._unread = None
         self._acquiring = None
-        self.parts = {}
+        self.parts = None
 
     def _feed(self, data: bytes, frames_most: int | None, missing: int) -> int:
         """`missing`: bytes of the frame that proton has the beginning of. How many were taken."""
@@ -214,7 +217,8 @@ class FrameScanner:
 
     def push_parted(self, data: bytes) -> int:
         """Hands the transfers that `data` begins with to proton, without their payloads, which are then in `parts`, if
-        they are large on average (`parted_transfers.py`). How many bytes were taken; 0: they are for `push`."""
+        they are large on average. A frame that they end within is kept back. How many bytes were taken; 0: they are for
+        `push`."""
         if not self._pending:
             return self._part(data, Run(), 0) if begins_large(data) else 0
         if self._inside:
@@ -230,8 +234,8 @@ class FrameScanner:
             lib.pn_transport_push(self._transport, _EMPTY_FRAME, 8)  # proton counts bytes: the peer is not silent
             return len(data)
         run = Run()
-        missing = max(0, size - len(held))
-        if not 8 <= size <= self._frame_limit() or not run.take(held + data[:missing], 0, self._frame_limit()):
+        missing, limit = max(0, size - len(held)), self._frame_limit()
+        if not 8 <= size <= limit or not run.take(held + data[:missing], 0, limit, self._number):
             return self.push(data[:missing] if missing else data)
         return self._part(data, run, missing)
 
@@ -245,20 +249,19 @@ class FrameScanner:
 
     def _part(self, data: bytes, run: Run, at: int) -> int:
         """The same from `at` on, where a frame begins; the run may have frames already."""
-        end = run.take(data, at, self._frame_limit())
+        end = run.take(data, at, self._frame_limit(), (self._number + len(run.parts)) % NUMBERS)
         taken = len(data) if run.unfinished else end
         if not taken:
             return 0
         said, held = b"".join(run.said), data[end:taken]
         self._begin(said + held, b"")
         self.parts = run.parts
+        self._number = (self._number + len(run.parts)) % NUMBERS
         if said:
             self._feed(said, None, 0)
-        self._pending, self._suspect = len(held), False
+        self._pending = len(held)
         if self.watching:
-            for place, tag, stated in run.stated:
-                if stated == _BATCH_FORMAT:
-                    self.batches.setdefault(place, set()).add(tag)
+            self._watch()
         if self.transactional:
             self._watch_states()
         return taken
@@ -348,13 +351,12 @@ class FrameScanner:
 
     def clear(self) -> None:
         """Nothing comes any more."""
-        self.parts = {}
+        self.parts = None
         self._data = self._tail = b""
         self._unread = None
 
     def forget(self, place: Place) -> None:
         """Drops what was noted of a link's transfers."""
-        self.parts.pop(place, None)
         self.batches.pop(place, None)
         self.states.pop(place, None)
 
@@ -431,8 +433,11 @@ def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
     for code, channel, body, after in _frames(stream):
         if code != TRANSFER_FRAME:
             continue
+        begin = payload_at(stream, body, after) or after
+        if count_values(stream[body:begin], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES and begin < after:
+            continue
         try:
-            value, _ = decode_value(stream, body, after)
+            value, _ = decode_value(stream, body, begin)
         except MalformedMessage:
             continue
         fields = value.value if isinstance(value, Described) and isinstance(value.value, list) else []

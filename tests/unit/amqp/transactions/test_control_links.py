@@ -38,6 +38,7 @@ from holdfast.amqp.transactions import (
 from tests.unit.amqp.transactions.support import (
     ACCEPTED_VALUE,
     OTHER,
+    SYMBOL,
     TXN,
     control,
     disposition,
@@ -203,3 +204,16 @@ def test_a_flow_that_acquires_in_a_transaction_is_refused() -> None:
     assert gone.link is link
     assert gone.error is not None
     assert gone.error.condition == errors.NOT_IMPLEMENTED
+
+
+@pytest.mark.parametrize("size", [5, 5000], ids=["small", "large"])
+def test_messages_of_a_control_link_that_come_at_once_each_keep_the_transaction_they_name(size: int) -> None:
+    """They are taken one by one, and what was noted of those behind is not lost with the first."""
+    peer = RawPeer()
+    peer.open()
+    control(peer)
+    names = [TXN, OTHER, TXN]
+    events = peer.say(
+        *(transfer(number, b"m" * size, handle=9, of=state([name], SYMBOL)) for number, name in enumerate(names))
+    )
+    assert told(events) == [(b"m" * size, name) for name in names]
