@@ -182,10 +182,12 @@ class TransferPump:
             delivery = _current(impl)
             size = _recv(impl, memory, READ_BUFFER_BYTES)
             if 0 <= size <= largest and taken < certain:
-                payload = view[:size] if parts is None else b"".join(self._parts_in(view[:size]))
-                if len(payload) > limit:
-                    error, unfinished = _too_large(limit), delivery
-                    break
+                payload = view[:size]
+                if parts is not None:
+                    payload = b"".join(self._parts_in(payload))
+                    if len(payload) > limit:
+                        error, unfinished = _too_large(limit), delivery
+                        break
             else:
                 if size == _ABORTED:
                     self._abort(link, delivery)
