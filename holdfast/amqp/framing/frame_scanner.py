@@ -39,7 +39,7 @@ from cproton import ffi, lib
 from holdfast.amqp.encoding.codec import Described, decode_value
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.framing.parted_transfers import NUMBERS, Run, begins_large, payload_at
+from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, begins_large, list_end
 
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
@@ -70,9 +70,6 @@ PIECE_FRAMES = 2000
 
 PIECE_STEP_BYTES = 32 * 1024
 """So much is given to proton before its count of frames is looked at."""
-
-LARGE_FRAME_BYTES = 4 * 1024
-"""From here on a frame is given to proton by itself."""
 
 SMALL_BYTES = 256
 """Less than this has a few frames, and is not looked into."""
@@ -240,7 +237,7 @@ class FrameScanner:
         return self._part(data, run, missing)
 
     def _is_large(self, data: bytes, at: int) -> bool:
-        return LARGE_FRAME_BYTES <= int.from_bytes(data[at : at + 4], "big") <= self._frame_limit()
+        return LARGE_BYTES <= int.from_bytes(data[at : at + 4], "big") <= self._frame_limit()
 
     def _frame_limit(self) -> int:
         if not self._max_frame:
@@ -275,7 +272,7 @@ class FrameScanner:
         """Bytes up to the end of the present frame, if it is large, ends in the data and fits into proton's buffer: of
         what is there behind a frame, proton moves every byte to the front. 0: there is nothing to gain."""
         left = int.from_bytes(data[at : at + 4], "big") if not self._inside else 0 if at else missing
-        is_large = LARGE_FRAME_BYTES <= left + self._inside < self._size
+        is_large = LARGE_BYTES <= left + self._inside < self._size
         return left if is_large and left <= len(data) - at else 0
 
     def push_some(self, data: bytes) -> int:
@@ -433,8 +430,8 @@ def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
     for code, channel, body, after in _frames(stream):
         if code != TRANSFER_FRAME:
             continue
-        begin = payload_at(stream, body, after) or after
-        if count_values(stream[body:begin], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES and begin < after:
+        begin = list_end(stream, body + (3 if stream[body + 1] == 0x53 else 10), after) or after
+        if count_values(stream[body:begin], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES:
             continue
         try:
             value, _ = decode_value(stream, body, begin)

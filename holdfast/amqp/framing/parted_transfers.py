@@ -35,16 +35,19 @@ _NUMBER = Struct(">I")
 def payload_at(data: bytes, at: int, end: int) -> int:
     """Where the payload of the transfer begins whose body begins at `at`, in a frame that ends at `end`; 0: it is no
     transfer, or written in a way that is left to proton."""
-    if data[at : at + 3] != _TRANSFER or end - at < 6:
-        return 0
-    code = data[at + 3]
+    return list_end(data, at + 3, end) if data[at : at + 3] == _TRANSFER else 0
+
+
+def list_end(data: bytes, at: int, end: int) -> int:
+    """Where the list ends whose constructor is at `at`; 0: there is none, or it goes on behind `end`."""
+    code = data[at] if at + 3 <= end else 0
     if code == 0xC0:
-        begin = at + 5 + data[at + 4]
-    elif code == 0xD0 and end - at >= 12:
-        begin = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        after = at + 2 + data[at + 1]
+    elif code == 0xD0 and at + 9 <= end:
+        after = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
     else:
         return 0
-    return begin if begin <= end else 0
+    return after if after <= end else 0
 
 
 def numbers_in(said: bytes) -> list[int]:

@@ -288,10 +288,6 @@ def test_a_run_ends_where_frames_get_small() -> None:
     assert len(large) < taken < len(large) + 10 * len(small)
 
 
-def test_the_limits_of_both_ways_are_the_same() -> None:
-    assert LARGE_BYTES == frame_scanner.LARGE_FRAME_BYTES
-
-
 def test_a_transfer_that_is_larger_than_a_frame_may_be_is_left_to_proton() -> None:
     peer = RawPeer()
     large, too_large = peer.transfer(0, body(9 * KIB, 1)), peer.transfer(1, body(MAX_FRAME, 2))
@@ -421,14 +417,16 @@ def test_numbers_of_payloads_begin_anew() -> None:
     assert peer.engine._scanner.parts == {}, "nothing is left of what was taken"
 
 
-def test_a_frame_full_of_values_is_not_unpacked() -> None:
+@pytest.mark.parametrize("descriptor", [b"\x53\x14", b"\x80" + bytes(7) + b"\x14"], ids=["short", "long"])
+@pytest.mark.parametrize("payload", [b"", b"x"], ids=["empty", "payload"])
+def test_a_frame_full_of_values_is_not_unpacked(descriptor: bytes, payload: bytes) -> None:
     """Six million of them in 60 KB: nobody needs them, and making them takes seconds."""
     array = b"\xf0" + struct.pack(">II", 5, 1024) + b"\x41"
     fields = b"\x43\x43\xa0\x01t\x70" + BATCH_FORMAT.to_bytes(4, "big") + b"BB@"
     state = b"\xd0" + struct.pack(">II", 6000 * len(array) + 4, 6000) + array * 6000
     inner = fields + state
-    performative = b"\x00S\x14\xd0" + struct.pack(">II", len(inner) + 4, 8) + inner
-    said = struct.pack(">IBBH", 8 + len(performative) + 1, 2, 0, 0) + performative + b"x"
+    performative = b"\x00" + descriptor + b"\xd0" + struct.pack(">II", len(inner) + 4, 8) + inner
+    said = struct.pack(">IBBH", 8 + len(performative) + len(payload), 2, 0, 0) + performative + payload
     peer = RawPeer()
     peer.accepted()
     with mock.patch.object(frame_scanner, "decode_value", side_effect=AssertionError("it was unpacked")):
