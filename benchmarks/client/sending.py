@@ -1,5 +1,5 @@
 """Producers of the driver on our own client: idempotent, and else as the client comes, but for the window, which is the
-plan's if it has one.
+plan's if it has one; then the latency, which it would else be bounded for, is the plan's business, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class ClientSender(LibrarySender):
         self._partitions = [str(number) for number in range(end.plan.partitions)]
         options = ProducerOptions(idempotent=True)
         if window is not None:
-            options = ProducerOptions(idempotent=True, window=window, max_buffered_events=window + 1)
+            options = ProducerOptions(
+                idempotent=True, window=window, max_buffered_events=window + 1, latency_target_s=None
+            )
         self._producer = ProducerClient(f"{end.url.host}:{end.url.port}", end.url.address, options)
 
     async def start(self) -> None:

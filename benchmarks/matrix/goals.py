@@ -37,9 +37,9 @@ def rate_and_cpu(mine: Contestant, theirs: tuple[Contestant, ...]) -> tuple[Goal
     return Goal((mine,), theirs, 1.0), Goal((mine,), theirs, 1.0, "CPU")
 
 
-def twice(mine: Contestant, theirs: tuple[Contestant, ...], was: float, theirs_was: float) -> Goal:
+def twice(mine: tuple[Contestant, ...], theirs: tuple[Contestant, ...], was: float, theirs_was: float) -> Goal:
     reason = f"twice what it was: {was:,.0f}/s beside {theirs_was:,.0f}/s"
-    return Goal((mine,), theirs, round(2 * was / theirs_was, 3), reason=reason)
+    return Goal(mine, theirs, round(2 * was / theirs_was, 3), reason=reason)
 
 
 def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:

@@ -121,8 +121,9 @@ because it stores no others; it has queues, so that what is read is taken away, 
 that was not taken. Kafka does not speak AMQP: its lines come from a second driver that shares the plan, the bodies, the
 counting and the clock, on confluent-kafka (acks=all, idempotent, else as it comes: it gathers events for 5 ms; "linger
 0": it does not), and beside them stands Holdfast by its own client, idempotent ("own client": single sends; "as it
-comes": the client chooses the window; "send_many": 500 events a call, the client chooses the window; "columns",
-"arrays": what it makes of what it reads, instead of an object for each event). "Kafka" acknowledges from page caches as
+comes": the client chooses the window, for the latency that it aims at; "send_many": 500 events a call, likewise, if no
+window is named; "columns", "arrays": what it makes of what it reads, instead of an object for each event). Where a line
+names a window, so many events are in flight, whatever latency comes of it. "Kafka" acknowledges from page caches as
 it ships, "flush.messages=1" syncs first; Holdfast "replicated" has written before it acknowledges, and has not synced:
 through the page cache if it is little, past it if it is much. One partition where nothing is said. events/s:
 acknowledged events per second (from the start: received), median of the repeats; spread: lowest and highest. "Holdfast

@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.client.driver import ClientLoad
+from benchmarks.client.sending import EventSender
 from benchmarks.driver.bounded import Plan, Reading
+from benchmarks.driver.library import End
 from benchmarks.driver.link import LinkOptions
+from benchmarks.driver.measure import Outcomes, Tally
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import measure
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
+from holdfast.client import ProducerOptions
 from holdfast.client.sync import RangeClient
 
 OWN = Contestant("holdfast-replicated", "own-client", "Holdfast replicated, own client")
@@ -39,6 +43,17 @@ def test_plans_that_mean_nothing_are_refused() -> None:
         Plan(senders=1, receivers=1, partitions=4)
     with pytest.raises(ValueError, match="chooses none"):
         _ = Plan(senders=1, window=None).fixed_window
+
+
+@pytest.mark.parametrize(("window", "aims_at_s"), [(50_000, None), (None, ProducerOptions().latency_target_s)])
+async def test_no_more_than_its_window_bounds_a_sender_that_was_given_one(
+    window: int | None, aims_at_s: float | None
+) -> None:
+    plan = Plan(senders=1, send_urls=(Url("127.0.0.1", 1, "nowhere"),), window=window)
+    end = End(plan, plan.send_urls[0], plan.send_options, "a sender", 0, Tally(), Outcomes())
+    options = EventSender(end, lambda: None)._producer.options
+    assert options.latency_target_s == aims_at_s
+    assert window is None or (options.window, options.max_buffered_events) == (window, window + 1)
 
 
 @pytest.mark.cluster

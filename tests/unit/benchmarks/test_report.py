@@ -189,7 +189,7 @@ def test_what_is_received_is_judged_where_that_is_asked() -> None:
 
 
 def test_goals_that_were_ratios_once_and_bounds() -> None:
-    assert twice(REPLICATED_CLIENT, (CACHED,), 62_600, 113_300).factor == 1.105
+    assert twice((REPLICATED_CLIENT,), (CACHED,), 62_600, 113_300).factor == 1.105
     assert kept(FSYNC, QUORUM, 5.0).factor == 4.0
     slow, fast = limited("x", 4.5, 3, "s"), limited("x", 3, 3, "s")
     assert (slow.ratio, slow.reached, fast.reached) == (1.5, False, True)
@@ -209,6 +209,17 @@ def test_the_leader_is_told_only_where_one_node_leads() -> None:
     assert "| 3.0 | - | - | 21.0 |" in Report([ROW], [divided], {}, []).markdown()
 
 
+def test_nobody_of_ours_is_judged_with_more_in_flight_than_who_stands_beside() -> None:
+    """But where our client chooses by itself, for the latency that it aims at."""
+
+    def deepest(row: Row, side: tuple[Contestant, ...]) -> int:
+        return max(row.window if one.window == "row" else one.window for one in side if one.window != "own")
+
+    judged_ones = [(row, goal) for row in MATRIX for goal in row.goals if any(one.window != "own" for one in goal.mine)]
+    assert all(deepest(row, goal.mine) <= deepest(row, goal.theirs) for row, goal in judged_ones)
+    assert any(deepest(row, goal.mine) > row.window for row, goal in judged_ones)
+
+
 def test_extras_have_tables_and_goals() -> None:
     found = Found("many", ("what", "how much"), [("idle", "0.08 cores")], [limited("idle", 0.08, 0.1, "cores")], ["so"])
     report = Report([], [], {}, [], extras=[found])
@@ -219,7 +230,7 @@ def test_extras_have_tables_and_goals() -> None:
 
 def test_contestants_are_chosen_by_title_or_by_a_word_in_it() -> None:
     assert _titles(["Holdfast fsync"]) == {FSYNC.title}
-    assert _titles(["quorum", "STREAM"]) == {QUORUM.title, "RabbitMQ stream"}
+    assert _titles(["quorum", "RabbitMQ STREAM,"]) == {QUORUM.title, "RabbitMQ stream, window 1,000"}
     assert len(_titles(["kafka"])) > 5
     with pytest.raises(click.BadParameter, match="no contestant has 'rabit' in its title"):
         _titles(["rabit"])
