@@ -5,9 +5,10 @@ no group is ticked on state that a crash could forget. So a turn is written, the
 the GIL), then released; the event loop reads and decodes sockets meanwhile, and what they bring waits for the next
 turn. The store may keep what a turn writes in memory until that sync, and write it in the same thread; with durability
 "replicated" it is only written there, if it is much (`storage/wal/write_path.py`). Rejected alternatives: a sync for
-each group or each append; with one write-ahead log, one sync serves all. A task with an executor's future: from the end
-of the sync to what waits for it that takes a turn of the event loop more, which at a full load is a millisecond and
-more for everybody.
+each group or each append; with one write-ahead log, one sync serves all. Further turns while a sync runs, released in
+their order: what comes meanwhile is in one turn now, and was in several, so that with 200 events of 1 KiB in flight
+each cost 8 % more and came no sooner. A task with an executor's future: from the end of the sync to what waits for it
+that takes a turn of the event loop more, which at a full load is a millisecond and more for everybody.
 """
 
 from __future__ import annotations
