@@ -48,7 +48,8 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.options import ConsumerOptions, ProducerOptions
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingOptions,

@@ -29,8 +29,9 @@ from holdfast.client.errors import (
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.chunk import Chunk
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult, Done
+from holdfast.client.produce.chunks.chunk import Chunk
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult, Done
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
 from holdfast.client.produce.idempotent.event_list import EventList
 from holdfast.client.produce.idempotent.producer_identity import (
@@ -50,12 +51,6 @@ from holdfast.client.transact.group_member import (
 from holdfast.client.transact.transaction import ProducerSide, Transaction
 from holdfast.client.transact.transactor import Transactor
 from holdfast.client.transport.network import Network
-
-# `send` gives way to the event loop after so many events, or so many bytes, if there is room for more: else nothing
-# would move until there is none. They are some milliseconds of work, and enough for four partitions to get a thousand
-# each: what a node has to do for each piece that comes is then little for each event.
-YIELD_EVENTS = 4096
-YIELD_BYTES = 1 << 20
 
 
 class ProducerClient:
@@ -187,7 +182,7 @@ class ProducerClient:
         if self._closing:
             self._check_open()
         delivery = self._intake.one(event, key, partition, properties, done)
-        if accumulator.this_turn >= YIELD_EVENTS or accumulator.staged_bytes >= YIELD_BYTES:
+        if accumulator.turn_is_over:
             await asyncio.sleep(0)  # let what was produced go out, and answers come in
         return delivery
 
@@ -221,7 +216,7 @@ class ProducerClient:
                     await accumulator.wait_for_room()
                     self._check_open()
                 self._intake.take_next(pieces)
-                if accumulator.this_turn >= YIELD_EVENTS or accumulator.staged_bytes >= YIELD_BYTES:
+                if accumulator.turn_is_over:
                     await asyncio.sleep(0)
                     if pieces.left:
                         self._check_open()
@@ -314,7 +309,7 @@ class ProducerClient:
             if not contents:
                 return DeliveryResult(route.partition, None, None, 0)
             delivery = ChunkDelivery(len(contents), self._accumulator.failed)
-            delivery.partition = route.partition
+            delivery.goes_to(route.partition)
             self._accumulator.take(route, Chunk.of_messages(contents, delivery, leads=True).whole())
             return await delivery
         finally:

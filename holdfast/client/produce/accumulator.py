@@ -15,13 +15,24 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.client.errors import BufferFullError
+from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import Outcome
+from holdfast.client.produce.chunks.chunk import Run
+from holdfast.client.produce.chunks.delivery import Done, Outcome
+from holdfast.client.produce.chunks.single_events import Delivery, Staged
 from holdfast.client.produce.latency_bound import LatencyBound
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.routes import Route, Routes
-from holdfast.client.produce.transfers import Item
 from holdfast.client.transport.network import Network
+
+# `send` gives way to the event loop after so many events, or so many bytes, if there is room for more: else nothing
+# would move until there is none. They are some milliseconds of work, and enough for four partitions to get a thousand
+# each: what a node has to do for each piece that comes is then little for each event.
+YIELD_EVENTS = 4096
+YIELD_BYTES = 1 << 20
+# While nothing is under way it does so earlier: the nodes have something to do then while the rest is made ready. With
+# a window of a thousand events the one would else only ever wait for the other.
+FIRST_YIELD_EVENTS = 512
 
 # Failures kept for the next `flush`; more are only counted.
 MAX_FAILURES_KEPT = 100
@@ -34,9 +45,7 @@ EVENT_OVERHEAD_BYTES = 200
 
 class Accumulator:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
-        self.routes = Routes(
-            network, log, options, stats, settled=self._on_settled, confirmed=self._on_confirmed, unclaimed=self.failed
-        )
+        self.routes = Routes(network, log, options, stats, settled=self._on_settled, confirmed=self._on_confirmed)
         # Called with a partition (None: the node chose it) and the number of its events just confirmed.
         self.on_confirmed: Callable[[str | None, int], None] | None = None
         self.events = 0  # waiting or unconfirmed
@@ -45,7 +54,7 @@ class Accumulator:
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
         self._network, self._options = network, options
-        self._staged: dict[Route, list[Item]] = {}
+        self._staged: dict[Route, Staged] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
         self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes)
@@ -85,14 +94,33 @@ class Accumulator:
         if not self.has_room:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
-    def take(self, route: Route, item: Item) -> None:
-        """An event, or a run of them."""
+    def staged(self, route: Route) -> Staged:
+        """What has come for it, and goes out at the end of the turn."""
         staged = self._staged.get(route)
         if staged is None:
-            self._staged[route] = [item]
-        else:
-            staged.append(item)
-        self._count(item.events, item.size)
+            staged = self._staged[route] = Staged(route.partition, self.failed, numbered=self._options.idempotent)
+        return staged
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Enough was taken in since something went out last; it goes out when the loop comes round."""
+        if self.this_turn < FIRST_YIELD_EVENTS and self.staged_bytes < YIELD_BYTES:
+            return False
+        idle = self.events == self.this_turn and not self._options.linger_s
+        return idle or self.this_turn >= YIELD_EVENTS or self.staged_bytes >= YIELD_BYTES
+
+    def take(self, route: Route, run: Run) -> None:
+        """Events that were given together."""
+        self.staged(route).append(run)
+        self._count(run.events, run.size)
+
+    def take_one(
+        self, staged: Staged, content: bytes, done: Done | None, given: Event | None, *, body: bool
+    ) -> Delivery:
+        """A single event: its message, or its body. `given`: is to learn its number."""
+        delivery = staged.add(content, done, given, body=body)
+        self._count(1, len(content))
+        return delivery
 
     def _count(self, events: int, size: int) -> None:
         options = self._options
@@ -120,9 +148,10 @@ class Accumulator:
             self._pumping = None
         self.this_turn = self.staged_bytes = 0
         staged, self._staged = self._staged, {}
-        for route, items in staged.items():
-            route.put(items)
-            route.pump()
+        for route, those in staged.items():
+            if runs := those.take():
+                route.put(runs)
+                route.pump()
 
     def publishing(self, more: int) -> None:
         """So many batches more (or fewer) are on their way."""

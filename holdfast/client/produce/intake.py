@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.client.errors import ConfigurationError
-from holdfast.client.events import Event, as_event, encode_content, encode_event
+from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.delivery import Delivery, Done
+from holdfast.client.produce.chunks.chunk import MAX_MESSAGE_BYTES
+from holdfast.client.produce.chunks.delivery import Done
+from holdfast.client.produce.chunks.pieces import Pieces, check_many
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.idempotent.event_list import claim
 from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
-from holdfast.client.produce.pieces import Pieces, check_many
 from holdfast.client.produce.routes import Route
 
 
@@ -56,34 +58,32 @@ class Intake:
         done: Done | None,
     ) -> Delivery:
         """Take in one event."""
-        given = event if isinstance(event, Event) else None
-        if given is not None or not isinstance(event, bytes):
+        given: Event | None = None
+        if isinstance(event, bytes):
+            body = event
+        else:
             whole = as_event(event, key, properties)
             body, key, properties = whole.body, whole.key, whole.properties
-        else:
-            body = event
-        route: Route
-        if not self._idempotent:
-            route = self._accumulator.routes.route_for(key, partition)
-            delivery = Delivery(encode_event(body, key, properties), route.partition, done)
-        else:
-            route = self.route(key, partition)
-            delivery = Delivery(encode_content(body, properties), partition, done, given)
-            if given is not None:
-                claim([given])
-        self._accumulator.take(route, delivery)
-        return delivery
+            if self._idempotent and isinstance(event, Event):
+                given = event
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise ConfigurationError(f"an event of {len(body)} bytes is more than any message holds")
+        accumulator = self._accumulator
+        staged = accumulator.staged(self.route(key, partition))
+        bare = key is None and not properties and not staged.takes_messages
+        content = body if bare else encode_event(body, key, properties)
+        if given is not None:
+            claim([given])
+        return accumulator.take_one(staged, content, done, given, body=bare)
 
-    def many(
-        self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None
-    ) -> Pieces[Route]:
+    def many(self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None) -> Pieces[Route]:
         """To take in all of these, piece by piece."""
         check_many(events)
         self.check_place(key, partition)
         pieces = Pieces(events, key, partition, self.route, self._accumulator.failed, numbered=self._idempotent)
         if key is None and partition is None and pieces.routes:
             self._accumulator.routes.turn_passes()
-        pieces.delivery.partition = pieces.routes[0].partition if pieces.routes else None
+        pieces.delivery.goes_to(pieces.routes[0].partition if pieces.routes else None)
         return pieces
 
     def take_next(self, pieces: Pieces[Route]) -> None:
@@ -93,5 +93,5 @@ class Intake:
                 route.check_usable()
         for route, chunk in pieces.next():
             if chunk.leads:
-                pieces.delivery.partition = route.partition
+                pieces.delivery.goes_to(route.partition)
             self._accumulator.take(route, chunk.whole())

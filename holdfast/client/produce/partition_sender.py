@@ -39,14 +39,13 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
-from holdfast.client.produce.delivery import Delivery, Outcome
+from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.transfers import (
-    Item,
     Transfer,
     UnderWay,
-    items_of,
     next_transfers,
     room_of,
+    runs_of,
     transfer_of,
     weight_of,
     worth_waiting,
@@ -87,15 +86,13 @@ class PartitionSender:
         delivery_timeout_s: float,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
-        unclaimed: Callable[[Outcome], None],
     ) -> None:
-        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the partition sender;
-        `unclaimed(delivery)` for each that failed with nobody to tell."""
+        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the partition sender."""
         self.partition = partition
         self._network, self._address = network, address
         self._window, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
-        self._stats, self._settled, self._unclaimed = stats, settled, unclaimed
-        self._waiting: deque[Item] = deque()
+        self._stats, self._settled = stats, settled
+        self._waiting: deque[Run] = deque()
         self._under_way = UnderWay()
         self._again: list[tuple[int, Transfer]] = []  # answered with "send it again", with their numbers
         self._sender: Sender | None = None
@@ -125,12 +122,12 @@ class PartitionSender:
         """The shortest from sending to its answer; 0 while there was none."""
         return self._under_way.round_trip_s
 
-    def put(self, items: Iterable[Item]) -> None:
+    def put(self, runs: Iterable[Run]) -> None:
         """Append events; `pump` must follow, soon."""
         if not self._outstanding:
             # Nothing was awaited until now: the bound on progress starts here.
             self._progress_at_s = self._loop.time()
-        self._waiting.extend(items)
+        self._waiting.extend(runs)
 
     def pump(self) -> None:
         """Send what may be sent now."""
@@ -190,8 +187,8 @@ class PartitionSender:
                 continue
             accepted += transfer.events
             size += transfer.size
-            for item in transfer.items:
-                item.settle(None)
+            for run in transfer.runs:
+                run.settle(None)
         if accepted:
             self._stats.accepted += accepted
             self._progress_at_s = now_s
@@ -308,7 +305,7 @@ class PartitionSender:
         return closed_by
 
     def _requeue(self) -> None:
-        unconfirmed = items_of([*self._under_way.take_back(), *self._again])
+        unconfirmed = runs_of([*self._under_way.take_back(), *self._again])
         self._waiting.extendleft(reversed(unconfirmed))
         self._again.clear()
 
@@ -327,10 +324,8 @@ class PartitionSender:
         self._progress_at_s = self._loop.time()
 
     def _finish(self, transfer: Transfer, error: HoldfastError) -> None:
-        for item in transfer.items:
-            item.settle(error)
-            if isinstance(item, Delivery) and not item.claimed:
-                self._unclaimed(item)
+        for run in transfer.runs:
+            run.settle(error)
         self._settled(self.partition, transfer.events, transfer.size, False)
 
 

@@ -13,7 +13,6 @@ from holdfast.batches.codec import Codec
 from holdfast.client.errors import ConfigurationError, NotFoundError
 from holdfast.client.events import check_key
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import Outcome
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
@@ -39,12 +38,11 @@ class Routes:
         *,
         settled: Callable[[str | None, int, int, bool], None],
         confirmed: Callable[[str | None, int], None],
-        unclaimed: Callable[[Outcome], None],
     ) -> None:
         """Callbacks: see `PartitionQueue`."""
         self.partitions: list[str] = []
         self._network, self._log, self._options, self._stats = network, log, options, stats
-        self._settled, self._confirmed, self._unclaimed = settled, confirmed, unclaimed
+        self._settled, self._confirmed = settled, confirmed
         self._routes: dict[str | None, Route] = {}
         self._turn = 0
 
@@ -132,7 +130,6 @@ class Routes:
             delivery_timeout_s=options.delivery_timeout_s,
             stats=self._stats,
             settled=self._settled,
-            unclaimed=self._unclaimed,
         )
 
     def _queue(self, partition: str | None) -> PartitionQueue:
@@ -153,5 +150,4 @@ class Routes:
             stats=self._stats,
             settled=self._settled,
             confirmed=self._confirmed,
-            unclaimed=self._unclaimed,
         )

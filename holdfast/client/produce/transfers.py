@@ -20,12 +20,9 @@ from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
 from holdfast.batches.codec import Codec
 from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
 from holdfast.batches.packed_batch import PackedNumbers, pack_joined
-from holdfast.client.produce.chunk import Run
-from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.receipts import receipt_of
 from holdfast.client.transport.links import Sender
-
-Item = Delivery | Run
 
 # Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
 PUMP_MESSAGES = 512
@@ -40,27 +37,22 @@ _U32 = struct.Struct(">I")
 class Transfer:
     """Events that travel in one transfer."""
 
-    __slots__ = ("events", "fronts", "items", "numbers", "sent_s", "size")
+    __slots__ = ("events", "fronts", "numbers", "runs", "sent_s", "size")
 
-    def __init__(self, items: list[Item], events: int, size: int) -> None:
-        self.items, self.events, self.size = items, events, size
+    def __init__(self, runs: list[Run], events: int, size: int) -> None:
+        self.runs, self.events, self.size = runs, events, size
         self.sent_s = 0.0
         self.fronts: Sequence[bytes] = ()  # what is put in front of its messages: of none, of the first, or of each
         self.numbers: tuple[int, int, int] | None = None  # what the whole says of bodies: producer id, epoch, first one
 
     def stands_at(self, offset: int, partition: str) -> None:
-        for item in self.items:
-            item.stands_at(offset, partition)
-            offset += item.events
+        for run in self.runs:
+            run.stands_at(offset, partition)
+            offset += run.events
 
     def messages(self) -> list[bytes]:
         """Each for itself, as it travels."""
-        found: list[bytes] = []
-        for item in self.items:
-            if isinstance(item, Delivery):
-                found.append(item.content)
-            else:
-                found += item.messages()
+        found = [message for run in self.runs for message in run.messages()]
         for place, front in enumerate(self.fronts):
             found[place] = front + found[place]
         return found
@@ -68,18 +60,18 @@ class Transfer:
     @property
     def message_bytes(self) -> int:
         """Of its messages together, at most."""
-        return sum(len(item.content) if isinstance(item, Delivery) else item.weight(0) for item in self.items)
+        return sum(run.weight(0) for run in self.runs)
 
     @property
     def bodies(self) -> bool:
         """All of it may travel as bodies."""
-        return all([isinstance(item, Run) and item.bodies for item in self.items])  # noqa: C419 - as elsewhere
+        return all(run.bodies for run in self.runs)
 
     def packed(self, codec: Codec) -> bytes:
         """The packed batch."""
         if self.fronts or not self.bodies:
             return pack_joined(*self._joined(), codec)
-        runs = [item for item in self.items if isinstance(item, Run)]
+        runs = self.runs
         lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
         numbers = None
         if self.numbers is not None:
@@ -88,14 +80,11 @@ class Transfer:
 
     def _joined(self) -> tuple[bytes, Sequence[bytes | memoryview]]:
         """The table of the messages' lengths, and pieces that hold them one behind the other."""
-        items, fronts = self.items, self.fronts
-        apart = any([isinstance(item, Run) and item.bodies for item in items])  # noqa: C419 - as elsewhere
-        if apart or len(fronts) > 1 or self.events == len(items):  # for the most part they are single ones
+        runs, fronts = self.runs, self.fronts
+        if len(fronts) > 1 or any(run.bodies for run in runs):
             messages = self.messages()
             return table_of(messages), messages
-        pieces = [item.content if isinstance(item, Delivery) else item.data for item in items]
-        tables = [table_of((item.content,)) if isinstance(item, Delivery) else item.lengths for item in items]
-        lengths = b"".join(tables)
+        lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
         if fronts:
             first = _U32.unpack_from(lengths)[0] + len(fronts[0])
             lengths, pieces = _U32.pack(first) + lengths[ENTRY_BYTES:], [fronts[0], *pieces]
@@ -123,7 +112,7 @@ def room_of(sender: Sender, most_events: int) -> Room:
     return Room(False, min(most_events, PUMP_MESSAGES), 0, 0, False)
 
 
-def next_transfers(waiting: deque[Item], room: Room) -> list[Transfer]:
+def next_transfers(waiting: deque[Run], room: Room) -> list[Transfer]:
     """The next ones, taken out of the queue. A message that is larger than the link takes has a transfer of its own."""
     if room.packs:
         return [_next_transfer(waiting, room.events, room.batch_bytes, room.overhead)]
@@ -135,49 +124,39 @@ def next_transfers(waiting: deque[Item], room: Room) -> list[Transfer]:
     return transfers
 
 
-def _next_transfer(waiting: deque[Item], most_events: int, most_bytes: int, overhead: int) -> Transfer:
+def _next_transfer(waiting: deque[Run], most_events: int, most_bytes: int, overhead: int) -> Transfer:
     """At least one event, whatever its size."""
-    items: list[Item] = []
+    runs: list[Run] = []
     events = size = 0
     while waiting and events < most_events:
-        item = waiting[0]
-        if isinstance(item, Delivery):
-            length = len(item.content)
-            most_bytes -= length + overhead
-            if most_bytes < 0 and items:
-                break
-            waiting.popleft()
-            events += 1
-        else:
-            assert isinstance(item, Run)
-            count = item.fitting(most_events - events, most_bytes, overhead)
-            if not count and items:
-                break
-            waiting.popleft()
-            if count < item.events:
-                item, rest = item.cut(count or 1)
-                waiting.appendleft(rest)
-            length = item.size
-            most_bytes -= item.weight(overhead)
-            events += item.events
-        items.append(item)
-        size += length
-    return Transfer(items, events, size)
+        run = waiting[0]
+        count = run.fitting(most_events - events, most_bytes, overhead)
+        if not count and runs:
+            break
+        waiting.popleft()
+        if count < run.events:
+            run, rest = run.cut(count or 1)
+            waiting.appendleft(rest)
+        most_bytes -= run.weight(overhead)
+        events += run.events
+        size += run.size
+        runs.append(run)
+    return Transfer(runs, events, size)
 
 
-def transfer_of(items: Iterable[Item]) -> Transfer:
+def transfer_of(runs: Iterable[Run]) -> Transfer:
     """All of these, whether they would go into one transfer or not."""
-    found = list(items)
+    found = list(runs)
     return Transfer(found, *weight_of(found))
 
 
-def weight_of(items: Iterable[Item | Transfer], *more: Iterable[Transfer]) -> tuple[int, int]:
+def weight_of(those: Iterable[Run | Transfer], *more: Iterable[Transfer]) -> tuple[int, int]:
     """Events and bytes of all of these."""
-    found = [(one.events, one.size) for part in (items, *more) for one in part]
+    found = [(one.events, one.size) for part in (those, *more) for one in part]
     return sum(events for events, _ in found), sum(size for _, size in found)
 
 
-def worth_waiting(waiting: deque[Item], room: Room) -> bool:
+def worth_waiting(waiting: deque[Run], room: Room) -> bool:
     """Whether a run would be cut for a small piece now. Only while something is under way, or nobody would go on."""
     return room.scarce and waiting[0].events > room.events
 
@@ -252,6 +231,6 @@ class UnderWay:
         return found
 
 
-def items_of(transfers: Iterable[tuple[int, Transfer]]) -> list[Item]:
+def runs_of(transfers: Iterable[tuple[int, Transfer]]) -> list[Run]:
     """Of transfers that were taken back or not accepted, in the order in which they were sent."""
-    return [item for _, transfer in sorted(transfers, key=lambda entry: entry[0]) for item in transfer.items]
+    return [run for _, transfer in sorted(transfers, key=lambda entry: entry[0]) for run in transfer.runs]

@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from holdfast.client.errors import TimeoutExpiredError
 from holdfast.client.loop_thread import LoopThread
-from holdfast.client.produce import delivery
-from holdfast.client.produce.delivery import DeliveryResult, Outcome
+from holdfast.client.produce.chunks import delivery, single_events
+from holdfast.client.produce.chunks.delivery import DeliveryResult, Outcome
 
 D = TypeVar("D", bound=Outcome)
 
@@ -46,7 +46,7 @@ class _Waiting(Generic[D]):
         return "the event was" if self._inner.count == 1 else f"the {self._inner.count} events were"
 
 
-class Delivery(_Waiting[delivery.Delivery]):
+class Delivery(_Waiting[single_events.Delivery]):
     """One event on its way."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from holdfast.client.events import Event
 from holdfast.client.loop_thread import LoopThread
-from holdfast.client.produce.delivery import DeliveryResult
+from holdfast.client.produce.chunks.delivery import DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.sync.delivery import ChunkDelivery, Delivery
 from holdfast.client.transact import group_member

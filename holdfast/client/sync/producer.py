@@ -9,7 +9,7 @@ from typing import Any, Self
 from holdfast.client import producer
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import DeliveryResult, Done
+from holdfast.client.produce.chunks.delivery import DeliveryResult, Done
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.idempotent.producer_identity import (
     PartitionPublishingOptions,

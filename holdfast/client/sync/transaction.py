@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
 from holdfast.client.loop_thread import LoopThread
-from holdfast.client.produce.delivery import DeliveryResult
+from holdfast.client.produce.chunks.delivery import DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.sync.delivery import ChunkDelivery, Delivery
 from holdfast.client.transact import transaction

@@ -32,7 +32,8 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import ProducerSide, Transaction

@@ -42,14 +42,14 @@ from holdfast.client.errors import (
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
-from holdfast.client.produce.chunk import Chunk
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery, DeliveryResult
+from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
+from holdfast.client.produce.chunks.pieces import Pieces, check_many
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
-from holdfast.client.produce.pieces import Pieces, check_many
-from holdfast.client.produce.transfers import Item
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
-from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactional_sender import TransactionalSender, told_already
 from holdfast.client.transact.transactor import Session, Transactor, pair_of
 
 ATTACH_BOUND_S = 15.0
@@ -183,11 +183,14 @@ class Transaction:
         counts when the transaction is committed. `commit` waits for all of them."""
         whole = as_event(event, key, properties)
         place = self._producer.place(whole.key, partition)
-        content = encode_event(whole.body, whole.key, whole.properties)
+        content = message = encode_event(whole.body, whole.key, whole.properties)
         sender = await self._ready_sender(place)
-        sender.check_size(len(content))
-        delivery = Delivery(content, place)
-        self._put(sender, delivery, place)
+        sender.check_size(len(message))
+        body = whole.key is None and not whole.properties and not sender.takes_messages
+        if body:
+            content = whole.body
+        self._counts(place, 1, len(content))
+        delivery = sender.put_one(content, self, body=body)
         await self._others_turn(1)
         return delivery
 
@@ -199,7 +202,7 @@ class Transaction:
         waits for all of them; await what is returned to hear that they have arrived, or why not."""
         check_many(events)
         self._check_usable("sent under")
-        pieces = Pieces(events, key, partition, self._producer.place, _told_already)
+        pieces = Pieces(events, key, partition, self._producer.place, told_already)
         if key is None and partition is None and pieces.routes:
             self._producer.turn_passes()
         for place in pieces.routes:
@@ -229,7 +232,7 @@ class Transaction:
     async def _send_all(self, contents: list[bytes], place: str | None) -> DeliveryResult:
         if not contents:
             return DeliveryResult(place, None, None, 0)
-        delivery = ChunkDelivery(len(contents), _told_already)
+        delivery = ChunkDelivery(len(contents), told_already)
         (await self._ready_sender(place)).check_size(max(map(len, contents)))
         parts = (contents[start : start + YIELD_EVENTS] for start in range(0, len(contents), YIELD_EVENTS))
         chunks = (Chunk.of_messages(part, delivery, leads=not at) for at, part in enumerate(parts))
@@ -245,9 +248,10 @@ class Transaction:
                     sender = await self._ready_sender(place)
                     sender.check_size(chunk.largest)
                     if chunk.leads:
-                        delivery.partition = place
+                        delivery.goes_to(place)
                     run = chunk.whole()
-                    self._put(sender, run, place)
+                    self._counts(place, run.events, run.size)
+                    sender.put(run, self)
                     begun = True
                     await self._others_turn(run.events)
         except BaseException:
@@ -272,12 +276,12 @@ class Transaction:
         self._check_usable("sent under")
         return sender
 
-    def _put(self, sender: TransactionalSender, item: Item, place: str | None) -> None:
+    def _counts(self, place: str | None, events: int, size: int) -> None:
+        """So much is about to be sent."""
         self._touched = True
         self._places.add(place)
-        self._unanswered += item.events
-        self._unanswered_bytes += item.size + item.events * EVENT_OVERHEAD_BYTES
-        sender.put(item, self)
+        self._unanswered += events
+        self._unanswered_bytes += size + events * EVENT_OVERHEAD_BYTES
 
     def _check_usable(self, what: str) -> None:
         if self._state is State.DOOMED:
@@ -345,28 +349,28 @@ class Transaction:
 
     # ---------------------------------------------------------------- from the links
 
-    def answered(self, item: Item, state: DeliveryState) -> None:
+    def answered(self, run: Run, state: DeliveryState) -> None:
         outcome = state.outcome if isinstance(state, Transactional) else state
         if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
-            self._settle(item, None)
+            self._settle(run, None)
             return
         error = outcome.error if isinstance(outcome, Rejected) else None
         condition = "" if error is None else error.condition
         text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
-        self._settle(item, RejectedError(text, condition=condition))
+        self._settle(run, RejectedError(text, condition=condition))
         again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
         advice = None if again else "correct the event; the same one would be refused again"
         self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
 
-    def lost(self, items: list[Item], why: HoldfastError) -> None:
-        for item in items:
-            self._settle(item, why)
+    def lost(self, runs: list[Run], why: HoldfastError) -> None:
+        for run in runs:
+            self._settle(run, why)
         self.fail(why)
 
-    def _settle(self, item: Item, error: HoldfastError | None) -> None:
-        self._unanswered -= item.events
-        self._unanswered_bytes -= item.size + item.events * EVENT_OVERHEAD_BYTES
-        item.settle(error)
+    def _settle(self, run: Run, error: HoldfastError | None) -> None:
+        self._unanswered -= run.events
+        self._unanswered_bytes -= run.size + run.events * EVENT_OVERHEAD_BYTES
+        run.settle(error)
         self._changed.set()
 
     def fail(self, why: HoldfastError) -> None:
@@ -451,10 +455,6 @@ class Transaction:
             await self._transactor.abort(self._session, self.txn_id)
         finally:
             self._go(State.ROLLED_BACK)
-
-
-def _told_already(_: ChunkDelivery) -> None:
-    """Of events that were lost with their transaction, the end of that tells."""
 
 
 def _heard(task: asyncio.Task[None]) -> None:

@@ -71,7 +71,7 @@ class Session:
         async with self._attaching:
             found = self.sender(partition)
             if found is None:
-                found = TransactionalSender(self._options.window)
+                found = TransactionalSender(partition, self._options.window)
                 found.link = await self.connection.attach_sender(
                     self._address, partition, found, bound_s=bound_s,
                     which=self._network.log(self._address), codec=Codec.named(self._options.compression),

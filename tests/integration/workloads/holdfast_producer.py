@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import ChunkDelivery, Done
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, Done
 from holdfast.client.producer import ProducerClient
 from tests.integration.workloads.producing import PER_SECOND, Producing
 

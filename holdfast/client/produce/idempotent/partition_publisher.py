@@ -41,6 +41,7 @@ from holdfast.client.errors import (
     RejectedError,
     TimeoutExpiredError,
 )
+from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.idempotent.producer_identity import (
     NUMBERING_BYTES,
     PartitionPublishingOptions,
@@ -49,7 +50,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.idempotent.publish_source import PublishSource
 from holdfast.client.produce.partition_sender import QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
-from holdfast.client.produce.transfers import Item, Transfer, UnderWay, items_of, next_transfers, room_of, weight_of
+from holdfast.client.produce.transfers import Transfer, UnderWay, next_transfers, room_of, runs_of, weight_of
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 
@@ -86,7 +87,7 @@ class PartitionPublisher:
         self._next = 0
         self._under_way = UnderWay()
         self._returned: dict[int, tuple[Transfer, Error | None]] = {}  # not accepted; without an error: to send again
-        self._again: deque[Item] = deque()  # numbered, and not sent on this link yet
+        self._again: deque[Run] = deque()  # numbered, and not sent on this link yet
         self._exhausted = False  # the source has nothing more
         self._counted = False  # the node of this link counts events that do not say their number
         self._decided = asyncio.Event()  # all is accepted, or something must be done first
@@ -270,12 +271,12 @@ class PartitionPublisher:
         all that it holds. Of messages, on a link where the node counts them, only one that does not follow the one
         before says its number: a hundred bytes on each would be a tenth of all."""
         number = self._next
-        for item in transfer.items:
-            if item.sequence_number is None:
-                item.sequence_number = number
-                number = following(number, item.events)
+        for run in transfer.runs:
+            if run.sequence_number is None:
+                run.sequence_number = number
+                number = following(number, run.events)
         self._next = number
-        first, last = _number_of(transfer.items[0]), transfer.items[-1]
+        first, last = _number_of(transfer.runs[0]), transfer.runs[-1]
         end = following(_number_of(last), last.events)
         expected, self._implied = self._implied, end
         transfer.fronts, transfer.numbers = (), None
@@ -283,7 +284,7 @@ class PartitionPublisher:
         if packs and consecutive and transfer.bodies:
             transfer.numbers = self.identity.numbers(first)
         elif not self._counted or not consecutive:
-            numbers = (following(_number_of(item), place) for item in transfer.items for place in range(item.events))
+            numbers = (following(_number_of(run), place) for run in transfer.runs for place in range(run.events))
             transfer.fronts = [self.identity.front(number) for number in numbers]
         else:
             transfer.fronts = () if first == expected else (self.identity.front(first),)
@@ -328,7 +329,7 @@ class PartitionPublisher:
         if (first := self._under_way.first) is not None:
             sent.append(first)
         if sent:
-            return _number_of(min(sent, key=lambda entry: entry[0])[1].items[0])
+            return _number_of(min(sent, key=lambda entry: entry[0])[1].runs[0])
         return _number_of(self._again[0]) if self._again else self._next
 
     def _not_accepted(self, number: int, transfer: Transfer, state: DeliveryState) -> None:
@@ -382,7 +383,7 @@ class PartitionPublisher:
         if error is not None:
             self._refuse(source, unconfirmed[0], error)
 
-    def _unconfirmed(self) -> tuple[list[Item], Error | None]:
+    def _unconfirmed(self) -> tuple[list[Run], Error | None]:
         """All that was taken and not accepted, in the order of sending, and the node's refusal of the first, if it is
         refused."""
         returned = {number: transfer for number, (transfer, _) in self._returned.items()}
@@ -390,12 +391,12 @@ class PartitionPublisher:
         error = None
         if sent:
             _, error = self._returned.get(min(number for number, _ in sent), (None, None))
-        found = items_of(sent) + list(self._again)
+        found = runs_of(sent) + list(self._again)
         self._returned.clear()
         self._again.clear()
         return found, error
 
-    def _refuse(self, source: PublishSource, first: Item, error: Error) -> None:
+    def _refuse(self, source: PublishSource, first: Run, error: Error) -> None:
         """The first event that is not accepted was refused; what came behind it was refused for its sake."""
         message = f"{self.what}: event {first.sequence_number} refused: {error}"
         kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
@@ -408,8 +409,8 @@ class PartitionPublisher:
         self._progress_s = self._loop.time()
         self._next = _number_of(first)
         self._again.popleft()
-        for item in (first, *self._again):
-            item.sequence_number = None
+        for run in (first, *self._again):
+            run.sequence_number = None
         source.refused(first, rejected)
 
     def _give_up(self, source: PublishSource) -> None:
@@ -418,11 +419,11 @@ class PartitionPublisher:
             self._sender.abandon()
             self._sender = None
         unconfirmed, _ = self._unconfirmed()
-        for item in unconfirmed:
-            item.sequence_number = None
+        for run in unconfirmed:
+            run.sequence_number = None
         source.given_up(unconfirmed)
 
 
-def _number_of(item: Item) -> int:
-    assert item.sequence_number is not None, "it was sent"
-    return item.sequence_number
+def _number_of(run: Run) -> int:
+    assert run.sequence_number is not None, "it was sent"
+    return run.sequence_number

@@ -24,13 +24,12 @@ from holdfast.client.errors import (
     RejectedError,
     UndeliveredError,
 )
-from holdfast.client.produce.chunk import Chunk
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery, Outcome
+from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.transfers import (
-    Item,
     Room,
     Transfer,
     next_transfers,
@@ -64,13 +63,12 @@ class PartitionQueue:
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
         confirmed: Callable[[str | None, int], None],
-        unclaimed: Callable[[Outcome], None],
     ) -> None:
-        """`settled`, `unclaimed`: as of a `PartitionSender`, for what is buffered. `confirmed`: for batches."""
+        """`settled`: as of a `PartitionSender`, for what is buffered. `confirmed`: for batches."""
         self._publisher = publisher
         self.check_usable = publisher.check_usable  # raises what ended publishing to this partition, if something did
         self._confirmed, self._stats = confirmed, stats
-        self._buffer = _Buffer(publisher.partition, stats, settled, unclaimed)
+        self._buffer = _Buffer(publisher.partition, stats, settled)
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -154,8 +152,8 @@ class PartitionQueue:
     def round_trip_s(self) -> float:
         return self._publisher.round_trip_s
 
-    def put(self, items: Iterable[Item]) -> None:
-        self._buffer.waiting.extend(items)
+    def put(self, runs: Iterable[Run]) -> None:
+        self._buffer.waiting.extend(runs)
 
     def pump(self) -> None:
         """See to it that what is buffered gets published."""
@@ -207,7 +205,7 @@ class _Batch:
     def __init__(self, contents: list[bytes], confirmed: Callable[[int], None]) -> None:
         self._delivery = ChunkDelivery(len(contents), _nobody)
         run = Chunk.of_messages(contents, self._delivery, leads=True).whole()
-        self._waiting: deque[Item] = deque([run])
+        self._waiting: deque[Run] = deque([run])
         self._largest = run.largest
         self.missing = len(contents)
         self._confirmed = confirmed
@@ -242,14 +240,14 @@ class _Batch:
     def accepted(self, transfers: list[Transfer]) -> None:
         for transfer in transfers:
             self.missing -= transfer.events
-            for item in transfer.items:
-                item.settle(None)
+            for run in transfer.runs:
+                run.settle(None)
         self._confirmed(sum(transfer.events for transfer in transfers))
 
-    def refused(self, item: Item, error: RejectedError) -> None:
+    def refused(self, run: Run, error: RejectedError) -> None:
         raise AssertionError("a batch is accepted as a whole")
 
-    def given_up(self, items: list[Item]) -> None:
+    def given_up(self, runs: list[Run]) -> None:
         pass
 
 
@@ -267,13 +265,12 @@ class _Buffer:
         partition: str,
         stats: ProducerStats,
         settled: Callable[[str | None, int, int, bool], None],
-        unclaimed: Callable[[Outcome], None],
     ) -> None:
-        self.waiting: deque[Item] = deque()
+        self.waiting: deque[Run] = deque()
         self.in_line = 0  # batches that wait for their turn
         self.taken = 0  # events, since the buffer has its turn
         self._partition, self._stats = partition, stats
-        self._settled, self._unclaimed = settled, unclaimed
+        self._settled = settled
         self._most_bytes = 0
 
     def check(self, most_bytes: int) -> None:
@@ -308,15 +305,15 @@ class _Buffer:
         for transfer in transfers:
             events += transfer.events
             size += transfer.size
-            for item in transfer.items:
-                item.settle(None)
+            for run in transfer.runs:
+                run.settle(None)
         self._settled(self._partition, events, size, True)
 
-    def refused(self, item: Item, error: RejectedError) -> None:
-        self._finish(transfer_of([item]), error)
+    def refused(self, run: Run, error: RejectedError) -> None:
+        self._finish(transfer_of([run]), error)
 
-    def given_up(self, items: list[Item]) -> None:
-        self.waiting.extendleft(reversed(items))
+    def given_up(self, runs: list[Run]) -> None:
+        self.waiting.extendleft(reversed(runs))
 
     def fail(self, error: HoldfastError) -> None:
         """Everything that is here."""
@@ -331,8 +328,6 @@ class _Buffer:
         self._finish(failed, error)
 
     def _finish(self, transfer: Transfer, error: HoldfastError) -> None:
-        for item in transfer.items:
-            item.settle(error)
-            if isinstance(item, Delivery) and not item.claimed:
-                self._unclaimed(item)
+        for run in transfer.runs:
+            run.settle(error)
         self._settled(self._partition, transfer.events, transfer.size, False)

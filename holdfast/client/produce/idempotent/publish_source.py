@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.client.errors import RejectedError
-from holdfast.client.produce.transfers import Item, Room, Transfer
+from holdfast.client.produce.chunks.chunk import Run
+from holdfast.client.produce.transfers import Room, Transfer
 
 
 class PublishSource(Protocol):
@@ -31,10 +32,10 @@ class PublishSource(Protocol):
 
     def accepted(self, transfers: list[Transfer]) -> None: ...
 
-    def refused(self, item: Item, error: RejectedError) -> None:
+    def refused(self, run: Run, error: RejectedError) -> None:
         """Only of sources that go `one_by_one`."""
         ...
 
-    def given_up(self, items: list[Item]) -> None:
+    def given_up(self, runs: list[Run]) -> None:
         """Those taken that were not accepted, in order; they have no numbers any more."""
         ...

@@ -16,17 +16,17 @@ from holdfast.batches.joined_messages import JoinedMessages
 from holdfast.batches.packed_batch import unpack
 from holdfast.client import HoldfastError, RejectedError
 from holdfast.client.events import encode_bodies, encode_event
-from holdfast.client.produce.chunk import Chunk, Run
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery
+from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.chunks.delivery import ChunkDelivery
+from holdfast.client.produce.chunks.single_events import Delivery, Staged
 from holdfast.client.produce.transfers import (
     LEAST_CUT,
-    Item,
     Room,
     Transfer,
     UnderWay,
-    items_of,
     next_transfers,
     room_of,
+    runs_of,
     transfer_of,
     worth_waiting,
 )
@@ -170,8 +170,16 @@ async def test_what_was_never_taken_in_is_not_waited_for() -> None:
 # ---------------------------------------------------------------- what goes out together
 
 
-def single(body: bytes) -> Delivery:
-    return Delivery(encode_event(body))
+def sent(body: bytes) -> tuple[Run, Delivery]:
+    """As `send` makes it of an event with a key or properties."""
+    staged = Staged(None, Unheard(), numbered=False)
+    delivery = staged.add(encode_event(body), None, None, body=False)
+    [run] = staged.take()
+    return run, delivery
+
+
+def single(body: bytes) -> Run:
+    return sent(body)[0]
 
 
 def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
@@ -184,20 +192,20 @@ def bodies_in(transfers: list[Transfer]) -> list[list[bytes]]:
         messages = unpack(transfer.packed(Codec.NONE), 1 << 30).messages
         assert messages == transfer.messages()
         assert (len(messages), messages.bodies) == (transfer.events, transfer.bodies)
-        sizes = [item.size if isinstance(item, Run) else len(item.content) for item in transfer.items]
+        sizes = [run.size for run in transfer.runs]
         assert transfer.size == sum(sizes)
         found.append([message[5:] for message in messages])
     return found
 
 
-def all_of(waiting: deque[Item], room: Room) -> list[list[bytes]]:
+def all_of(waiting: deque[Run], room: Room) -> list[list[bytes]]:
     found = []
     while waiting:
         found += bodies_in(next_transfers(waiting, room))
     return found
 
 
-def queue() -> deque[Item]:
+def queue() -> deque[Run]:
     """0 to 12: two single events, a run of five, one, a run of five."""
     return deque(
         [single(b"0"), single(b"1"), chunk_of(bodies_of(5, 2))[0], single(b"7"), chunk_of(bodies_of(5, 8))[0]]
@@ -219,7 +227,7 @@ def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
     keyed = [encode_event(b"x", properties={}) for _ in range(10)]
     delivery = ChunkDelivery(10, Unheard())
     whole = Chunk.of_messages(keyed, delivery, leads=True).whole()
-    queues = [deque[Item]([single(b"x") for _ in range(10)]), deque[Item]([whole])]
+    queues = [deque[Run]([single(b"x") for _ in range(10)]), deque[Run]([whole])]
     for items in queues:
         for one in (room, longer, each):
             sizes = [len(transfer) for transfer in all_of(deque(items), one)]
@@ -228,7 +236,7 @@ def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
 
 def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
     for large in (single(b"x" * 100), chunk_of([b"x" * 100])[0]):
-        found = all_of(deque[Item]([single(b"a"), large, chunk_of([b"b", b"x" * 100, b"c"])[0]]), packing(size=50))
+        found = all_of(deque[Run]([single(b"a"), large, chunk_of([b"b", b"x" * 100, b"c"])[0]]), packing(size=50))
         assert found == [[b"a"], [b"x" * 100], [b"b"], [b"x" * 100], [b"c"]]
 
 
@@ -239,16 +247,16 @@ def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
 
 
 def test_a_run_is_not_cut_for_a_small_piece_while_something_is_under_way() -> None:
-    large = deque[Item]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
+    large = deque[Run]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
     packs: Any = SimpleNamespace(packs=True, batch_events=2000, batch_bytes=10**6)
     assert worth_waiting(large, room_of(packs, LEAST_CUT - 1))
     assert not worth_waiting(large, room_of(packs, LEAST_CUT))
-    assert not worth_waiting(deque[Item]([chunk_of([b""] * 10)[0]]), room_of(packs, 10))
-    assert not worth_waiting(deque[Item]([single(b"")]), room_of(packs, 1))
+    assert not worth_waiting(deque[Run]([chunk_of([b""] * 10)[0]]), room_of(packs, 10))
+    assert not worth_waiting(deque[Run]([single(b"")]), room_of(packs, 1))
 
 
 def test_who_never_gives_more_room_than_a_little_is_not_waited_for() -> None:
-    large = deque[Item]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
+    large = deque[Run]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
     small: Any = SimpleNamespace(packs=True, batch_events=50, batch_bytes=10**6)
     assert worth_waiting(large, room_of(small, 49))
     assert not worth_waiting(large, room_of(small, 50))
@@ -291,14 +299,16 @@ def stored(offset: int, count: int) -> OtherState:
 
 def test_a_batch_hears_one_outcome_and_its_place() -> None:
     link: Any = Packing()
-    one, (a, b) = UnderWay(), [single(b"a"), single(b"b")]
+    one, (a, of_a), (b, of_b) = UnderWay(), sent(b"a"), sent(b"b")
     run, delivery = chunk_of(bodies_of(3))
     assert one.send(link, [transfer_of([a, run]), transfer_of([b])], now_s=5.0) == [11, 12]
     assert (bool(one), one.events) == (True, 5)
     assert one.says_stored(11, stored(40, 1))
-    assert (a.offset, delivery.offset, delivery.partition, b.offset) == (40, 41, "5", None)
     assert (taken := one.pop(11, 5.75)) is not None
-    assert taken.items == [a, run]
+    assert taken.runs == [a, run]
+    for settled in (a, run, b):
+        settled.settle(None)
+    assert (of_a.offset, delivery.offset, delivery.partition, of_b.offset) == (40, 41, "5", None)
     assert one.round_trip_s == 0.75
     assert not one.says_stored(12, RELEASED)
     assert one.says_stored(12, ACCEPTED)
@@ -307,14 +317,19 @@ def test_a_batch_hears_one_outcome_and_its_place() -> None:
 
 def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
     link: Any = Plain()
-    one, run = UnderWay(), chunk_of(bodies_of(3))[0]
-    deliveries = [single(b"a"), single(b"b"), single(b"c")]
-    transfers = [transfer_of([item]) for item in deliveries] + next_transfers(deque([run]), Room(False, 9, 0, 0, False))
+    one = UnderWay()
+    runs, deliveries = zip(*map(sent, (b"a", b"b", b"c")), strict=True)
+    many, of_many = chunk_of(bodies_of(3))
+    apart = next_transfers(deque([many]), Room(False, 9, 0, 0, False))
+    transfers = [*(transfer_of([run]) for run in runs), *apart]
     assert list(one.send(link, transfers, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
     assert one.says_stored(11, stored(7, 2))
     assert one.says_stored(13, stored(30, 4))
-    assert [item.offset for item in deliveries] == [7, 8, 30]
-    assert run._chunk.delivery.offset == 31
+    for transfer in transfers:
+        for run in transfer.runs:
+            run.settle(None)
+    assert [delivery.offset for delivery in deliveries] == [7, 8, 30]
+    assert of_many.offset == 31
 
 
 def test_what_is_taken_back_comes_in_the_order_sent() -> None:
@@ -324,7 +339,7 @@ def test_what_is_taken_back_comes_in_the_order_sent() -> None:
     one.send(link, [transfer_of(items[:2]), transfer_of(items[2:3]), transfer_of(items[3:])], now_s=0.0)
     answered = one.pop(11, 0.0)
     assert answered is not None
-    assert items_of([*one.take_back(), (11, answered)]) == items
+    assert runs_of([*one.take_back(), (11, answered)]) == items
     assert (bool(one), one.events) == (False, 0)
 
 

@@ -140,7 +140,7 @@ async def test_who_can_wait_is_bounded_by_it_and_who_cannot_by_the_buffer(
     body = bytes(100)
     sending: asyncio.Future[Any] = asyncio.ensure_future(_send(producer, 6000, body))
     await eventually(lambda: not producer._accumulator.has_room)
-    assert producer.outstanding == -(-FLOOR_BYTES // (100 + 5 + accumulator.EVENT_OVERHEAD_BYTES))
+    assert producer.outstanding == -(-FLOOR_BYTES // (100 + accumulator.EVENT_OVERHEAD_BYTES))
     for _ in range(6000 - producer.outstanding):
         producer.send_nowait(body, partition="1")
     with pytest.raises(BufferFullError):

@@ -23,9 +23,9 @@ from holdfast.client import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
-from holdfast.client.produce.chunk import Chunk
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery
-from holdfast.client.produce.transfers import Item
+from holdfast.client.events import encode_event
+from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import Connection
 from node.coordinator import replica
@@ -211,21 +211,38 @@ class NothingSent:
     txn_id = b"t"
 
     def __init__(self) -> None:
-        self.losses: list[tuple[list[Item], HoldfastError]] = []
+        self.losses: list[tuple[list[Run], HoldfastError]] = []
 
-    def answered(self, item: Item, state: DeliveryState) -> None:
+    def answered(self, run: Run, state: DeliveryState) -> None:
         raise AssertionError("nothing was sent")
 
-    def lost(self, items: list[Item], why: HoldfastError) -> None:
-        self.losses.append((items, why))
+    def lost(self, runs: list[Run], why: HoldfastError) -> None:
+        self.losses.append((runs, why))
 
 
 async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> None:
-    sender, book, why = TransactionalSender(10), NothingSent(), ConnectionLostError("the node is gone")
+    sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
     sender.on_closed(why)
-    event = Delivery(b"message", "0")
-    sender.put(event, book)
-    assert book.losses == [([event], why)]
+    sender.put_one(b"body", book, body=True)
+    [([lost], told)] = book.losses
+    assert (lost.messages(), told) == ([encode_event(b"body")], why)
+
+
+@pytest.mark.parametrize("ends", ["link", "transaction"])
+async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wait_for(ends: str) -> None:
+    sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
+    sender.link = Taking()  # type: ignore[assignment]
+    sender.put_one(b"body", book, body=True)
+    sender.put_one(encode_event(b"message", "key"), book, body=False)
+    if ends == "link":
+        sender.on_closed(why)
+    else:
+        sender.forget(book)
+    [(lost, told)] = book.losses
+    assert [run.messages() for run in lost] == [[encode_event(b"body")], [encode_event(b"message", "key")]]
+    assert isinstance(told, ConnectionLostError if ends == "link" else TransactionRolledBackError)
+    await asyncio.sleep(0)
+    assert sender.link.sent == []  # type: ignore[union-attr]
 
 
 class Taking:
@@ -242,11 +259,11 @@ class Taking:
 
 
 async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
-    sender, link = TransactionalSender(10**6), Taking()
+    sender, link = TransactionalSender("0", 10**6), Taking()
     sender.link = link  # type: ignore[assignment]
     delivery = ChunkDelivery(5000, lambda _: None)
     sender.put(Chunk.of_bodies([b"x"] * 5000, None, delivery, leads=True, numbered=False).whole(), NothingSent())
-    sender.pump()
+    await asyncio.sleep(0)
     assert sum(link.sent) == MOST_UNDER_WAY
 
 

@@ -12,12 +12,12 @@ from holdfast.amqp import decode_message
 from holdfast.batches.codec import Codec
 from holdfast.batches.packed_batch import unpack
 from holdfast.client.events import encode_content
-from holdfast.client.produce.chunk import Chunk, Run
-from holdfast.client.produce.delivery import ChunkDelivery, Delivery
+from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.produce.transfers import Item, transfer_of
+from holdfast.client.produce.transfers import transfer_of
 from holdfast.client.transport.network import Network
 from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
 
@@ -34,14 +34,19 @@ def publisher(*, counted: bool) -> PartitionPublisher:
 
 def said(one: PartitionPublisher, *numbers: int) -> list[Any]:
     """What each event of a transfer says its number is."""
-    items: list[Item] = [Delivery(encode_content(b"%d" % number)) for number in numbers]
-    for item, number in zip(items, numbers, strict=True):
-        item.sequence_number = number
-    return stated(one, items, numbers)
+    runs = [message(b"%d" % number) for number in numbers]
+    for run, number in zip(runs, numbers, strict=True):
+        run.sequence_number = number
+    return stated(one, runs, numbers)
 
 
-def stated(one: PartitionPublisher, items: list[Item], numbers: Sequence[int]) -> list[Any]:
-    transfer = transfer_of(items)
+def message(body: bytes) -> Run:
+    """Of one event, which does not travel as a body."""
+    return Chunk.of_messages([encode_content(body)], ChunkDelivery(1, lambda _: None), leads=True).whole()
+
+
+def stated(one: PartitionPublisher, runs: list[Run], numbers: Sequence[int]) -> list[Any]:
+    transfer = transfer_of(runs)
     one._number(transfer, packs=True)
     messages, numbers_of_all = unpack(transfer.packed(Codec.NONE), 1 << 20)
     if numbers_of_all is not None:
@@ -89,7 +94,7 @@ async def test_without_agreement_each_says_it() -> None:
 
 async def test_a_run_is_numbered_as_its_events_would_be_each_for_itself() -> None:
     one = publisher(counted=True)
-    between = Delivery(encode_content(b"3"))
+    between = message(b"3")
     between.sequence_number = 3
     numbers = stated(one, [run_of(1, 2), between, run_of(4, 5)], [1, 2, 3, 4, 5])
     assert numbers == [1, None, None, None, None]

@@ -13,26 +13,36 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from typing import Protocol
 
-from holdfast.amqp.messages.data_section import data_head
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
 from holdfast.batches.joined_messages import ends_of, split, with_heads
 from holdfast.batches.packed_batch import DIGEST_BYTES, digests_of
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
-from holdfast.client.produce.delivery import ChunkDelivery
+from holdfast.client.produce.chunks.delivery import Settled
 from holdfast.client.produce.idempotent.producer_identity import following
+
+# Lengths are 32 bits wide wherever they are written.
+MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES
+
+
+class Owner(Protocol):
+    """Who is told what became of the events of a chunk."""
+
+    def settle(self, part: Settled) -> None: ...
 
 
 class Chunk:
     """Events for one place."""
 
-    __slots__ = ("bodies", "data", "delivery", "digests", "given", "largest", "leads", "more", "sizes")
+    __slots__ = ("bodies", "data", "digests", "given", "largest", "leads", "more", "owner", "sizes")
 
     def __init__(
         self,
         data: bytes,
         sizes: array[int],
-        delivery: ChunkDelivery,
+        owner: Owner,
         *,
         leads: bool,
         bodies: bool = False,
@@ -42,41 +52,41 @@ class Chunk:
         `bodies`: of each message, which is one data section, the body alone stands there. `digests`: of each, if it
         may travel so under a number."""
         self.data, self.sizes, self.bodies, self.digests = data, sizes, bodies, digests
-        self.delivery, self.leads = delivery, leads
+        self.owner, self.leads = owner, leads
         self.more = len(data_head(max(sizes))) if bodies else 0
         """Bytes that each may have on its way besides those that stand here, at most: a head, or a digest instead."""
         self.largest = max(sizes) + self.more
         self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
 
     @classmethod
-    def of_bodies(
-        cls, bodies: Sequence[bytes], key: str | None, delivery: ChunkDelivery, *, leads: bool, numbered: bool
-    ) -> Chunk:
+    def of_bodies(cls, bodies: Sequence[bytes], key: str | None, owner: Owner, *, leads: bool, numbered: bool) -> Chunk:
         """`numbered`: they are an idempotent producer's."""
         if key is not None:
-            return cls(*encode_bodies(bodies, key), delivery, leads=leads)
+            return cls(*encode_bodies(bodies, key), owner, leads=leads)
         digests = digests_of(bodies) if numbered else b""
         sizes = array("I", map(len, bodies))
-        return cls(b"".join(bodies), sizes, delivery, leads=leads, bodies=True, digests=digests)
+        return cls(b"".join(bodies), sizes, owner, leads=leads, bodies=True, digests=digests)
 
     @classmethod
-    def of_messages(cls, messages: Sequence[bytes], delivery: ChunkDelivery, *, leads: bool) -> Chunk:
-        return cls(b"".join(messages), array("I", map(len, messages)), delivery, leads=leads)
+    def of_messages(cls, messages: Sequence[bytes], owner: Owner, *, leads: bool) -> Chunk:
+        return cls(b"".join(messages), array("I", map(len, messages)), owner, leads=leads)
 
     def whole(self) -> Run:
         return Run(self, 0, len(self.sizes), 0, len(self.data))
 
 
 class Run:
-    """Consecutive events of a chunk. What waits, and what is under way, is made of runs and single deliveries."""
+    """Consecutive events of a chunk. What waits, and what is under way, is made of runs."""
 
-    __slots__ = ("_at", "_chunk", "_start", "events", "sequence_number", "size")
+    __slots__ = ("_at", "_chunk", "_offset", "_partition", "_start", "events", "sequence_number", "size")
 
     def __init__(self, chunk: Chunk, start: int, events: int, at: int, size: int) -> None:
         """From the event `start` on, which begins at the byte `at`."""
         self._chunk, self._start, self._at = chunk, start, at
         self.events, self.size = events, size
         self.sequence_number: int | None = None  # of the first one
+        self._offset: int | None = None  # of the first one, when a node has told
+        self._partition: str | None = None
 
     @property
     def largest(self) -> int:
@@ -145,27 +155,17 @@ class Run:
 
     # ---------------------------------------------------------------- what becomes of them
 
-    @property
-    def _leads(self) -> bool:
-        """It holds the first event of the call."""
-        return self._chunk.leads and not self._start
-
     def stands_at(self, offset: int, partition: str) -> None:
         """Where they are stored, side by side."""
-        if self._leads:
-            delivery = self._chunk.delivery
-            delivery.offset = offset
-            if delivery.partition is None:
-                delivery.partition = partition
+        self._offset, self._partition = offset, partition
 
     def settle(self, error: HoldfastError | None) -> None:
         """From the producer, once."""
-        delivery = self._chunk.delivery
-        if error is None and self._leads:
-            delivery.sequence_number = self.sequence_number
-        for place, event in enumerate(self._chunk.given[self._start : self._start + self.events]):
+        chunk, start, number = self._chunk, self._start, self.sequence_number
+        for place, event in enumerate(chunk.given[start : start + self.events]):
             if event is not None:
                 event.being_published = False
-                if error is None and self.sequence_number is not None:
-                    event.published_sequence_number = following(self.sequence_number, place)
-        delivery.settle_some(self.events, error)
+                if error is None and number is not None:
+                    event.published_sequence_number = following(number, place)
+        leads = chunk.leads and not start
+        chunk.owner.settle(Settled(start, self.events, error, self._partition, self._offset, number, leads))

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.client.errors import ConfigurationError
 from holdfast.client.events import Event, as_event, encode_content, encode_event
-from holdfast.client.produce.chunk import Chunk
-from holdfast.client.produce.delivery import ChunkDelivery
+from holdfast.client.produce.chunks.chunk import Chunk
+from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.event_list import claim
 
 PIECE_EVENTS = 1024
