@@ -30,9 +30,6 @@ from holdfast.client.transport.network import Network
 # each: what a node has to do for each piece that comes is then little for each event.
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
-# While nothing is under way it does so earlier: the nodes have something to do then while the rest is made ready. With
-# a window of a thousand events the one would else only ever wait for the other.
-FIRST_YIELD_EVENTS = 512
 
 # Failures kept for the next `flush`; more are only counted.
 MAX_FAILURES_KEPT = 100
@@ -104,10 +101,7 @@ class Accumulator:
     @property
     def turn_is_over(self) -> bool:
         """Enough was taken in since something went out last; it goes out when the loop comes round."""
-        if self.this_turn < FIRST_YIELD_EVENTS and self.staged_bytes < YIELD_BYTES:
-            return False
-        idle = self.events == self.this_turn and not self._options.linger_s
-        return idle or self.this_turn >= YIELD_EVENTS or self.staged_bytes >= YIELD_BYTES
+        return self.this_turn >= YIELD_EVENTS or self.staged_bytes >= YIELD_BYTES
 
     def take(self, route: Route, run: Run) -> None:
         """Events that were given together."""

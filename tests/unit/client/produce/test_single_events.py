@@ -18,7 +18,7 @@ from holdfast.client import (
     RejectedError,
 )
 from holdfast.client.events import encode_event
-from holdfast.client.produce import accumulator, intake
+from holdfast.client.produce import intake
 from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.chunks.delivery import Outcome
 from holdfast.client.produce.chunks.pieces import PIECE_BYTES, PIECE_EVENTS
@@ -233,25 +233,6 @@ async def test_what_is_wrong_with_an_event_raises_before_it_is_taken_in(
         assert producer.outstanding == 0
         await producer.flush()
         assert producer.stats.attached == 0, "for nothing"
-
-
-async def test_while_nothing_is_under_way_the_first_events_go_out_early(node: TinyNode) -> None:
-    node.credit = 0
-    sizes: list[int] = []
-    producer = ProducerClient(node.address, "trades")
-    await producer.start()
-    route = producer._accumulator.routes.route_for(None, "0")
-    put = route.put
-
-    def noted(runs: list[Run]) -> None:
-        sizes.append(sum(run.events for run in runs))
-        put(runs)
-
-    route.put = noted  # type: ignore[method-assign, assignment]
-    for _ in range(2000):
-        await producer.send(b"", partition="0")
-    assert sizes == [accumulator.FIRST_YIELD_EVENTS]
-    await producer.abandon()
 
 
 async def test_a_thousand_events_that_nobody_asks_for_are_few_objects(node: TinyNode) -> None:
