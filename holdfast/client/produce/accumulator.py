@@ -125,10 +125,10 @@ class Accumulator:
         if self.events >= options.max_buffered_events or self._bytes >= options.max_buffered_bytes:
             self._full = True
             self._no_room()
-        self._idle.clear()
         self.this_turn += events
         self.staged_bytes += size
-        if self._pumping is None:
+        if self._pumping is None:  # else there was something already
+            self._idle.clear()
             linger_s = options.linger_s
             self._pumping = self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
         elif options.linger_s and self.staged_bytes >= options.linger_bytes:

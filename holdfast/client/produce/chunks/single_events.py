@@ -43,6 +43,11 @@ class Delivery(Outcome):
         return 1
 
     @property
+    def event(self) -> Event | None:
+        """The object that an idempotent producer was given, and which learns its number; None: it was none."""
+        return self._events.event_at(self._place)
+
+    @property
     def is_done(self) -> bool:
         return self._events.settled_at(self._place) is not None
 
@@ -115,10 +120,13 @@ class GatheredEvents:
             chunk = Chunk.of_bodies(contents, None, self, leads=False, numbered=numbered)
         else:
             chunk = Chunk.of_messages(contents, self, leads=False)
-        chunk.given, self._given = self._given, []
+        chunk.given = self._given
         return chunk.whole()
 
     # ---------------------------------------------------------------- what became of them
+
+    def event_at(self, place: int) -> Event | None:
+        return self._given[place] if place < len(self._given) else None
 
     def settled_at(self, place: int) -> Settled | None:
         """What the event at this place was settled with; None: it was not."""

@@ -205,9 +205,11 @@ def test_what_a_callback_holds_is_let_go_when_it_was_called() -> None:
 
 async def test_events_that_are_given_as_objects_learn_their_numbers() -> None:
     producer, events = Producer(numbered=True), [Event(b"a"), Event(b"b")]
-    for given in (None, events[0], None, events[1]):
-        producer.staged.add(b"x", None, given, body=True)
+    deliveries = [
+        producer.staged.add(b"x", None, given, body=True) for given in (None, events[0], None, events[1], None)
+    ]
     run = producer.run()
+    assert [delivery.event for delivery in deliveries] == [None, events[0], None, events[1], None]
     run.sequence_number = 7
     first, rest = run.cut(2)
     first.settle(None)
