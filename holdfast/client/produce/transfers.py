@@ -11,7 +11,6 @@ Rules never broken:
 from __future__ import annotations
 
 import struct
-import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -119,8 +118,13 @@ def next_transfers(waiting: deque[Run], room: Room) -> list[Transfer]:
     transfers: list[Transfer] = []
     size = 0
     while waiting and size < PUMP_BYTES and len(transfers) < room.events:
-        transfers.append(_next_transfer(waiting, 1, sys.maxsize, 0))
-        size += transfers[-1].size
+        run = waiting.popleft()
+        few = max(1, (PUMP_BYTES - size) // run.largest) if run.size > PUMP_BYTES - size else run.events
+        singles, rest = run.singles(min(few, room.events - len(transfers)))
+        transfers += [Transfer([one], 1, one.size) for one in singles]
+        size += run.size if rest is None else run.size - rest.size
+        if rest is not None:
+            waiting.appendleft(rest)
     return transfers
 
 

@@ -119,6 +119,9 @@ class Run:
 
     def messages(self) -> list[bytes]:
         """Each for itself, for who cannot take them together."""
+        if self.events == 1:
+            alone = self._chunk.data[self._at : self._at + self.size]
+            return [data_head(self.size) + alone if self.bodies else alone]
         found = split(self._chunk.data, self._at, ends_of(self.lengths))
         return with_heads(found) if self.bodies else found
 
@@ -153,6 +156,24 @@ class Run:
             rest.sequence_number = following(self.sequence_number, events)
         return first, rest
 
+    def singles(self, most: int) -> tuple[list[Run], Run | None]:
+        """The first ones, so many at most, each for itself, and those behind them."""
+        chunk, start, at, number = self._chunk, self._start, self._at, self.sequence_number
+        count = min(most, self.events)
+        found: list[Run] = []
+        for place, size in enumerate(chunk.sizes[start : start + count]):
+            one = Run(chunk, start + place, 1, at, size)
+            if number is not None:
+                one.sequence_number = following(number, place)
+            found.append(one)
+            at += size
+        if count == self.events:
+            return found, None
+        rest = Run(chunk, start + count, self.events - count, at, self.size - (at - self._at))
+        if number is not None:
+            rest.sequence_number = following(number, count)
+        return found, rest
+
     # ---------------------------------------------------------------- what becomes of them
 
     def stands_at(self, offset: int, partition: str) -> None:
@@ -162,10 +183,11 @@ class Run:
     def settle(self, error: HoldfastError | None) -> None:
         """From the producer, once."""
         chunk, start, number = self._chunk, self._start, self.sequence_number
-        for place, event in enumerate(chunk.given[start : start + self.events]):
-            if event is not None:
-                event.being_published = False
-                if error is None and number is not None:
-                    event.published_sequence_number = following(number, place)
+        if chunk.given:
+            for place, event in enumerate(chunk.given[start : start + self.events]):
+                if event is not None:
+                    event.being_published = False
+                    if error is None and number is not None:
+                        event.published_sequence_number = following(number, place)
         leads = chunk.leads and not start
         chunk.owner.settle(Settled(start, self.events, error, self._partition, self._offset, number, leads))

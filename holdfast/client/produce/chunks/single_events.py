@@ -87,7 +87,9 @@ class Delivery(Outcome):
 class GatheredEvents:
     """Of one chunk: first what is sent together, then what became of it."""
 
-    __slots__ = ("_contents", "_dones", "_futures", "_given", "_parts", "_unclaimed", "asked", "bodies", "partition")
+    __slots__ = (
+        "_contents", "_dones", "_end", "_futures", "_given", "_parts", "_unclaimed", "asked", "bodies", "partition",
+    )  # fmt: skip
 
     def __init__(self, partition: str | None, unclaimed: Callable[[Outcome], None], *, bodies: bool) -> None:
         """`unclaimed`: called with each that fails with nobody to tell. `bodies`: of each event, which is nothing else,
@@ -99,6 +101,7 @@ class GatheredEvents:
         self._dones: list[Done | None] = []
         self._given: list[Event | None] = []  # none at all, or of each event the object that learns its number
         self._parts: list[Settled] = []  # by place
+        self._end = 0  # nothing is settled from there on
         self._futures: dict[int, asyncio.Future[None]] = {}  # by place, of those that are awaited
 
     def add(self, content: bytes, done: Done | None, given: Event | None) -> Delivery:
@@ -136,6 +139,14 @@ class GatheredEvents:
         part = self._parts[at]
         return part if place < part.start + part.events else None
 
+    def _insert(self, part: Settled) -> None:
+        at = bisect_right(self._parts, part.start, key=_start_of)
+        before_end = 0 if not at else self._parts[at - 1].start + self._parts[at - 1].events
+        behind = self._parts[at].start if at < len(self._parts) else part.start
+        assert before_end <= part.start, "an event was settled twice"
+        assert part.start + part.events <= behind, "an event was settled twice"
+        self._parts.insert(at, part)
+
     def when_done(self, place: int) -> asyncio.Future[None]:
         future = self._futures.get(place)
         if future is None:
@@ -145,20 +156,21 @@ class GatheredEvents:
     def settle(self, part: Settled) -> None:
         """From the producer: of these events, once."""
         start, end = part.start, part.start + part.events
-        at = bisect_right(self._parts, start, key=_start_of)
-        before_end = 0 if not at else self._parts[at - 1].start + self._parts[at - 1].events
-        assert before_end <= start, "an event was settled twice"
-        assert at == len(self._parts) or end <= self._parts[at].start, "an event was settled twice"
-        self._parts.insert(at, part)
+        if start >= self._end:  # for the most part they are settled in their order
+            self._parts.append(part)
+            self._end = end
+        else:
+            self._insert(part)
         if self._futures:
-            for place in [place for place in self._futures if start <= place < end]:
-                future = self._futures.pop(place)
-                if not future.done():
+            few = range(start, end) if part.events < len(self._futures) else list(self._futures)
+            for place in few:
+                future = self._futures.pop(place, None) if start <= place < end else None
+                if future is not None and not future.done():
                     future.set_result(None)
         dones = self._dones[start:end]
-        self._dones[start:end] = [None] * part.events  # what a callback holds is not held for the sake of the others
-        for done in dones:
+        for place, done in enumerate(dones, start):
             if done is not None:
+                self._dones[place] = None  # what a callback holds is not held for the sake of the others
                 try:
                     done(part.error)
                 except Exception as problem:  # noqa: BLE001 - the program's own fault must not end the connection

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import weakref
+from collections import deque
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.chunks.delivery import Outcome
 from holdfast.client.produce.chunks.pieces import PIECE_BYTES, PIECE_EVENTS
 from holdfast.client.produce.chunks.single_events import Delivery, Staged
-from holdfast.client.produce.idempotent.producer_identity import MAX_SEQUENCE
-from holdfast.client.produce.transfers import transfer_of
+from holdfast.client.produce.idempotent.producer_identity import MAX_SEQUENCE, following
+from holdfast.client.produce.transfers import PUMP_BYTES, Room, next_transfers, transfer_of
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -250,3 +251,47 @@ async def test_a_thousand_events_that_nobody_asks_for_are_few_objects(node: Tiny
         producer.send_nowait(b"body", partition="0")
     assert len(gc.get_objects()) - before < 1000
     await producer.abandon()
+
+
+@pytest.mark.parametrize("most", [1, 4, 10, 11])
+def test_a_run_comes_apart_into_single_events_with_their_numbers(most: int) -> None:
+    producer = Producer(numbered=True)
+    producer.send(*bodies_of(12))
+    _, run = producer.run().cut(2)
+    run.sequence_number = MAX_SEQUENCE - 1
+    singles, rest = run.singles(most)
+    assert [one.messages() for one in singles] == [[encode_event(body)] for body in bodies_of(12)[2 : 2 + most]]
+    assert [(one.events, one.size) for one in singles] == [(1, len(body)) for body in bodies_of(12)[2 : 2 + most]]
+    numbers = [following(MAX_SEQUENCE - 1, place) for place in range(10)]
+    assert [one.sequence_number for one in singles] == numbers[:most]
+    if most >= 10:
+        assert rest is None
+        return
+    assert rest is not None
+    assert rest.messages() == [encode_event(body) for body in bodies_of(12)[2 + most :]]
+    assert (rest.events, rest.size) == (10 - most, run.size - sum(one.size for one in singles))
+    assert rest.sequence_number == numbers[most]
+
+
+async def test_a_thousand_that_are_awaited_and_settled_singly_hear_each_its_own() -> None:
+    seed = random.randrange(1 << 32)
+    producer = Producer()
+    waiting = [asyncio.ensure_future(result_of(one)) for one in producer.send(*bodies_of(1000))]
+    await asyncio.sleep(0)
+    singles, _ = producer.run().singles(1000)
+    places = list(enumerate(singles))
+    random.Random(seed).shuffle(places)
+    for place, one in places:
+        one.stands_at(2 * place, "3")
+        one.settle(None)
+    results = await asyncio.gather(*waiting)
+    assert [int(result.offset or "", 16) for result in results] == [2 * place for place in range(1000)], f"seed {seed}"
+
+
+def test_single_messages_go_out_until_there_are_bytes_enough() -> None:
+    producer = Producer()
+    producer.send(*[bytes(1000)] * 400)
+    waiting, room = deque(producer.staged.take()), Room(False, 512, 0, 0, False)
+    first = next_transfers(waiting, room)
+    assert PUMP_BYTES - 1100 <= sum(one.size for one in first) <= PUMP_BYTES + 1100
+    assert len(first) + len(next_transfers(waiting, room)) == 400
