@@ -110,7 +110,7 @@ class Artemis(ServerCluster):
         self._launch(PRIMARY)
         wait_until(self._serves, "the start of Artemis", START_TIMEOUT_S)
         self._launch(BACKUP)
-        wait_until(self._is_replicated, "the first replication of Artemis", START_TIMEOUT_S)
+        self._until_replicated("the first replication of Artemis")
         self._warm_up()
 
     def start_again(self, node: str) -> None:
@@ -118,7 +118,7 @@ class Artemis(ServerCluster):
         self._servers.pop(node).wait()
         self.active = BACKUP if node == PRIMARY else PRIMARY
         self._launch(node)
-        wait_until(self._is_replicated, f"the return of {node}", START_TIMEOUT_S)
+        self._until_replicated(f"the return of {node}")
 
     def _launch(self, role: str) -> None:
         home = self._home(_number(role))
@@ -157,6 +157,14 @@ class Artemis(ServerCluster):
                 raise PeerFailed(f"{role} ended with status {server.returncode}; its log ends: {tail}")
         return accepts(self.ports[self.active])
 
+    def _until_replicated(self, what: str) -> None:
+        """Two brokers that run and do not find each other say why only in their logs."""
+        try:
+            wait_until(self._is_replicated, what, START_TIMEOUT_S)
+        except PeerFailed as error:
+            logs = "\n".join(f"{role}: {self._log_tail(_number(role))}" for role in self._servers)
+            raise PeerFailed(f"{error}; the brokers' logs end:\n{logs}") from error
+
     def _is_replicated(self) -> bool:
         if not self._serves():
             return False
@@ -186,7 +194,7 @@ class Artemis(ServerCluster):
         """kind: queue. Its readers begin with the oldest message that nobody has taken, wherever they want to start."""
         if partitions != 1:
             raise PeerFailed("a queue has no partitions")
-        wait_until(self._is_replicated, "the replication of Artemis", START_TIMEOUT_S)
+        self._until_replicated("the replication of Artemis")
         name = self._next_name(kind)
         declaration = {"name": name, "address": name, "routing-type": "ANYCAST", "durable": True}
         self._order("createQueue", json.dumps({**declaration, "auto-create-address": True}))

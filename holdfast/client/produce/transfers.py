@@ -138,8 +138,9 @@ def _next_transfer(waiting: deque[Run], most_events: int, most_bytes: int, overh
         if not count and runs:
             break
         waiting.popleft()
+        count = count or 1  # one that is larger than all others may be together
         if count < run.events:
-            run, rest = run.cut(count or 1)
+            run, rest = run.cut(count)
             waiting.appendleft(rest)
         most_bytes -= run.weight(overhead)
         events += run.events

@@ -71,6 +71,25 @@ def test_the_fairest_rival_is_the_one_that_syncs_or_does_not_as_it_does() -> Non
     assert all("two replicas" in one.title for one in CONTESTANTS if one.peer.startswith("artemis"))
 
 
+def test_a_pair_that_does_not_find_each_other_is_told_with_what_both_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(artemis, "missing", lambda: None)
+    monkeypatch.setattr(artemis, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(artemis.machine, "sync_ms", lambda _: 1.0)
+    monkeypatch.setattr(artemis.Artemis, "_serves", lambda self: len(self._servers) == 1)
+
+    def launched(self: artemis.Artemis, role: str) -> None:
+        number = artemis.ROLES.index(role) + 1
+        self._servers[role] = self._spawn(["echo", f"{role} looks for the other one"], number)
+        self._servers[role].wait()
+
+    monkeypatch.setattr(artemis.Artemis, "_launch", launched)
+    peer = artemis.Artemis("cached", tmp_path)
+    with pytest.raises(PeerFailed, match=r"(?s)did not happen.*primary looks for .*backup looks for"), running(peer):
+        raise AssertionError("it is not up")
+
+
 @pytest.mark.parametrize(("durability", "syncs"), [("fsync", "true"), ("cached", "false")])
 def test_only_syncing_differs_and_nothing_is_dropped_or_reached_from_outside(
     durability: artemis.Durability, syncs: str, monkeypatch: pytest.MonkeyPatch

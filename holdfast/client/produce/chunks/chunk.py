@@ -146,7 +146,8 @@ class Run:
         return found
 
     def cut(self, events: int) -> tuple[Run, Run]:
-        """The first ones, and those behind them."""
+        """The first ones, and those behind them; there are some of either."""
+        assert 0 < events < self.events, "a run without events"
         chunk, start, at = self._chunk, self._start, self._at
         size = sum(chunk.sizes[start : start + events])
         first = Run(chunk, start, events, at, size)

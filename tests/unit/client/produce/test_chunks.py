@@ -240,6 +240,14 @@ def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
         assert found == [[b"a"], [b"x" * 100], [b"b"], [b"x" * 100], [b"c"]]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_nothing_is_left_behind_the_last_one_that_is_larger_than_a_batch(count: int) -> None:
+    for bodies in ([b"x" * 100], [b"a", b"x" * 100]):
+        waiting = deque(chunk_of(bodies)[0] for _ in range(count))
+        assert all_of(waiting, packing(size=50)) == [[body] for body in bodies] * count
+        assert not waiting
+
+
 def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
     found = next_transfers(queue(), Room(False, 11, 0, 0, False))
     assert [transfer.messages() for transfer in found] == [[message] for message in encoded(bodies_of(11))]

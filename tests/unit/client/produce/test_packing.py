@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -135,3 +136,25 @@ async def test_a_list_sent_under_a_transaction_goes_where_it_should(nodes: Nodes
 def test_an_unknown_codec_is_the_programs_mistake() -> None:
     with pytest.raises(ConfigurationError, match="compression is one of none, gzip, zstd, not 'lz4'"):
         ProducerOptions(compression="lz4").check()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["single", "chunks"])
+@pytest.mark.parametrize("kind", ["plain", "idempotent", "transactional"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_events_that_are_larger_than_a_batch_are_stored_and_the_last_one_leaves_nothing_behind(
+    nodes: Nodes, kind: str, many: bool
+) -> None:
+    log = await nodes.log(1)
+    sent = [bytes((number,)) * size for number, size in enumerate((BATCH_BYTES, 10, 2 * BATCH_BYTES, BATCH_BYTES + 1))]
+    async with ProducerClient(nodes.servers, log, ProducerOptions(idempotent=kind == "idempotent")) as producer:
+        for _ in range(2):
+            async with AsyncExitStack() as stack:
+                to: Any = producer
+                if kind == "transactional":
+                    to = await stack.enter_async_context(producer.transaction())
+                if many:
+                    deliveries = [await to.send_many(sent, partition="0")]
+                else:
+                    deliveries = [await to.send(body, partition="0") for body in sent]
+                assert sum([(await one).count for one in deliveries]) == len(sent)
+    assert await nodes.bodies(log) == sent * 2
