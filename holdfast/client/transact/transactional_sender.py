@@ -75,7 +75,8 @@ class TransactionalSender:
         self._soon(book)
 
     def _belongs_to(self, book: Book) -> None:
-        assert book is self._book or not self._waiting, "an earlier transaction has left something behind"
+        left = self._waiting or self._staged
+        assert book is self._book or not left, "an earlier transaction has left something behind"
         self._book = book
 
     def _soon(self, book: Book) -> None:

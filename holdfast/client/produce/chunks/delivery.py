@@ -125,11 +125,11 @@ class ChunkDelivery(Outcome):
         "_settled", "_unclaimed",
     )  # fmt: skip
 
-    def __init__(self, count: int, unclaimed: Callable[[ChunkDelivery], None], partition: str | None = None) -> None:
+    def __init__(self, count: int, unclaimed: Callable[[ChunkDelivery], None]) -> None:
         """`unclaimed`: called with it, once, if it fails with nobody to tell."""
         self._count = self._left = count
         self._unclaimed = unclaimed
-        self._partition = partition
+        self._partition: str | None = None
         self._failed = 0
         self._error: HoldfastError | None = None
         self._offset: int | None = None

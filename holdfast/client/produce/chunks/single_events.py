@@ -216,6 +216,9 @@ class Staged:
             self._close()
         return delivery
 
+    def __bool__(self) -> bool:
+        return bool(self._runs) or self._gathered is not None
+
     def append(self, run: Run) -> None:
         self._close()
         self._runs.append(run)

@@ -228,6 +228,14 @@ async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> Non
     assert (lost.messages(), told) == ([encode_event(b"body")], why)
 
 
+async def test_what_is_still_gathered_never_goes_out_under_another_transaction() -> None:
+    sender, book = TransactionalSender("0", 10), NothingSent()
+    sender.link = Taking()  # type: ignore[assignment]
+    sender.put_one(b"body", book, body=True)
+    with pytest.raises(AssertionError, match="left something behind"):
+        sender.put_one(b"of another one", NothingSent(), body=True)
+
+
 @pytest.mark.parametrize("ends", ["link", "transaction"])
 async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wait_for(ends: str) -> None:
     sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
