@@ -126,11 +126,11 @@ window is named; "columns", "arrays": what it makes of what it reads, instead of
 names a window, so many events are in flight, whatever latency comes of it. "Kafka" acknowledges from page caches as
 it ships, "flush.messages=1" syncs first; Holdfast "replicated" has written before it acknowledges, and has not synced:
 through the page cache if it is little, past it if it is much. One partition where nothing is said. events/s:
-acknowledged events per second (from the start: received), median of the repeats; spread: lowest and highest. "Holdfast
-is x": the events per second of the Holdfast line of the same durability (for Kafka: by its own client; else of the
-first one) over this line's. us: CPU microseconds per event of the client, of the leader's process, of a follower's
-process, of all processes together; "CPU x": what this line spends of them, over what that Holdfast line spends (less
-sensitive to what else runs on the machine than the rates are)."""
+acknowledged events per second (from the start: received, in as many readings as take two seconds together), median of
+the repeats; spread: lowest and highest. "Holdfast is x": the events per second of the Holdfast line of the same
+durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU microseconds per event of the
+client, of the leader's process, of a follower's process, of all processes together; "CPU x": what this line spends of
+them, over what that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:

@@ -89,14 +89,14 @@ MATRIX = (
     ),
     Row(
         "16KiB", "one sender, 16 KiB", (*AMQP, *CLIENTS, REPLICATED_1000, STREAM_1000),
-        size=16 * 1024, window=200, count=12_000,
+        size=16 * 1024, window=200, count=36_000,
         goals=(
             Goal((REPLICATED, REPLICATED_CLIENT, REPLICATED_1000), (STREAM, STREAM_1000), 1.2),
             kept(FSYNC, QUORUM, 1.47),
         ),
     ),
     Row(
-        "1MiB", "one sender, 1 MiB", (*AMQP, *CLIENTS), size=MIB, window=16, count=200,
+        "1MiB", "one sender, 1 MiB", (*AMQP, *CLIENTS), size=MIB, window=16, count=600,
         goals=(Goal((REPLICATED, REPLICATED_CLIENT), (STREAM,), 1.2), kept(FSYNC, QUORUM, 1.26)),
     ),
     Row(

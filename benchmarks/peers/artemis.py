@@ -199,7 +199,7 @@ class Artemis(ServerCluster):
         declaration = {"name": name, "address": name, "routing-type": "ANYCAST", "durable": True}
         self._order("createQueue", json.dumps({**declaration, "auto-create-address": True}))
         url = Url(LOOPBACK, self.ports[self.active], name)
-        return Target(name, url, LinkOptions(durable=True), url, LinkOptions(), LinkOptions(), self.active)
+        return Target(name, url, LinkOptions(durable=True), url, LinkOptions(), LinkOptions(), self.active, keeps=False)
 
     def delete(self, target: Target) -> None:
         """Complains of a backup that was lost meanwhile, too: without one the primary acknowledges alone."""

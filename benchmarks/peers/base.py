@@ -47,6 +47,7 @@ class Target:
     start_options: LinkOptions
     leader: str  # the process that leads it (of several partitions: the first), a key of Peer.processes()
     driver: Driver = "amqp"
+    keeps: bool = True  # what was read; else it is a queue
 
 
 class Peer(Protocol):

@@ -174,7 +174,7 @@ class RabbitMQ(ServerCluster):
             name, url, LinkOptions(), url,
             LinkOptions(filter_kind=filter_kind, start="latest"),  # type: ignore[arg-type]
             LinkOptions(filter_kind=filter_kind, start="earliest"),  # type: ignore[arg-type]
-            leader,
+            leader, keeps=kind == "stream",
         )  # fmt: skip
 
     def _await_replicas(self, name: str) -> str:

@@ -156,6 +156,7 @@ def test_a_pair_stores_serves_and_leaves_nothing_behind(tmp_path: Path, monkeypa
         cell = measure(row, ARTEMIS, {ARTEMIS.peer: peer}, 1.0)
         assert cell.problems == ()
         assert (cell.driver["receive"]["events"] >= 2000, cell.events_per_s > 0) == (True, True)
+        assert cell.driver["receive"]["readings"] == 1, "what was read is gone"
 
         # The backup has what was acknowledged, and without a backup no figure goes without a word.
         target = peer.create("queue")
