@@ -32,6 +32,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -159,8 +160,12 @@ def read_outside(message: bytes, most_bytes: int) -> Outside:
 
 
 def digests_of(bodies: Sequence[bytes]) -> bytes:
-    """Of the messages that have these bodies."""
-    return struct.pack(f">{len(bodies)}I", *map(crc32c, bodies, map(_head_checksum, map(len, bodies))))
+    """Of the messages that have these bodies. The checksum of a head is where that of its body begins; bodies of one
+    size have one."""
+    sizes = list(map(len, bodies))
+    alike = bool(sizes) and sizes.count(sizes[0]) == len(sizes)
+    heads = repeat(_head_checksum(sizes[0])) if alike else map(_head_checksum, sizes)
+    return struct.pack(f">{len(bodies)}I", *map(crc32c, bodies, heads))
 
 
 @lru_cache(maxsize=HEAD_CACHE_SIZE)

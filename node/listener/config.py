@@ -38,8 +38,9 @@ class ListenerConfig:
     credit_window: int = 2000
     # The same of messages in packed batches, whose credit counts batches: what 20 ms bring at 800,000 a second.
     packed_window: int = 16_384
-    # Bytes that the credit of one link may stand for: big messages get fewer credits.
-    credit_window_bytes: int = 8 * 1024 * 1024
+    # Bytes that the credit of one link may stand for: big messages get fewer credits. With half of it the turns of the
+    # groups are half as large, and a thousand events of 16 KiB in flight have 0.9 of the rate.
+    credit_window_bytes: int = 16 * 1024 * 1024
     # What the peer makes the node hold beyond that, per connection: unfinished messages, links, unsettled deliveries,
     # output that it does not take (`limits/accounts.py`).
     held_bytes: int = CONNECTION_BYTES

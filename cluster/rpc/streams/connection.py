@@ -15,6 +15,7 @@ Rejected: one connection for all calls between two nodes, with frames that take 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +41,11 @@ MESSAGES_A_TURN = 1000
 """Half a millisecond of work. A turn of an honest peer is a frame or a few, and some entries."""
 
 Buffer = bytes | bytearray
+
+_not_cleared = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_not_cleared.argtypes, _not_cleared.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.py_object
+"""`bytearray(size)` with whatever is in that memory, for who fills all of it: to clear some MiB first is a twentieth of
+a follower's work."""
 
 
 class ConnectionLost(Exception):
@@ -216,7 +222,7 @@ class MessageConnection(asyncio.BufferedProtocol):
                 self._begin = begin + size
                 self._came(kind, self._view[begin : self._begin].tobytes())
             elif size >= min(LARGE_BYTES, len(self._buffer) - HEAD_BYTES):
-                self._large = bytearray(size)
+                self._large = _not_cleared(None, size)
                 self._large_view = memoryview(self._large)
                 self._large_view[:here] = self._view[begin : self._end]
                 self._kind, self._missing = kind, size - here

@@ -282,9 +282,9 @@ class IncomingLink(AnsweringLink):
     # -------------------------------------------------------------------------------------------- changes, leaving
 
     def _account(self, count: int, size: int, accepted: bool) -> None:
-        if self._packed is not None:
-            self._packed.answered(size)
         super()._account(count, size, accepted)
+        if self._packed is not None:
+            self._packed.answered(size)  # at last: it may open another one
 
     def on_change(self) -> None:
         super().on_change()
