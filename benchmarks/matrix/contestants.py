@@ -58,6 +58,10 @@ CLIENT_DEEP = Contestant(
 REPLICATED_MANY = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many", window="own", sending="chunks"
 )
+REPLICATED_MANY_10K = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 10,000", window=10_000,
+    sending="chunks",
+)  # fmt: skip
 REPLICATED_MANY_4 = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, four partitions",
     partitions=4, window="own", sending="chunks",
@@ -83,7 +87,9 @@ FLUSHED_DEEP = Contestant(
     window=50_000,
 )  # fmt: skip
 CACHED = Contestant("kafka", "log", "Kafka", _OF_CACHED)
-CACHED_10K = Contestant("kafka", "log", "Kafka, window 10,000", (REPLICATED_MANY, *_OF_CACHED), window=10_000)
+CACHED_10K = Contestant(
+    "kafka", "log", "Kafka, window 10,000", (REPLICATED_MANY_10K, REPLICATED_MANY, *_OF_CACHED), window=10_000
+)
 CACHED_DEEP = Contestant("kafka", "log", "Kafka, window 50,000", (REPLICATED_MANY, *_OF_CACHED), window=50_000)
 CACHED_DEEP_4 = Contestant(
     "kafka", "log", "Kafka, window 50,000, four partitions", (REPLICATED_MANY_4,), partitions=4, window=50_000

@@ -6,7 +6,7 @@ taken as a ratio, too: to what Kafka did in the same run then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -92,11 +92,13 @@ class Measured(Protocol):
 
     def cpu_us(self, part: str) -> float | None: ...
 
+    def each(self, measure: Measure) -> Sequence[float]: ...
+
 
 def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verdict | None:
     """None: there is nothing on one of the sides."""
-    if not any(one in lines for one in goal.mine) or not all(one in lines for one in goal.theirs):
-        return None  # of a rival that stands there in several ways, the best may be the one that is missing
+    if not _is_whole(goal, lines):
+        return None
     one, my_value = _best(goal, goal.mine, lines)
     other, their_value = _best(goal, goal.theirs, lines)
     if not their_value:
@@ -111,6 +113,21 @@ def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verd
         goal.measure == "CPU",
         goal.reason,
     )
+
+
+def undecided(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[Contestant, ...]:
+    """Both sides, if some repeats reached the goal and others did not: three say little then."""
+    if not _is_whole(goal, lines):
+        return ()
+    sides = [_best(goal, side, lines)[0] for side in (goal.mine, goal.theirs)]
+    pairs = zip(*(lines[one].each(goal.measure) for one in sides), strict=False)
+    beyond = {mine > goal.factor * theirs for mine, theirs in pairs}
+    return tuple(sides) if len(beyond) > 1 else ()
+
+
+def _is_whole(goal: Goal, lines: Mapping[Contestant, Measured]) -> bool:
+    """Of a rival that stands there in several ways, the best may be the one that is missing."""
+    return any(one in lines for one in goal.mine) and all(one in lines for one in goal.theirs)
 
 
 def _best(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.matrix.cell import Cell
 from benchmarks.matrix.contestants import Contestant
+from benchmarks.matrix.goals import Measure
 from benchmarks.matrix.rows import MIB, Row
 
 COLUMNS = (
@@ -47,6 +49,14 @@ class Line:
         found = [cell.cpu_us[part] for cell in self.cells if part in cell.cpu_us]
         return statistics.median(found) if found else None
 
+    def each(self, measure: Measure) -> list[float]:
+        """What a goal measures, of each repeat, in their order."""
+        if measure == "CPU":
+            return [cell.cpu_us["all"] for cell in self.cells]
+        if measure == "received":
+            return [cell.receive_events_per_s or 0.0 for cell in self.cells]
+        return [cell.events_per_s for cell in self.cells]
+
     def values(self, rival: Line | None) -> list[str]:
         """What the table shows, one text per column."""
         rate, used_us = self.events_per_s, self.cpu_us("all")
@@ -62,6 +72,13 @@ class Line:
             f"{used_us / theirs_us:.2f}" if used_us and theirs_us else "-",
             self.spread,
         ]
+
+
+def lines_of(row: Row, cells: Iterable[Cell]) -> list[Line]:
+    """Of those contestants that have figures."""
+    of_row = [cell for cell in cells if cell.row == row.name]
+    by_title = {one.title: tuple(cell for cell in of_row if cell.contestant == one.title) for one in row.contestants}
+    return [Line(row, one, by_title[one.title]) for one in row.contestants if by_title[one.title]]
 
 
 def _number(value: float | None, form: str) -> str:

@@ -15,7 +15,7 @@ from benchmarks.matrix import goals
 from benchmarks.matrix.cell import Cell
 from benchmarks.matrix.extras import Found
 from benchmarks.matrix.goals import WORDS, Goal, Verdict, judged
-from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line
+from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line, lines_of
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.rows import Row
 
@@ -34,13 +34,7 @@ class Report:
     ) -> None:
         self.facts, self.notes, self.profiles, self.extras = facts, notes, profiles, extras
         self.cells = list(cells)
-        self.rows: dict[Row, list[Line]] = {}
-        for row in rows:
-            for contestant in row.contestants:
-                mine = tuple(c for c in self.cells if c.row == row.name and c.contestant == contestant.title)
-                if mine:
-                    self.rows.setdefault(row, []).append(Line(row, contestant, mine))
-
+        self.rows = {row: lines for row in rows if (lines := lines_of(row, self.cells))}
         judgements = [
             (row, goal, judged(goal, row.title, {line.contestant: line for line in self.rows.get(row, ())}))
             for row in rows
@@ -127,10 +121,11 @@ names a window, so many events are in flight, whatever latency comes of it. "Kaf
 it ships, "flush.messages=1" syncs first; Holdfast "replicated" has written before it acknowledges, and has not synced:
 through the page cache if it is little, past it if it is much. One partition where nothing is said. events/s:
 acknowledged events per second (from the start: received, in as many readings as take two seconds together), median of
-the repeats; spread: lowest and highest. "Holdfast is x": the events per second of the Holdfast line of the same
-durability (for Kafka: by its own client; else of the first one) over this line's. us: CPU microseconds per event of the
-client, of the leader's process, of a follower's process, of all processes together; "CPU x": what this line spends of
-them, over what that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
+the repeats; spread: lowest and highest. Where some repeats reached a goal and others missed it, both of its sides were
+measured four times more. "Holdfast is x": the events per second of the Holdfast line of the same durability (for Kafka:
+by its own client; else of the first one) over this line's. us: CPU microseconds per event of the client, of the
+leader's process, of a follower's process, of all processes together; "CPU x": what this line spends of them, over what
+that Holdfast line spends (less sensitive to what else runs on the machine than the rates are)."""
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:

@@ -30,6 +30,7 @@ from benchmarks.matrix.contestants import (
     REPLICATED_CLIENT,
     REPLICATED_MANY,
     REPLICATED_MANY_4,
+    REPLICATED_MANY_10K,
     STREAM,
     STREAM_1000,
     Contestant,
@@ -108,10 +109,11 @@ MATRIX = (
         goals=(kept(FSYNC, QUORUM, 2.55), kept(REPLICATED, STREAM, 1.81)),
     ),
     Row(
-        "tail", "send 1 KiB and receive from the tail", (*AMQP, REPLICATED_CLIENT, CACHED, REPLICATED_MANY, CACHED_10K),
+        "tail", "send 1 KiB and receive from the tail",
+        (*AMQP, REPLICATED_CLIENT, CACHED, REPLICATED_MANY, REPLICATED_MANY_10K, CACHED_10K),
         mode="tail",
         goals=(
-            Goal((REPLICATED_CLIENT, REPLICATED_MANY), (CACHED, CACHED_10K), 1.0, "received"),
+            Goal((REPLICATED_CLIENT, REPLICATED_MANY, REPLICATED_MANY_10K), (CACHED, CACHED_10K), 1.0, "received"),
             kept(FSYNC, QUORUM, 4.69),
             kept(REPLICATED, STREAM, 3.09),
         ),

@@ -28,11 +28,11 @@ from benchmarks.matrix.contestants import (
     Contestant,
 )
 from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import Goal, judged, kept, limited, rate_and_cpu, twice
-from benchmarks.matrix.line import Line
+from benchmarks.matrix.goals import Goal, judged, kept, limited, rate_and_cpu, twice, undecided
+from benchmarks.matrix.line import Line, lines_of
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import MATRIX, Row
-from benchmarks.matrix.run import Bench, _selection, _titles
+from benchmarks.matrix.run import REPEATS_MORE, Bench, _selection, _titles
 from benchmarks.subjects import partitions
 from benchmarks.subjects.memory import Sample, verdicts
 
@@ -92,6 +92,52 @@ def test_medians_ratios_and_goals(tmp_path: Path) -> None:
     assert "50..900" in text
     assert "a note" in text
     assert len(json.loads(data)["cells"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("mine", "near"),
+    [
+        ((61.0, 62.0, 90.0), False),
+        ((61.0, 62.0, 59.0), True),
+        ((59.0, 20.0, 61.0), True),
+        ((59.0, 20.0, 58.0), False),
+        ((61.0,), False),
+    ],
+)
+def test_a_goal_is_undecided_when_some_repeats_reach_it_and_others_do_not(mine: tuple[float, ...], near: bool) -> None:
+    cells = [cell(FSYNC.title, rate) for rate in mine] + [cell(QUORUM.title, 20.0)] * 3
+    lines = {line.contestant: line for line in lines_of(ROW, cells)}
+    assert undecided(ROW.goals[0], lines) == ((FSYNC, QUORUM) if near else ())
+    assert undecided(ROW.goals[0], {FSYNC: lines[FSYNC]}) == ()
+
+
+def test_of_what_is_undecided_both_sides_are_measured_again_in_turn_and_all_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = Row("r", "a row", (FSYNC, QUORUM, REPLICATED), goals=ROW.goals)
+    clear = dataclasses.replace(row, name="clear")
+    rates = {"clear": {FSYNC: 90.0}, "r": {}}
+    measured: list[tuple[str, Contestant]] = []
+
+    def measure(row: Row, contestant: Contestant, *_: object) -> Cell:
+        measured.append((row.name, contestant))
+        times = measured.count((row.name, contestant))
+        rate = 20.0 if contestant == QUORUM else rates[row.name].get(contestant, 55.0 + 5 * times)
+        return dataclasses.replace(cell(contestant.title, rate), row=row.name)
+
+    monkeypatch.setattr("benchmarks.matrix.run.measure", measure)
+    monkeypatch.setattr("benchmarks.matrix.run.SETTLE_S", 0.0)
+    bench = Bench([clear, row], 3, 1.0, Console(quiet=True))
+    bench.peers = dict.fromkeys((one.peer for one in row.contestants), SimpleNamespace())  # type: ignore[arg-type]
+    bench.run()
+    before = len(measured)
+    assert before == 3 * 3 * 2
+    bench.decide()
+    again = measured[before:]
+    assert sorted(again, key=str) == sorted([("r", FSYNC), ("r", QUORUM)] * REPEATS_MORE, key=str)
+    assert [one for _, one in again[:4]] == [FSYNC, QUORUM, QUORUM, FSYNC]
+    (_, verdict) = Report([clear, row], bench.cells, {}, []).verdicts
+    assert (verdict.ratio, len(bench.cells)) == (75.0 / 20.0, before + 2 * REPEATS_MORE)
 
 
 def test_a_machine_that_was_not_quiet_is_told() -> None:
