@@ -42,10 +42,10 @@ MESSAGES_A_TURN = 1000
 
 Buffer = bytes | bytearray
 
-_not_cleared = ctypes.pythonapi.PyByteArray_FromStringAndSize
-_not_cleared.argtypes, _not_cleared.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.py_object
-"""`bytearray(size)` with whatever is in that memory, for who fills all of it: to clear some MiB first is a twentieth of
-a follower's work."""
+_MAKER = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
+_not_cleared = _MAKER(("PyByteArray_FromStringAndSize", ctypes.pythonapi))
+"""With None and a size: `bytearray(size)` with whatever is in that memory, for who fills all of it. To clear some MiB
+first is a twentieth of a follower's work."""
 
 
 class ConnectionLost(Exception):
