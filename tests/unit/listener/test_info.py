@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from holdfast import protocol
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
@@ -38,10 +40,14 @@ class Leaders:
             self.asked_now -= 1
 
 
-async def answers(leaders: Leaders, leader_wait_s: float) -> list[Any]:
+def info_of(leaders: Leaders, leader_wait_s: float) -> Info:
     host = SimpleNamespace(config=SimpleNamespace(info_interval_s=1.0, leader_wait_s=leader_wait_s))
     plan = SimpleNamespace(broker=leaders, log="log")
-    info = Info(cast(EndpointHost, host), cast(Any, None), cast(Plan, plan))
+    return Info(cast(EndpointHost, host), cast(Any, None), cast(Plan, plan))
+
+
+async def answers(leaders: Leaders, leader_wait_s: float) -> list[Any]:
+    info = info_of(leaders, leader_wait_s)
     entries = await asyncio.gather(*(info._entry(str(number)) for number in range(PARTITIONS)))
     assert [int(entry[protocol.INFO_PARTITION]) for entry in entries] == list(range(PARTITIONS))
     return [entry[protocol.INFO_AVAILABLE] for entry in entries]
@@ -53,12 +59,24 @@ async def test_a_bounded_number_of_partitions_is_asked_at_a_time() -> None:
     assert leaders.asked_most == ASKED_AT_ONCE
 
 
-async def test_those_without_a_leader_keep_nobody_waiting() -> None:
+async def test_those_without_a_leader_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two questions to one of them its turn is another's, however long that is."""
+    monkeypatch.setattr("node.listener.info.RETRY_DELAY_S", 3600.0)
     leaders = Leaders()
     for partition in range(2 * ASKED_AT_ONCE):
         leaders.refusals[str(partition)] = 1_000_000
-    available = await answers(leaders, 1.0)
-    assert available == [False] * (2 * ASKED_AT_ONCE) + [True] * (PARTITIONS - 2 * ASKED_AT_ONCE)
+    info = info_of(leaders, 60.0)
+    entries = [asyncio.ensure_future(info._entry(str(number))) for number in range(PARTITIONS)]
+    without, led = entries[: 2 * ASKED_AT_ONCE], entries[2 * ASKED_AT_ONCE :]
+    assert all(entry[protocol.INFO_AVAILABLE] for entry in await asyncio.gather(*led))
+    assert not any(entry.done() for entry in without)
+    for entry in without:
+        entry.cancel()
+    await asyncio.gather(*without, return_exceptions=True)
+
+
+async def test_those_that_get_no_leader_in_time_are_not_available() -> None:
+    assert not any(await answers(Leaders(refusals=1_000_000), 0.2))
 
 
 async def test_who_gets_a_leader_meanwhile_is_asked_again() -> None:
