@@ -19,16 +19,17 @@ from benchmarks.driver.bounded import Plan
 from benchmarks.driver.load import Load
 from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
-from benchmarks.matrix.rows import Row
+from benchmarks.matrix.rows import MIB, Row
 from benchmarks.peers.base import Peer, PeerFailed, Target
 
 WARMUP_S = 1.0
 FILL_WINDOW = 10_000  # a backlog comes in as fast as a client library makes it
 CREDIT = 2000
 READING_S = 2.0
-"""A backlog is read again until that took so long: a reading of a fraction of a second is as much chance as speed."""
+"""A backlog is read again until that took so long: one reading of a tenth of that is as much chance as speed ..."""
+MOST_READINGS = 20
+"""... but not without end: one that takes no time to speak of never adds up to that."""
 MICROSECONDS = 1_000_000
-MIB = 1 << 20
 DOUBTS = ("gaps", "repeats", "foreign")  # of what was received
 
 
@@ -93,9 +94,11 @@ def _read(target: Target, plan: Plan) -> dict[str, Any]:
     """What all readings came to. After one that is not whole there is no other, nor of a queue, which is empty then."""
     readings: list[dict[str, Any]] = []
     took_s = 0.0
-    while not readings or (took_s < READING_S and target.keeps and readings[-1]["receive"]["events"] == plan.count):
+    while len(readings) < MOST_READINGS and took_s < READING_S:
         readings.append(drive(target, plan))
         took_s += readings[-1]["receive"]["measured_s"]
+        if not target.keeps or readings[-1]["receive"]["events"] != plan.count:
+            break
     ends = [one["receive"] for one in readings]
     receive = ends[0] | {name: sum(end[name] for end in ends) for name in ("events", "measured_s", *DOUBTS)}
     rate = receive["events"] / max(took_s, 1e-9)

@@ -16,7 +16,7 @@ from benchmarks.driver.library import End
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.measure import Outcomes, Tally
 from benchmarks.driver.wire import PeerError, Url
-from benchmarks.matrix.cell import READING_S, measure
+from benchmarks.matrix.cell import MOST_READINGS, READING_S, measure
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import Row
 from benchmarks.peers.base import running
@@ -88,8 +88,9 @@ def test_every_event_is_counted_at_both_ends(tmp_path: Path) -> None:
             read = measure(row, dataclasses.replace(OWN, reading=reading), {"holdfast-replicated": peer}, 1.0)
             received = read.driver["receive"]
             assert (read.problems, received["events"]) == ((), 2000 * received["readings"])
-            assert received["readings"] > 1, "what is read in no time is read again"
-            assert READING_S <= received["measured_s"] <= read.driver["elapsed_s"]
+            assert 1 < received["readings"] <= MOST_READINGS, "what is read in no time is read again, not for ever"
+            assert received["readings"] == MOST_READINGS or received["measured_s"] >= READING_S
+            assert received["measured_s"] <= read.driver["elapsed_s"]
             assert read.events_per_s == pytest.approx(received["events"] / received["measured_s"], rel=1e-3)
         cell = measure(row, OWN, {"holdfast-replicated": peer}, 1.0)
         assert cell.problems == ()
