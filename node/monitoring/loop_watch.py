@@ -3,7 +3,13 @@
 The problem: the loop itself tells nobody, and a clock around each callback would cost every event. So a timer asks to
 be called all INTERVAL_S; how late that happens is what was left of the turn that stood in its way. The rule: a machine
 that is busy with other processes is not blamed on this one: no more is counted than the processor time that the loop's
-thread used since the timer before. Rejected: asyncio's debug mode, which writes lines and times each callback.
+thread used since the timer before.
+
+A loop that has next to nothing to do is asked less often, since waking it is most of what an idle node does. While the
+thread uses less than INTERVAL_S between two timers, no turn can have been longer, and nothing more is hidden than
+otherwise; of the first turn that is longer, QUIET_S may be.
+
+Rejected: asyncio's debug mode, which writes lines and times each callback.
 """
 
 from __future__ import annotations
@@ -12,7 +18,12 @@ import asyncio
 import time
 
 INTERVAL_S = 0.02
-"""A turn may hide so much of its length; fifty timers a second take a thousandth of a core."""
+"""A turn may hide so much of its length."""
+
+QUIET_S = 0.1
+"""The same of a turn that follows upon a quiet time: between timers that found the thread to use less than QUIET_SHARE
+of a core."""
+QUIET_SHARE = 0.1
 
 PERIOD_S = 30.0
 """The longest turn of the period under way and of the one before is told, so that a scraper misses none."""
@@ -23,6 +34,7 @@ class LoopWatch:
         self.longest_ever_s = 0.0
         self._longest_s = 0.0
         self._before_s = 0.0
+        self.interval_s = INTERVAL_S
         self._due_s = 0.0
         self._period_ends_s = 0.0
         self._used_s = 0.0
@@ -45,12 +57,14 @@ class LoopWatch:
 
     def _wait(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due_s = loop.time() + INTERVAL_S
+        self._due_s = loop.time() + self.interval_s
         self._timer = loop.call_at(self._due_s, self._called)
 
     def _called(self) -> None:
         now_s, used_s = asyncio.get_running_loop().time(), time.thread_time()
-        self.note(now_s - self._due_s, used_s - self._used_s, now_s)
+        late_s, turned_s = now_s - self._due_s, used_s - self._used_s
+        self.note(late_s, turned_s, now_s)
+        self.interval_s = QUIET_S if turned_s < QUIET_SHARE * (self.interval_s + late_s) else INTERVAL_S
         self._used_s = used_s
         self._wait()
 

@@ -1,0 +1,166 @@
+"""Whether plain AMQP clients lose nothing by a change: nodes of an earlier commit and of this one, in turns.
+
+Problem: ratios to another broker, held against what they were once, tell more of the machine than of a change: the same
+ratio came out as 2.1 and as 2.9 on one machine in one day. So two clusters are up at the same time, whose nodes and
+command line come from an earlier checkout and from this one. The driver is the same for both, this checkout's, which
+imports nothing of Holdfast. Each row of the matrix that a plain client takes part in is run on the one and at once on
+the other, who goes first changes, and each such pair has a ratio of its own. Nothing is lost in a row where the median
+of these is NOISE or more.
+
+    git worktree add ../before v0.9 && python -m benchmarks.subjects.plain_clients ../before
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.driver.wire import PeerError
+from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.contestants import FSYNC, REPLICATED, Contestant
+from benchmarks.matrix.rows import MATRIX, Row
+from benchmarks.peers.base import PeerFailed, end_on_signals, running
+from benchmarks.peers.holdfast import Holdfast
+from benchmarks.places import scratch
+
+NOISE = 0.9
+"""Of the rate before. On a shared machine the row at the tail had a median of 0.91 in four pairs and of 1.07 in
+fourteen, within one hour and of the same two commits."""
+SETTLE_S = 1.0
+HERE = Path(__file__).resolve().parents[2]
+PLAIN = (FSYNC, REPLICATED)
+HEADS = ("row", "nodes", "before, events/s", "now, events/s", "now / before: median of pairs", "lowest .. highest",
+         "CPU of all processes, now / before", "p99, now / before", "so it is")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    before: Cell
+    now: Cell
+
+    @property
+    def ratio(self) -> float:
+        return self.now.events_per_s / self.before.events_per_s
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One line: a row as one kind of nodes serves it."""
+
+    row: Row
+    contestant: Contestant
+    pairs: Sequence[Pair]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(pair.ratio for pair in self.pairs)
+
+    @property
+    def kept(self) -> bool:
+        return self.ratio >= NOISE
+
+    def values(self) -> tuple[str, ...]:
+        ratios = [pair.ratio for pair in self.pairs]
+        rates = [statistics.median(cells) for cells in zip(*((p.before.events_per_s, p.now.events_per_s)
+                                                             for p in self.pairs), strict=True)]  # fmt: skip
+        waits = [p.now.latency_ms["p99"] / p.before.latency_ms["p99"] for p in self.pairs if p.before.latency_ms]
+        return (
+            self.row.title, self.contestant.title, *(f"{rate:,.0f}" for rate in rates), f"{self.ratio:.2f}",
+            f"{min(ratios):.2f} .. {max(ratios):.2f}",
+            f"{statistics.median(p.now.cpu_us['all'] / p.before.cpu_us['all'] for p in self.pairs):.2f}",
+            f"{statistics.median(waits):.2f}" if waits else "-",
+            "kept" if self.kept else f"LOST: under {NOISE:g}",
+        )  # fmt: skip
+
+
+def environment_of(checkout: Path) -> dict[str, str]:
+    """With it the command line and the nodes come from that checkout, wherever they are started."""
+    found = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+    asked = "import holdfast.cli, node; print(holdfast.cli.__file__, node.__file__, sep='\\n')"
+    answer = subprocess.run(
+        [sys.executable, "-c", asked], env=os.environ | found, capture_output=True, text=True, check=False
+    )
+    if answer.returncode or not all(Path(one).is_relative_to(checkout) for one in answer.stdout.split()):
+        raise click.BadParameter(f"no Holdfast can be run from {checkout}: {answer.stderr or answer.stdout}")
+    return found
+
+
+def compare(
+    before: Path, rows: Iterable[Row], durabilities: Iterable[Contestant], repeats: int, seconds: float, say: Console
+) -> list[Compared]:
+    lines = [(row, one) for row in rows for one in durabilities if one in row.contestants]
+    pairs: dict[tuple[Row, Contestant], list[Pair]] = {line: [] for line in lines}
+    with scratch() as directory, contextlib.ExitStack() as life:
+        clusters = [
+            {one.peer: life.enter_context(running(Holdfast(one.peer.removeprefix("holdfast-"), directory, environment)))
+             for one in dict.fromkeys(one for _, one in lines)}
+            for environment in (environment_of(before), environment_of(HERE))
+        ]  # fmt: skip
+        for repeat in range(repeats):
+            for row, contestant in lines:
+                found: dict[int, Cell] = {}
+                for which in (0, 1) if repeat % 2 else (1, 0):
+                    time.sleep(SETTLE_S)
+                    try:
+                        found[which] = measure(row, contestant, clusters[which], seconds)
+                    except (PeerError, PeerFailed, OSError) as error:
+                        say.print(f"{row.name}, {contestant.title}, {('before', 'now')[which]}: no figure: {error}")
+                if len(found) == len(clusters):
+                    pairs[row, contestant].append(pair := Pair(found[0], found[1]))
+                    say.print(f"{row.name}, {contestant.title}: {pair.ratio:.2f}", highlight=False)
+    return [Compared(row, contestant, of_line) for (row, contestant), of_line in pairs.items() if of_line]
+
+
+def table(compared: Iterable[Compared], facts: dict[str, object]) -> str:
+    lines = [f"| {' | '.join(HEADS)} |", "| --- " * len(HEADS) + "|"]
+    lines += [f"| {' | '.join(one.values())} |" for one in compared]
+    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "libraries")
+    return "\n".join([f"# Plain AMQP clients, now and before\n\n{said}.\n", *lines]) + "\n"
+
+
+ROWS = [row.name for row in MATRIX if set(row.contestants) & set(PLAIN)]
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True))
+@click.option("--row", "names", multiple=True, type=click.Choice(ROWS), help="Only this row.")
+@click.option("--durability", type=click.Choice(["fsync", "replicated"]), help="Only nodes of this one.")
+@click.option("--repeats", default=4, show_default=True, type=click.IntRange(1), help="Pairs of each row.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(1), help="Of a run.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Where to write the table, too.")
+def main(
+    before: Path, names: tuple[str, ...], durability: str | None, repeats: int, seconds: float, results: Path | None
+) -> None:
+    """BEFORE: a checkout of the commit to compare with."""
+    end_on_signals()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    rows = [row for row in MATRIX if row.name in (names or ROWS)]
+    plain = [one for one in PLAIN if durability is None or one.peer.endswith(durability)]
+    began_s = time.monotonic()
+    with scratch() as directory:
+        facts = machine.facts(directory)
+    compared = compare(before, rows, plain, repeats, seconds, console)
+    text = table(compared, facts | {"pairs": repeats, "took_s": round(time.monotonic() - began_s)})
+    console.print(text, highlight=False, markup=False)
+    if results is not None:
+        results.mkdir(parents=True, exist_ok=True)
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        (results / f"{day}-plain-clients.md").write_text(text, encoding="utf-8")
+    if not compared or not all(one.kept for one in compared):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
