@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from benchmarks.driver.wire import PeerError
 from benchmarks.matrix.cell import Cell, measure
 from benchmarks.matrix.contestants import FSYNC, REPLICATED, Contestant
 from benchmarks.matrix.rows import MATRIX, Row
-from benchmarks.peers.base import PeerFailed, end_on_signals, running
+from benchmarks.peers.base import Peer, PeerFailed, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
 
@@ -42,7 +42,7 @@ SETTLE_S = 1.0
 HERE = Path(__file__).resolve().parents[2]
 PLAIN = (FSYNC, REPLICATED)
 HEADS = ("row", "nodes", "before, events/s", "now, events/s", "now / before: median of pairs", "lowest .. highest",
-         "CPU of all processes, now / before", "p99, now / before", "so it is")  # fmt: skip
+         "CPU of all processes, now / before", "p99, now / before", "")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,24 @@ def compare(
         ]  # fmt: skip
         for repeat in range(repeats):
             for row, contestant in lines:
-                found: dict[int, Cell] = {}
-                for which in (0, 1) if repeat % 2 else (1, 0):
-                    time.sleep(SETTLE_S)
-                    try:
-                        found[which] = measure(row, contestant, clusters[which], seconds)
-                    except (PeerError, PeerFailed, OSError) as error:
-                        say.print(f"{row.name}, {contestant.title}, {('before', 'now')[which]}: no figure: {error}")
-                if len(found) == len(clusters):
-                    pairs[row, contestant].append(pair := Pair(found[0], found[1]))
+                order = (0, 1) if repeat % 2 else (1, 0)
+                cells = {which: _cell(row, contestant, clusters[which], seconds, say) for which in order}
+                before_cell, now_cell = cells[0], cells[1]
+                if before_cell and now_cell:
+                    pairs[row, contestant].append(pair := Pair(before_cell, now_cell))
                     say.print(f"{row.name}, {contestant.title}: {pair.ratio:.2f}", highlight=False)
     return [Compared(row, contestant, of_line) for (row, contestant), of_line in pairs.items() if of_line]
+
+
+def _cell(
+    row: Row, contestant: Contestant, cluster: Mapping[str, Peer], seconds: float, say: Console
+) -> Cell | None:
+    time.sleep(SETTLE_S)
+    try:
+        return measure(row, contestant, cluster, seconds)
+    except (PeerError, PeerFailed, OSError) as error:
+        say.print(f"{row.name}, {contestant.title}: no figure, this pair is left out: {error}", highlight=False)
+        return None
 
 
 def table(compared: Iterable[Compared], facts: dict[str, object]) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.console import Console
 
 from benchmarks.matrix.cell import Cell
 from benchmarks.matrix.contestants import FSYNC
-from benchmarks.matrix.rows import MATRIX
-from benchmarks.subjects.plain_clients import HEADS, HERE, Compared, Pair, environment_of, table
+from benchmarks.matrix.rows import MATRIX, Row
+from benchmarks.subjects.plain_clients import HEADS, HERE, Compared, Pair, compare, environment_of, table
 
 
 def _cell(rate: float, cpu_us: float = 10.0, p99: float = 20.0) -> Cell:
@@ -49,3 +50,9 @@ def test_a_directory_without_holdfast_is_refused(tmp_path: Path) -> None:
     """Though one is installed, which would be compared with itself."""
     with pytest.raises(click.BadParameter, match="no Holdfast can be run"):
         environment_of(tmp_path)
+
+
+def test_two_clusters_are_measured_in_turns() -> None:
+    (line,) = compare(HERE, [Row("r", "few events", (FSYNC,), count=500)], [FSYNC], 2, 1.0, Console(quiet=True))
+    assert len(line.pairs) == 2
+    assert all(cell.problems == () for pair in line.pairs for cell in (pair.before, pair.now))
