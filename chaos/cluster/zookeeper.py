@@ -190,13 +190,27 @@ class Ensemble:
         with client_of(self.address) as client:
             yield client
 
-    def end_session(self, session: int) -> bool:
-        """As if its client had been silent for too long. False: it was over already.
 
-        Only who knows a session's password can close it; the password is drawn from its number."""
-        with contextlib.ExitStack() as stack:
-            client = stack.enter_context(client_of(self.address, client_id=(session, password_of(session))))
-            return bool(client.client_id[0] == session)  # a session that is over is not taken up: it got another one
+def end_session(address: str, session: int, taken_up: Callable[[], None] = lambda: None) -> bool:
+    """As if its client had been silent for too long. False: it was over already.
+
+    Only who knows a session's password can close it; the password is drawn from its number. Its client notices that
+    somebody else has taken it up, and may take it back before it is closed: then it lives on. So it is over when
+    ZooKeeper does not give it to us any more, and not when we have closed it. `taken_up` is called while we have it."""
+    was_alive = False
+
+    def over() -> bool:
+        nonlocal was_alive
+        with client_of(address, client_id=(session, password_of(session))) as client:
+            given = client.client_id  # None: its own client has just taken it back
+            if given is not None and given[0] != session:
+                return True
+            was_alive = True
+            taken_up()
+        return False
+
+    _until(over, f"the end of session {session}")
+    return was_alive
 
 
 def password_of(session: int) -> bytes:

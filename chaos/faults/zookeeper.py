@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chaos.cluster.registrations import unanswered
-from chaos.cluster.zookeeper import Ensemble
+from chaos.cluster.zookeeper import Ensemble, end_session
 from chaos.faults.fault import CannotStrike, Fault, Scene, named
 from chaos.faults.network import How, cut
 from chaos.faults.processes import Whom
@@ -85,5 +85,5 @@ class EndSessions(Fault):
         if not sessions:
             raise CannotStrike("no node is registered in ZooKeeper")
         nodes = sorted(sessions) if self.whom == "all" else [scene.chance.choice(sorted(sessions))]
-        ended = [node for node in nodes if ensemble.end_session(sessions[node])]
+        ended = [node for node in nodes if end_session(ensemble.address, sessions[node])]
         yield named(ended) if ended else "nobody: the sessions had ended by themselves"

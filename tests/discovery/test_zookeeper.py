@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
+from chaos.cluster.zookeeper import end_session
 from cluster.discovery import DiscoveryError, InUse, OtherCluster, RememberedCluster, SecondRegistration
 from tests.discovery.conftest import ADDRESSES, SESSION_S, Found
 from tests.discovery.test_conformance import joined
@@ -41,15 +42,6 @@ def session(node: Any) -> int | None:
     return None if node._client.client_id is None else int(node._client.client_id[0])
 
 
-def end_session(found: Found, node: Any) -> None:
-    """As ZooKeeper does when it has not heard of a client for the session's time."""
-    assert found.server is not None
-    double = KazooClient(found.server.address, client_id=node._client.client_id)
-    double.start(timeout=30)
-    double.stop()
-    double.close()
-
-
 async def test_a_cluster_begins_when_enough_nodes_are_there(by_zookeeper: Found) -> None:
     one, two = by_zookeeper.node(1), by_zookeeper.node(2)
     joining = [asyncio.ensure_future(node.join()) for node in (one, two)]
@@ -73,8 +65,9 @@ async def test_a_registration_is_ephemeral_and_holds_an_address_per_listener(by_
 async def test_a_node_whose_session_ended_registers_again_and_once(by_zookeeper: Found) -> None:
     one, two, _ = await joined(by_zookeeper, 1, 2, 3)
     before = await asyncio.to_thread(registered, by_zookeeper, 1)
-    await asyncio.to_thread(end_session, by_zookeeper, one)
     assert before is not None
+    assert by_zookeeper.server is not None
+    await asyncio.to_thread(end_session, by_zookeeper.server.address, before["session"])
 
     def again() -> bool:
         return one._client.connected and session(one) not in (None, before["session"]) and one.waiting_for == ""
@@ -84,6 +77,32 @@ async def test_a_node_whose_session_ended_registers_again_and_once(by_zookeeper:
     after = await asyncio.to_thread(registered, by_zookeeper, 1)
     assert after is not None
     assert (after["token"], after["session"]) == (before["token"], session(one))
+
+
+def test_a_session_is_over_even_if_its_client_takes_it_back(zookeeper: ZooKeeper) -> None:
+    """It would live on, were it said to be over once it was closed by who had lost it again."""
+    victim = KazooClient(zookeeper.address, timeout=LONG_S)
+    back, over = threading.Event(), threading.Event()
+    taken_up = []
+
+    def heard(state: str) -> None:
+        if state == KazooState.CONNECTED:
+            back.set()
+        elif state == KazooState.LOST:
+            over.set()
+
+    def once_taken_back() -> None:
+        taken_up.append(back.wait(LONG_S) if not taken_up else True)
+
+    victim.start(timeout=LONG_S)
+    try:
+        victim.add_listener(heard)
+        assert end_session(zookeeper.address, victim.client_id[0], once_taken_back)
+        assert over.wait(LONG_S)
+        assert all(taken_up)
+    finally:
+        victim.stop()
+        victim.close()
 
 
 async def test_a_registration_that_somebody_deleted_is_made_again(by_zookeeper: Found) -> None:

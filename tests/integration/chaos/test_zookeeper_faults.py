@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -15,7 +16,7 @@ from chaos.checkers.all import judge_run
 from chaos.checkers.verdict import Result
 from chaos.cluster.links import NODES, ZOOKEEPER
 from chaos.cluster.proxied import ProxiedCluster, Shape
-from chaos.cluster.registrations import RegistrationWatch
+from chaos.cluster.registrations import RegistrationWatch, unanswered
 from chaos.cluster.zookeeper import Ensemble, ZooKeeperEnded, missing
 from chaos.faults.catalogue import CATALOGUE
 from chaos.faults.fault import Scene
@@ -115,7 +116,16 @@ def has_happened(cluster: ProxiedCluster, fault: object, struck: str, before: di
     else:
         assert isinstance(fault, EndSessions)
         ended = set(before) if fault.whom == "all" else {int(struck.rpartition(" ")[2])}
-        cluster.wait_for(
-            lambda: {node for node, session in cluster.registered().items() if session != before[node]} == ended,
-            f"new sessions of {struck}, and of no other, who had {before}",
-        )
+        now: dict[int, int] = {}
+
+        def have_new_ones() -> bool:
+            now.clear()
+            with contextlib.suppress(*unanswered()):
+                now.update(cluster.registered())
+            return {node for node, session in now.items() if session != before[node]} == ended
+
+        try:
+            cluster.wait_for(have_new_ones, f"new sessions of {struck}, and of no other")
+        except TimeoutError as error:
+            error.add_note(f"registered before: {before}, and now: {now}")
+            raise
