@@ -408,7 +408,11 @@ class Store:
             if self._tables_written(db):
                 self._compactor.flushed(flushed)
             with self._lock:
-                return self._compactor.remove(unneeded)
+                removable = self._compactor.removable(unneeded)
+            for segment in removable:
+                wal.erase(segment)  # who writes meanwhile does not wait for it
+            with self._lock:
+                return self._compactor.removed(removable)
         except StorageError as error:
             self._failure(error)
             raise

@@ -2,6 +2,8 @@
 
 The order that keeps a power loss harmless: find out what is not needed any more; sync, so that what made it so (a trim,
 a move) is durable; only then remove. And a segment stays while RocksDB, after a crash, would be rebuilt from it.
+Files are removed without the lock that writers take: where a file system tells the disk of freed blocks at once, dozens
+of segments take seconds.
 
 A thin segment is emptied by *moving*: its live entries are put again, under the same keys, in front of the batches that
 the node writes anyway. So moving needs no lock between a reader of old values and the writer of new ones, it is paid
@@ -142,20 +144,21 @@ class WalCompactor:
         """RocksDB's tables hold everything up to here."""
         self._flushed = max(self._flushed, position)
 
-    def remove(self, segments: list[int]) -> CompactionResult:
-        """`unneeded` ones, after a sync. Chooses what to thin out next."""
-        freed = removed = 0
+    def removable(self, segments: list[int]) -> list[int]:
+        """Of `unneeded` ones, after a sync: those from which RocksDB would not be rebuilt after a crash."""
+        return [segment for segment in segments if segment < self._flushed.segment]
+
+    def removed(self, segments: list[int]) -> CompactionResult:
+        """Their files are gone. Chooses what to thin out next."""
+        freed = 0
         for segment in segments:
-            if segment < self._flushed.segment:
-                freed += self._wal.segments.get(segment, 0)
-                removed += 1
-                self._wal.remove(segment)
-                self._sealed.discard(segment)
-                self._spans.pop(segment, None)
-                self._pending.append((DELETE, summary_key(segment), b""))
+            freed += self._wal.forget(segment)
+            self._sealed.discard(segment)
+            self._spans.pop(segment, None)
+            self._pending.append((DELETE, summary_key(segment), b""))
         if not self._moves:
             self._choose_thin()
-        return CompactionResult(removed, freed, sum(move.span.size for move in self._moves))
+        return CompactionResult(len(segments), freed, sum(move.span.size for move in self._moves))
 
     def _choose_thin(self) -> None:
         sizes = self._wal.segments

@@ -78,7 +78,7 @@ class WriteAheadLog:
         self._system = system or System()
         directory.mkdir(exist_ok=True)
         self._reading: OrderedDict[int, int] = OrderedDict()
-        self._reading_lock = threading.Lock()  # `remove` is called by another thread than `read`
+        self._reading_lock = threading.Lock()  # `erase` is called by another thread than `read`
         self._file = -1
         self._number = 0
         self._offset = 0
@@ -241,15 +241,19 @@ class WriteAheadLog:
                 self._reading.move_to_end(number)
             return file
 
-    def remove(self, number: int) -> None:
+    def erase(self, number: int) -> None:
+        """The file of a segment in which nothing is needed. For any thread; it may take long. `forget` must follow."""
         assert number < self._number, "the segment being written stays"
         with self._reading_lock:
             file = self._reading.pop(number, None)
         if file is not None:
             os.close(file)
         self.path(number).unlink(missing_ok=True)
-        self._sizes.pop(number, None)
+
+    def forget(self, number: int) -> int:
+        """One that was erased. Returns the bytes that it had."""
         self._read_ahead.pop(number, None)
+        return self._sizes.pop(number, 0)
 
     def close(self) -> None:
         for file in self._reading.values():

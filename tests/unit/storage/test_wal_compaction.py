@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from node.storage import Store
+from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
 
 
@@ -30,6 +35,36 @@ def test_trimmed_segments_go_and_the_rest_stays(tmp_path: Path) -> None:
         assert disk.reclaim().segments == 0
     with Store(tmp_path, WHO, SMALL) as again:
         assert rows(again) == kept
+
+
+def test_who_writes_does_not_wait_until_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that tells its disk of each freed block takes seconds for dozens of segments. Nothing is lost when
+    the process is killed in the midst of it."""
+    erase, half_way, written = WriteAheadLog.erase, threading.Event(), threading.Event()
+
+    def slow(wal: WriteAheadLog, number: int) -> None:
+        erase(wal, number)
+        if number == 5:
+            half_way.set()
+            assert written.wait(20), "who writes waits for who removes files"
+
+    monkeypatch.setattr(WriteAheadLog, "erase", slow)
+    with Store(tmp_path / "data", WHO, SMALL) as disk, ThreadPoolExecutor(1) as worker:
+        fill(disk, 0, 1000, size=16_000)
+        trim(disk, 1, 1000)
+        removing = worker.submit(disk.reclaim)
+        assert half_way.wait(60)
+        kept = fill(disk, 1000, 200, size=16_000)  # more than a segment
+        disk.sync()
+        assert not removing.done()
+        killed = copy_as_killed(disk, tmp_path / "killed")
+        written.set()
+        assert removing.result(60).segments >= 13
+        assert rows(disk) == kept
+    with Store(killed, WHO, SMALL) as again:
+        assert rows(again) == kept
+        again.reclaim()
+        assert again.used_bytes() < 6_000_000
 
 
 def test_a_retained_log_of_steady_size_takes_steady_space(tmp_path: Path) -> None:
