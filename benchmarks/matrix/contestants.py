@@ -62,6 +62,10 @@ REPLICATED_MANY_10K = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 10,000", window=10_000,
     sending="chunks",
 )  # fmt: skip
+REPLICATED_MANY_DEEP = Contestant(
+    "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 50,000", window=50_000,
+    sending="chunks",
+)  # fmt: skip
 REPLICATED_MANY_4 = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, four partitions",
     partitions=4, window="own", sending="chunks",

@@ -42,6 +42,11 @@ def twice(mine: tuple[Contestant, ...], theirs: tuple[Contestant, ...], was: flo
     return Goal(mine, theirs, round(2 * was / theirs_was, 3), reason=reason)
 
 
+def defaults(mine: Contestant, deep: Contestant) -> Goal:
+    """What a program gets that chooses nothing, beside one with a window that is as deep as it likes."""
+    return Goal((mine,), (deep,), 0.9, reason="the defaults bound the latency, and are to cost little of the rate")
+
+
 def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
     """For plain AMQP clients, who are to lose nothing."""
     return Goal((mine,), (theirs,), round(NOISE * was, 2), reason=f"{NOISE:g} of {was:g}, which it was on 2026-11-20")

@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.matrix import goals
 from benchmarks.matrix.cell import Cell
 from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import WORDS, Goal, Verdict, judged
+from benchmarks.matrix.goals import WORDS, Goal, Verdict, judged, limited
 from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line, lines_of
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.rows import Row
@@ -41,6 +41,13 @@ class Report:
             for goal in row.goals
         ]
         self.verdicts: list[Verdict] = [verdict for _, _, verdict in judgements if verdict]
+        self.verdicts += [
+            limited(f"{row.title}: p50 of {line.contestant.title}", p50_ms, limit_ms, "ms")
+            for row, lines in self.rows.items()
+            for contestant, limit_ms in row.within_ms
+            for line in lines
+            if line.contestant == contestant and (p50_ms := line.latency_ms("p50")) is not None
+        ]
         self.verdicts += [verdict for extra in extras for verdict in extra.verdicts]
         self.unjudged = [_lacking(row, goal) for row, goal, verdict in judgements if verdict is None]
 

@@ -31,11 +31,12 @@ from benchmarks.matrix.contestants import (
     REPLICATED_MANY,
     REPLICATED_MANY_4,
     REPLICATED_MANY_10K,
+    REPLICATED_MANY_DEEP,
     STREAM,
     STREAM_1000,
     Contestant,
 )
-from benchmarks.matrix.goals import Goal, kept, rate_and_cpu, twice
+from benchmarks.matrix.goals import Goal, defaults, kept, rate_and_cpu, twice
 
 Mode = Literal["send", "tail", "backlog"]
 MIB = 1 << 20
@@ -56,6 +57,7 @@ class Row:
     window: int = 1000
     count: int | None = None  # per sender; None: bounded by seconds
     goals: tuple[Goal, ...] = ()
+    within_ms: tuple[tuple[Contestant, float], ...] = ()  # who confirms half of what it sends in no more than that
 
     def limited_to(self, titles: Collection[str]) -> Row:
         return replace(self, contestants=tuple(c for c in self.contestants if c.title in titles))
@@ -76,7 +78,7 @@ MATRIX = (
     Row(
         "100B", "one sender, 100 B",
         (*AMQP, *CLIENTS, FSYNC_MANY, FSYNC_MANY_DEEP, FLUSHED_DEEP, AS_IT_COMES, CLIENT_DEEP, REPLICATED_MANY,
-         REPLICATED_MANY_4, CACHED_10K, CACHED_DEEP, CACHED_DEEP_4),
+         REPLICATED_MANY_DEEP, REPLICATED_MANY_4, CACHED_10K, CACHED_DEEP, CACHED_DEEP_4),
         size=100,
         goals=(
             *rate_and_cpu(REPLICATED_MANY, KAFKA_100B),
@@ -84,9 +86,13 @@ MATRIX = (
             twice((REPLICATED_CLIENT,), (CACHED,), 62_600, 113_300),
             twice((AS_IT_COMES, CLIENT_DEEP), (CACHED_DEEP,), 83_100, 367_500),
             Goal((FSYNC_MANY, FSYNC_MANY_DEEP), (FLUSHED, FLUSHED_DEEP), 2.0),
+            defaults(REPLICATED_MANY, REPLICATED_MANY_DEEP),
+            defaults(FSYNC_MANY, FSYNC_MANY_DEEP),
+            defaults(AS_IT_COMES, CLIENT_DEEP),
             kept(FSYNC, QUORUM, 5.81),
             kept(REPLICATED, STREAM, 3.11),
         ),
+        within_ms=((REPLICATED_MANY, 20), (FSYNC_MANY, 20), (AS_IT_COMES, 20)),
     ),
     Row(
         "16KiB", "one sender, 16 KiB", (*AMQP, *CLIENTS, REPLICATED_1000, STREAM_1000),

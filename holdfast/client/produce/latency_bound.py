@@ -3,7 +3,8 @@
 Problem: what waits in a buffer costs latency and wins nothing, once there is enough of it to keep everybody busy; how
 much that is depends on the rate, which differs by a hundred times between machines and between sizes of events.
 So the bound is the measured rate of confirmations times the target: by Little's law, that much is confirmed in that
-time. While it binds, what is measured is what it allows; if the nodes could do more within the target, it grows.
+time, taken over all; and half of it sooner, since some wait for much longer. While it binds, what is measured is what
+it allows; if the nodes could do more within the target, it grows.
 Rules never broken:
  - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
  - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
@@ -29,6 +30,9 @@ FLOOR_EVENTS = 4
 PERIOD_S = 0.05
 # The bound is no less than what is confirmed in so many of the shortest round trips.
 ROUND_TRIPS = 2
+# The target is meant for the half that is confirmed sooner; all of it takes so much longer on the average. Of 100 bytes
+# by `send_many` the median was 0.73 to 0.85 of the average, where no bound followed a rate.
+MEAN_BY_MEDIAN = 1.1
 # Half of what a measurement says is followed: one that was disturbed does not undo what those before have found.
 SHARE = 0.5
 
@@ -63,7 +67,7 @@ class LatencyBound:
         elapsed_s = now_s - self._since_s
         if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * shortest_s()):
             return
-        wanted = self._bytes / elapsed_s * max(self._target_s, round_trips_s)
+        wanted = self._bytes / elapsed_s * max(self._target_s * MEAN_BY_MEDIAN, round_trips_s)
         floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)
         self.limit = int(min(self._most, max(floor, self.limit + SHARE * (wanted - self.limit))))
         self._since_s = None

@@ -22,13 +22,15 @@ from benchmarks.matrix.contestants import (
     CACHED,
     CACHED_DEEP,
     FSYNC,
+    FSYNC_MANY,
+    FSYNC_MANY_DEEP,
     QUORUM,
     REPLICATED,
     REPLICATED_CLIENT,
     Contestant,
 )
 from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import Goal, judged, kept, limited, rate_and_cpu, twice, undecided
+from benchmarks.matrix.goals import Goal, defaults, judged, kept, limited, rate_and_cpu, twice, undecided
 from benchmarks.matrix.line import Line, lines_of
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import MATRIX, Row
@@ -264,6 +266,17 @@ def test_nobody_of_ours_is_judged_with_more_in_flight_than_who_stands_beside() -
     judged_ones = [(row, goal) for row in MATRIX for goal in row.goals if any(one.window != "own" for one in goal.mine)]
     assert all(deepest(row, goal.mine) <= deepest(row, goal.theirs) for row, goal in judged_ones)
     assert any(deepest(row, goal.mine) > row.window for row, goal in judged_ones)
+
+
+def test_the_defaults_are_held_against_a_deep_window_and_their_latency_against_a_bound() -> None:
+    goal = defaults(FSYNC_MANY, FSYNC_MANY_DEEP)
+    row = Row("r", "a row", (FSYNC_MANY, FSYNC_MANY_DEEP), goals=(goal,), within_ms=((FSYNC_MANY, 0.9), (QUORUM, 20)))
+    report = Report([row], [cell(FSYNC_MANY.title, 91.0), cell(FSYNC_MANY_DEEP.title, 100.0)], {}, [])
+    assert [(verdict.subject, verdict.reached) for verdict in report.verdicts] == [
+        ("a row: events/s", True), ("a row: p50 of Holdfast fsync, send_many", False),
+    ]  # fmt: skip
+    slower = Report([row], [cell(FSYNC_MANY.title, 89.0), cell(FSYNC_MANY_DEEP.title, 100.0)], {}, [])
+    assert not slower.verdicts[0].reached
 
 
 def test_extras_have_tables_and_goals() -> None:
