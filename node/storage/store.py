@@ -74,6 +74,8 @@ class Store:
         self._watermark: Watermark | None = None
         self._failed: StorageError | None = None  # why it takes no more writes
         self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
+        self._removing = threading.Lock()  # files; taken before the other one
+        self._closing = False
         self._syncing = ThreadPoolExecutor(1, thread_name_prefix="store-sync")
         self._synced = WalPosition(0, 0)
         self._sync_asked = False
@@ -407,17 +409,26 @@ class Store:
             flushed = self._switched
             if self._tables_written(db):
                 self._compactor.flushed(flushed)
-            with self._lock:
-                removable = self._compactor.removable(unneeded)
-            for segment in removable:
-                wal.erase(segment)  # who writes meanwhile does not wait for it
-            with self._lock:
-                return self._compactor.removed(removable)
+            with self._removing:
+                return self._remove(unneeded, wal)
         except StorageError as error:
             self._failure(error)
             raise
         except Exception as error:
             raise self._failure(error) from error
+
+    def _remove(self, unneeded: list[int], wal: WriteAheadLog) -> CompactionResult:
+        """Who writes meanwhile does not wait for it; who closes the store waits for one file."""
+        with self._lock:
+            removable = self._compactor.removable(unneeded)
+        erased: list[int] = []
+        for segment in removable:
+            if self._closing:
+                break
+            wal.erase(segment)
+            erased.append(segment)
+        with self._lock:
+            return self._compactor.removed(erased)
 
     @staticmethod
     def _tables_written(db: Rdict) -> bool:
@@ -449,8 +460,9 @@ class Store:
 
     def close(self) -> None:
         """Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that was reported."""
+        self._closing = True
         self._syncing.shutdown(wait=True)
-        with self._lock:
+        with self._removing, self._lock:
             reported = self._failed is not None
             db, self._db = self._db, None
             wal, self._wal = self._wal, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,39 @@ def test_who_writes_does_not_wait_until_files_are_removed(tmp_path: Path, monkey
         assert rows(again) == kept
         again.reclaim()
         assert again.used_bytes() < 6_000_000
+
+
+def test_who_closes_the_store_waits_for_one_file_and_nobody_removes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next process would see files vanish that it has just found."""
+    erase, begun, go_on = WriteAheadLog.erase, threading.Event(), threading.Event()
+    erased: list[int] = []
+
+    def slow(wal: WriteAheadLog, number: int) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        erase(wal, number)
+        erased.append(number)
+
+    monkeypatch.setattr(WriteAheadLog, "erase", slow)
+    with ThreadPoolExecutor(2) as workers:
+        disk = Store(tmp_path, WHO, SMALL)
+        fill(disk, 0, 1000, size=16_000)
+        trim(disk, 1, 1000)
+        removing = workers.submit(disk.reclaim)
+        assert begun.wait(60)
+        closing = workers.submit(disk.close)
+        while not disk._closing:
+            time.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            closing.result(0.2)
+        go_on.set()
+        closing.result(60)
+        assert removing.result(60).segments == len(erased) == 1
+    with Store(tmp_path, WHO, SMALL) as again:
+        assert rows(again) == {}
+        assert again.reclaim().segments >= 12
 
 
 def test_a_retained_log_of_steady_size_takes_steady_space(tmp_path: Path) -> None:
