@@ -25,12 +25,12 @@ from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.routes import Route, Routes
 from holdfast.client.transport.network import Network
 
-# `send` gives way to the event loop after so many events for each place they go to, or so many in all, or so many
+# `send` gives way to the event loop after so many events for each route they go to, or so many in all, or so many
 # bytes, if there is room for more: else nothing would move until there is none. The first is half of a transfer of
-# small events, and a millisecond of work: with 4,096 for one place nodes stood idle until the first ones came, and 100
-# bytes by `send_many` were confirmed 3 ms later at the median. With 1,200 for four places three nodes took 1.3 of the
+# small events, and a millisecond of work: with 4,096 for one route nodes stood idle until the first ones came, and 100
+# bytes by `send_many` were confirmed 3 ms later at the median. With 1,200 for four routes three nodes took 1.3 of the
 # time for each event: what a node has to do for each piece that comes should be little for each of its events.
-YIELD_EVENTS_OF_PLACE = 1200
+YIELD_EVENTS_OF_ROUTE = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
 
@@ -108,9 +108,9 @@ class Accumulator:
     @property
     def turn_is_over(self) -> bool:
         """Enough was taken in since something went out last; it goes out when the loop comes round."""
-        if self.this_turn < YIELD_EVENTS_OF_PLACE:
+        if self.this_turn < YIELD_EVENTS_OF_ROUTE:
             return self.staged_bytes >= YIELD_BYTES
-        most_events = min(YIELD_EVENTS, YIELD_EVENTS_OF_PLACE * len(self._staged))
+        most_events = min(YIELD_EVENTS, YIELD_EVENTS_OF_ROUTE * len(self._staged))
         return self.this_turn >= most_events or self.staged_bytes >= YIELD_BYTES
 
     def take(self, route: Route, run: Run) -> None:

@@ -14,7 +14,7 @@ from holdfast.client.produce.accumulator import (
     ROOM_BYTES,
     YIELD_BYTES,
     YIELD_EVENTS,
-    YIELD_EVENTS_OF_PLACE,
+    YIELD_EVENTS_OF_ROUTE,
     Accumulator,
 )
 from holdfast.client.produce.chunks.chunk import Chunk, Run
@@ -25,8 +25,8 @@ BODY = bytes(100)
 RECKONED = len(BODY) + EVENT_OVERHEAD_BYTES
 
 
-class Place:
-    """A route that keeps what it is given until the test says that it is confirmed."""
+class KeepingRoute:
+    """Where events go: it keeps them, and the test says what is confirmed."""
 
     def __init__(self, partition: str) -> None:
         self.partition = partition
@@ -48,9 +48,9 @@ def opened(**options: Any) -> Accumulator:
     return Accumulator(cast(Network, None), "log", ProducerOptions(**options), ProducerStats())
 
 
-def take(one: Accumulator, place: Place, events: int, body: bytes = BODY) -> None:
+def take(one: Accumulator, route: KeepingRoute, events: int, body: bytes = BODY) -> None:
     chunk = Chunk.of_bodies([body] * events, None, Nobody(), leads=True, numbered=False)
-    one.take(cast(Any, place), chunk.whole())
+    one.take(cast(Any, route), chunk.whole())
 
 
 async def confirm(one: Accumulator, events: int) -> None:
@@ -59,9 +59,9 @@ async def confirm(one: Accumulator, events: int) -> None:
 
 
 async def test_who_waits_for_the_latency_is_woken_when_there_is_room_for_a_piece_not_for_one_event() -> None:
-    one, place = opened(), Place("0")
+    one, route = opened(), KeepingRoute("0")
     one._latency.limit = 4 * ROOM_BYTES
-    take(one, place, 4 * ROOM_BYTES // RECKONED + 1)
+    take(one, route, 4 * ROOM_BYTES // RECKONED + 1)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, ROOM_BYTES // RECKONED // 2)
     assert not waiting.done(), "what can be sent now is no good piece"
@@ -71,10 +71,10 @@ async def test_who_waits_for_the_latency_is_woken_when_there_is_room_for_a_piece
 
 
 async def test_of_a_small_bound_half_must_be_free() -> None:
-    one, place = opened(), Place("0")
+    one, route = opened(), KeepingRoute("0")
     one._latency.limit = ROOM_BYTES
     events = ROOM_BYTES // RECKONED + 1
-    take(one, place, events)
+    take(one, route, events)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, events // 2 - 2)
     assert not waiting.done()
@@ -83,8 +83,8 @@ async def test_of_a_small_bound_half_must_be_free() -> None:
 
 
 async def test_at_the_hard_bounds_half_of_all_must_be_free() -> None:
-    one, place = opened(max_buffered_events=1000, latency_target_s=None), Place("0")
-    take(one, place, 1000)
+    one, route = opened(max_buffered_events=1000, latency_target_s=None), KeepingRoute("0")
+    take(one, route, 1000)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, 499)
     assert not waiting.done()
@@ -93,25 +93,25 @@ async def test_at_the_hard_bounds_half_of_all_must_be_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "most_events"),
-    [(1, YIELD_EVENTS_OF_PLACE), (2, 2 * YIELD_EVENTS_OF_PLACE), (4, YIELD_EVENTS), (16, YIELD_EVENTS)],
+    ("routes", "most_events"),
+    [(1, YIELD_EVENTS_OF_ROUTE), (2, 2 * YIELD_EVENTS_OF_ROUTE), (4, YIELD_EVENTS), (16, YIELD_EVENTS)],
 )
-async def test_a_turn_is_over_when_there_is_a_good_piece_for_each_place(places: int, most_events: int) -> None:
+async def test_a_turn_is_over_when_there_is_a_good_piece_for_each_route(routes: int, most_events: int) -> None:
     one = opened()
-    there = [Place(str(number)) for number in range(places)]
+    there = [KeepingRoute(str(number)) for number in range(routes)]
     taken = 0
     while not one.turn_is_over:
-        take(one, there[taken // 16 % places], 16)
+        take(one, there[taken // 16 % routes], 16)
         taken += 16
     assert taken - 16 < most_events <= taken
     await asyncio.sleep(0)
-    assert [sum(run.events for run in place.got) > 0 for place in there] == [True] * places
+    assert [sum(run.events for run in route.got) > 0 for route in there] == [True] * routes
     assert not one.turn_is_over
 
 
 async def test_a_turn_is_over_after_so_many_bytes_however_few_the_events() -> None:
-    one, place = opened(), Place("0")
-    take(one, place, 2, bytes(YIELD_BYTES // 3))
+    one, route = opened(), KeepingRoute("0")
+    take(one, route, 2, bytes(YIELD_BYTES // 3))
     assert not one.turn_is_over
-    take(one, place, 1, bytes(YIELD_BYTES // 2))
+    take(one, route, 1, bytes(YIELD_BYTES // 2))
     assert one.turn_is_over
