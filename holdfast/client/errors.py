@@ -70,6 +70,18 @@ class DamagedEventError(ProtocolError):
         self.partition, self.offset, self.reason = partition, offset, reason
 
 
+class InternalError(HoldfastError):
+    """Something happened in this client that should not. It is the cause (`__cause__`) of what its user is told."""
+
+    advice = "this is a defect of the client: report it, with the whole traceback"
+
+    @classmethod
+    def of(cls, cause: Exception) -> InternalError:
+        error = cls(f"a defect of this client ({type(cause).__name__}: {cause})")
+        error.__cause__ = cause
+        return error
+
+
 class TimeoutExpiredError(HoldfastError):
     """A wait reached its bound. What was asked may still take effect."""
 

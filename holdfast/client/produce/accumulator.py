@@ -61,7 +61,7 @@ class Accumulator:
         self._staged: dict[Route, Staged] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
-        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes)
+        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes, self.routes)
         self._stuck_bytes = 0  # of partitions without progress, as last seen
         self._full = False  # a hard limit is reached, and not half of it is free again
         self._looking: asyncio.TimerHandle | None = None
@@ -201,7 +201,7 @@ class Accumulator:
         self._bytes -= size
         assert self.events >= 0, "an event was settled twice"
         if confirmed:
-            self._latency.confirmed(partition, events, size, self._loop.time(), self.routes.shortest_round_trip_s)
+            self._latency.confirmed(partition, events, size, self._loop.time())
         if not self.has_room:
             self._room_again()
         self._idle_again()

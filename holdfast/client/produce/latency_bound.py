@@ -3,8 +3,10 @@
 Problem: what waits in a buffer costs latency and wins nothing, once there is enough of it to keep everybody busy; how
 much that is depends on the rate, which differs by a hundred times between machines and between sizes of events.
 So the bound is the measured rate of confirmations times the target: by Little's law, that much is confirmed in that
-time, taken over all; and half of it sooner, since some wait for much longer. While it binds, what is measured is what
-it allows; if the nodes could do more within the target, it grows.
+time, taken over all. Half of it comes sooner, where some wait for much longer than most (a disk that is busy, a node
+that pauses); the target is meant for that half, so the bound is larger by what round trips take on the average as a
+multiple of their median. While it binds, what is measured is what it allows; if the nodes could do more within the
+target, it grows.
 Rules never broken:
  - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
  - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
@@ -15,7 +17,7 @@ Rejected: to measure the latency of single events. It is what the bound makes of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 # Under it pieces become so small that nodes work more for each event than they win by an earlier answer: for events of
 # 100 bytes it is 1,700 of them.
@@ -30,20 +32,26 @@ FLOOR_EVENTS = 4
 PERIOD_S = 0.05
 # The bound is no less than what is confirmed in so many of the shortest round trips.
 ROUND_TRIPS = 2
-# The target is meant for the half that is confirmed sooner; all of it takes so much longer on the average. Of 100 bytes
-# by `send_many` on disk the median is 0.95 of the average, and of those in page caches 0.7 to 0.95, from one second to
-# the next.
-MEAN_BY_MEDIAN = 1.1
+# Hardly ever all of the bound is outstanding: who was woken has to come first with what it sends. Of 100 bytes by
+# `send_many` nine tenths were.
+ABOVE = 1.08
 # Half of what a measurement says is followed: one that was disturbed does not undo what those before have found.
 SHARE = 0.5
+
+
+class Observed(Protocol):
+    """Of all routes."""
+
+    def shortest_round_trip_s(self) -> float: ...
+    def mean_by_median(self) -> float: ...
 
 
 class LatencyBound:
     """In bytes as the accumulator reckons them, with what each event costs besides."""
 
-    def __init__(self, target_s: float | None, most: int) -> None:
+    def __init__(self, target_s: float | None, most: int, observed: Observed) -> None:
         """No target: `most` is the bound."""
-        self._target_s, self._most = target_s, most
+        self._target_s, self._most, self._observed = target_s, most, observed
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._since_s: float | None = None  # the measurement that is under way began then
         self._bytes = self._events = 0
@@ -56,19 +64,18 @@ class LatencyBound:
             self._bytes = self._events = 0
             self._routes.clear()
 
-    def confirmed(
-        self, route: str | None, events: int, size: int, now_s: float, shortest_s: Callable[[], float]
-    ) -> None:
-        """So much was, on one of the routes. `shortest_s`: tells the shortest round trip that was seen."""
+    def confirmed(self, route: str | None, events: int, size: int, now_s: float) -> None:
+        """So much was, on one of the routes."""
         if self._since_s is None or not self._target_s:
             return
         self._bytes += size
         self._events += events
         self._routes.add(route)
         elapsed_s = now_s - self._since_s
-        if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * shortest_s()):
+        if elapsed_s < PERIOD_S or elapsed_s < (round_trips_s := ROUND_TRIPS * self._observed.shortest_round_trip_s()):
             return
-        wanted = self._bytes / elapsed_s * max(self._target_s * MEAN_BY_MEDIAN, round_trips_s)
+        mean_s = self._target_s * self._observed.mean_by_median() * ABOVE
+        wanted = self._bytes / elapsed_s * max(mean_s, round_trips_s)
         floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)
         self.limit = int(min(self._most, max(floor, self.limit + SHARE * (wanted - self.limit))))
         self._since_s = None

@@ -8,7 +8,7 @@ Rules never broken:
    that drops what it has seen sees every event once and in order; copies are counted (`resent`), not hidden.
 Rejected: resending single events as their answers come back: a released event would then overtake its successors.
 
-The life of a partition sender stands in `_run`: attach, pump until the link fails or an answer asks for a repeat,
+The life of a partition sender stands in `_live`: attach, pump until the link fails or an answer asks for a repeat,
 settle what that means, again. `pump` is synchronous and is called when there is something to do: events came, credit
 came, room came.
 """
@@ -34,12 +34,14 @@ from holdfast.client.errors import (
     ClosedError,
     EventTooLargeError,
     HoldfastError,
+    InternalError,
     LogDeletedError,
     RejectedError,
     TimeoutExpiredError,
     UndeliveredError,
 )
 from holdfast.client.produce.chunks.chunk import Run
+from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.produce.transfers import (
     Transfer,
     UnderWay,
@@ -118,9 +120,8 @@ class PartitionSender:
         return weight_of(self._waiting, self._under_way.transfers, (transfer for _, transfer in self._again))
 
     @property
-    def round_trip_s(self) -> float:
-        """The shortest from sending to its answer; 0 while there was none."""
-        return self._under_way.round_trip_s
+    def round_trips(self) -> RoundTrips:
+        return self._under_way.round_trips
 
     def put(self, runs: Iterable[Run]) -> None:
         """Append events; `pump` must follow, soon."""
@@ -228,6 +229,17 @@ class PartitionSender:
     # ---------------------------------------------------------------- the life of a partition sender
 
     async def _run(self) -> None:
+        while True:
+            try:
+                await self._live()
+            except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
+                if self._sender is not None:
+                    self._sender.abandon()
+                    self._sender = None
+                self._requeue()
+                self._fail_all(InternalError.of(error))
+
+    async def _live(self) -> None:
         backoff = Backoff()
         hint: HoldfastError | None = None
         while True:
@@ -318,6 +330,7 @@ class PartitionSender:
         told: HoldfastError = UndeliveredError(
             f"{failed.events} events for {where} were not confirmed: {error}", count=failed.events
         )
+        told.__cause__ = error
         if isinstance(error, LogDeletedError):  # there is no doubt left: whatever was stored is gone
             told = error
         self._finish(failed, told)

@@ -60,7 +60,13 @@ class Routes:
 
     def shortest_round_trip_s(self) -> float:
         """That was seen on any of them; 0 while there was none."""
-        return min((route.round_trip_s for route in self._routes.values() if route.round_trip_s), default=0.0)
+        shortest_s = (route.round_trips.shortest_s for route in self._routes.values())
+        return min(filter(None, shortest_s), default=0.0)
+
+    def mean_by_median(self) -> float:
+        """Of their round trips, on the average."""
+        found = [route.round_trips.mean_by_median for route in self._routes.values()]
+        return sum(found) / len(found) if found else 1.0
 
     # ---------------------------------------------------------------- partitions
 

@@ -21,6 +21,7 @@ from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
 from holdfast.batches.packed_batch import PackedNumbers, pack_joined
 from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.receipts import receipt_of
+from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.transport.links import Sender
 
 # Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
@@ -171,7 +172,7 @@ class UnderWay:
 
     def __init__(self) -> None:
         self.events = 0
-        self.round_trip_s = 0.0  # the shortest from sending to the answer; 0: there was none
+        self.round_trips = RoundTrips()
         self._transfers: dict[int, Transfer] = {}
 
     def __bool__(self) -> bool:
@@ -218,9 +219,7 @@ class UnderWay:
         transfer = self._transfers.pop(number, None)
         if transfer is not None:
             self.events -= transfer.events
-            took_s = now_s - transfer.sent_s
-            if took_s < self.round_trip_s or not self.round_trip_s:
-                self.round_trip_s = took_s
+            self.round_trips.took(now_s - transfer.sent_s)
         return transfer
 
     @property

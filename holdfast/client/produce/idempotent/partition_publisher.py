@@ -50,6 +50,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.idempotent.publish_source import PublishSource
 from holdfast.client.produce.partition_sender import QUIESCE_BOUND_S, STALL_SHARE, ProducerStats
+from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.produce.transfers import Transfer, UnderWay, next_transfers, room_of, runs_of, weight_of
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
@@ -130,8 +131,8 @@ class PartitionPublisher:
         return weight_of(self._again, self._under_way.transfers, (transfer for transfer, _ in self._returned.values()))
 
     @property
-    def round_trip_s(self) -> float:
-        return self._under_way.round_trip_s
+    def round_trips(self) -> RoundTrips:
+        return self._under_way.round_trips
 
     # ---------------------------------------------------------------- publishing; for who has the turn
 

@@ -21,6 +21,7 @@ from holdfast.client.errors import (
     ClosedError,
     EventTooLargeError,
     HoldfastError,
+    InternalError,
     RejectedError,
     UndeliveredError,
 )
@@ -29,6 +30,7 @@ from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.produce.transfers import (
     Room,
     Transfer,
@@ -149,8 +151,8 @@ class PartitionQueue:
         return events + sent_events, size + sent_size
 
     @property
-    def round_trip_s(self) -> float:
-        return self._publisher.round_trip_s
+    def round_trips(self) -> RoundTrips:
+        return self._publisher.round_trips
 
     def put(self, runs: Iterable[Run]) -> None:
         self._buffer.waiting.extend(runs)
@@ -174,6 +176,8 @@ class PartitionQueue:
                     await publisher.publish(buffer)
                 except HoldfastError as error:
                     buffer.fail(error)
+                except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
+                    buffer.fail(InternalError.of(error))
 
     async def close(self) -> None:
         """What is not published yet is not any more, and its owners are told."""
@@ -324,7 +328,8 @@ class _Buffer:
         self._stats.failed += failed.events
         if not isinstance(error, FATAL):
             text = f"{failed.events} events for partition {self._partition} were not confirmed: {error}"
-            error = UndeliveredError(text, count=failed.events)
+            cause, error = error, UndeliveredError(text, count=failed.events)
+            error.__cause__ = cause
         self._finish(failed, error)
 
     def _finish(self, transfer: Transfer, error: HoldfastError) -> None:

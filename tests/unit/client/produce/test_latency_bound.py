@@ -11,6 +11,7 @@ import pytest
 from holdfast.client import BufferFullError, ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.produce import accumulator
 from holdfast.client.produce.latency_bound import FLOOR_BYTES, FLOOR_EVENTS, FLOOR_OF_WAY_BYTES, LatencyBound
+from holdfast.client.produce.round_trips import LOOKED_AT, MOST_MEAN_BY_MEDIAN, RoundTrips
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyNode
@@ -21,14 +22,39 @@ EVENT = 300
 MEGABYTES = 1_000_000
 
 
+class Routes:
+    """As a bound sees them."""
+
+    def __init__(self, shortest_s: float = 0.001, mean_by_median: float = 1.0) -> None:
+        self.shortest_s, self.mean = shortest_s, mean_by_median
+
+    def shortest_round_trip_s(self) -> float:
+        return self.shortest_s
+
+    def mean_by_median(self) -> float:
+        return self.mean
+
+
+def bounded(target_s: float | None, most: int = MOST, routes: Routes | None = None) -> LatencyBound:
+    return LatencyBound(target_s, most, routes or Routes())
+
+
 class Simulated:
     """A producer that always waits for room, and a cluster that confirms so many bytes a second, no sooner than a
     round trip after they were sent. Time is the test's."""
 
     def __init__(
-        self, bound: LatencyBound, rate: float, round_trip_s: float, event: int = EVENT, partitions: int = 1
+        self,
+        target_s: float | None,
+        most: int,
+        rate: float,
+        round_trip_s: float,
+        event: int = EVENT,
+        partitions: int = 1,
+        mean_by_median: float = 1.0,
     ) -> None:
-        self.bound, self.rate, self.round_trip_s, self.event = bound, rate, round_trip_s, event
+        self.bound = bounded(target_s, most, Routes(round_trip_s, mean_by_median))
+        self.rate, self.round_trip_s, self.event = rate, round_trip_s, event
         self.partitions = partitions
         self.now_s = 0.0
         self.outstanding = 0
@@ -54,7 +80,7 @@ class Simulated:
                 self.confirmed += size
                 self.latencies_s.append(self.now_s - sent_s)
                 partition = str(len(self.latencies_s) % self.partitions)
-                self.bound.confirmed(partition, 1, size, self.now_s, lambda: self.round_trip_s)
+                self.bound.confirmed(partition, 1, size, self.now_s)
 
     @property
     def latency_s(self) -> float:
@@ -64,7 +90,7 @@ class Simulated:
 @pytest.mark.parametrize("rate", [40 * MEGABYTES, 150 * MEGABYTES])
 @pytest.mark.parametrize("target_s", [0.02, 0.1])
 def test_within_a_second_all_the_rate_is_had_at_the_latency_aimed_at(rate: float, target_s: float) -> None:
-    one = Simulated(LatencyBound(target_s, MOST), rate, 0.003)
+    one = Simulated(target_s, MOST, rate, 0.003)
     one.run(1.0)
     one.run(0.5)
     assert one.confirmed > 0.95 * 0.5 * rate
@@ -72,8 +98,31 @@ def test_within_a_second_all_the_rate_is_had_at_the_latency_aimed_at(rate: float
     assert one.bound.limit == pytest.approx(rate * target_s, rel=0.3)
 
 
+def test_the_target_is_for_the_half_so_where_some_take_much_longer_the_bound_is_larger() -> None:
+    even, uneven = (Simulated(0.02, MOST, 100 * MEGABYTES, 0.003, mean_by_median=mean) for mean in (1.0, 1.5))
+    for one in (even, uneven):
+        one.run(2.0)
+    assert uneven.bound.limit == pytest.approx(1.5 * even.bound.limit, rel=0.1)
+
+
+def test_a_route_tells_how_much_longer_than_most_its_round_trips_take_on_the_average() -> None:
+    even, uneven, still = RoundTrips(), RoundTrips(), RoundTrips()
+    assert (even.shortest_s, even.mean_by_median) == (0.0, 1.0)
+    for number in range(100 * LOOKED_AT):
+        even.took(0.004)
+        uneven.took(0.014 if number % 4 == 0 else 0.004)
+        still.took(4.0 if number % 4 == 0 else 0.004)
+    assert (even.shortest_s, even.mean_by_median) == (0.004, pytest.approx(1.0))
+    assert (uneven.shortest_s, uneven.mean_by_median) == (0.004, pytest.approx(6.5 / 4, rel=0.01))
+    assert still.mean_by_median == pytest.approx(MOST_MEAN_BY_MEDIAN, rel=0.01)
+    for _ in range(100 * LOOKED_AT):
+        uneven.took(0.02)
+    assert uneven.mean_by_median == pytest.approx(1.0, rel=0.01)
+    assert uneven.shortest_s == 0.004
+
+
 def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
-    one = Simulated(LatencyBound(0.02, MOST), 150 * MEGABYTES, 0.003)
+    one = Simulated(0.02, MOST, 150 * MEGABYTES, 0.003)
     one.run(1.0)
     one.rate = 40 * MEGABYTES
     one.run(1.0)
@@ -86,38 +135,38 @@ def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
 
 
 def test_where_the_round_trip_is_longer_than_the_target_the_rate_does_not_suffer() -> None:
-    one = Simulated(LatencyBound(0.02, MOST), 60 * MEGABYTES, 0.15)
+    one = Simulated(0.02, MOST, 60 * MEGABYTES, 0.15)
     one.run(4.0)
     one.run(1.0)
     assert one.confirmed > 0.9 * one.rate
 
 
 def test_it_never_falls_under_the_floors_nor_exceeds_what_is_allowed() -> None:
-    slow = Simulated(LatencyBound(0.02, MOST), 1 * MEGABYTES, 0.001)
+    slow = Simulated(0.02, MOST, 1 * MEGABYTES, 0.001)
     slow.run(3.0)
     assert slow.bound.limit == FLOOR_BYTES
-    wide = Simulated(LatencyBound(0.02, MOST), 5 * MEGABYTES, 0.001, partitions=40)
+    wide = Simulated(0.02, MOST, 5 * MEGABYTES, 0.001, partitions=40)
     wide.run(3.0)
     assert wide.bound.limit == 40 * FLOOR_OF_WAY_BYTES
-    large = Simulated(LatencyBound(0.02, MOST), 20 * MEGABYTES, 0.001, event=2 * MEGABYTES)
+    large = Simulated(0.02, MOST, 20 * MEGABYTES, 0.001, event=2 * MEGABYTES)
     large.run(3.0)
     assert large.bound.limit == pytest.approx(FLOOR_EVENTS * 2 * MEGABYTES)
-    fast = Simulated(LatencyBound(10.0, MOST // 8), 150 * MEGABYTES, 0.001)
+    fast = Simulated(10.0, MOST // 8, 150 * MEGABYTES, 0.001)
     fast.run(1.0)
     assert fast.bound.limit == MOST // 8
-    assert LatencyBound(0.02, 1000).limit == 1000
+    assert bounded(0.02, 1000).limit == 1000
 
 
 def test_who_never_waits_for_room_moves_nothing() -> None:
-    bound = LatencyBound(0.02, MOST)
+    bound = bounded(0.02)
     for step in range(1000):
-        bound.confirmed("0", 1000, 300_000, step * 0.001, lambda: 0.001)
+        bound.confirmed("0", 1000, 300_000, step * 0.001)
     assert bound.limit == FLOOR_BYTES
 
 
 @pytest.mark.parametrize("target_s", [None, 0])
 def test_without_a_target_only_the_buffer_bounds(target_s: float | None) -> None:
-    one = Simulated(LatencyBound(target_s, 10 * MEGABYTES), 100 * MEGABYTES, 0.001)
+    one = Simulated(target_s, 10 * MEGABYTES, 100 * MEGABYTES, 0.001)
     one.run(0.5)
     assert one.bound.limit == 10 * MEGABYTES
 

@@ -17,6 +17,7 @@ from holdfast.client import (
     ClosedError,
     ConfigurationError,
     HoldfastError,
+    InternalError,
     NetworkOptions,
     NotFoundError,
     ProducerClient,
@@ -25,6 +26,9 @@ from holdfast.client import (
     UndeliveredError,
     UnreachableError,
 )
+from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
+from holdfast.client.produce.partition_sender import PartitionSender
+from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import (
     REJECTED,
@@ -371,6 +375,38 @@ async def test_events_without_a_key_spread_over_the_partitions(node: TinyNode) -
             await producer.send(b"event")
         await producer.flush()
     assert [len(stored) for stored in node.log.partitions.values()] == [256] * 4
+
+
+@pytest.mark.parametrize(
+    ("idempotently", "where", "name"),
+    [
+        (False, PartitionSender, "_until_trouble"),
+        (False, PartitionSender, "_attach"),
+        (True, PartitionPublisher, "_until_decided"),
+        (True, PartitionPublisher, "_open"),
+    ],
+)
+async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_events_go_on(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch, idempotently: bool, where: type, name: str
+) -> None:
+    async def misspelt(*_: object) -> None:
+        raise KeyError("a name that nobody knows")
+
+    producer = idempotent(node) if idempotently else ProducerClient(node.address, "trades")
+    async with asyncio.timeout(100), producer:
+        node.credit = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, misspelt)
+            deliveries = [await producer.send(b"one", partition="0") for _ in range(3)]
+            for delivery in deliveries:
+                with pytest.raises(UndeliveredError, match="a defect of this client") as told:
+                    await delivery
+                assert isinstance(told.value.__cause__, InternalError)
+                assert isinstance(told.value.__cause__.__cause__, KeyError)
+            await producer.flush()
+        node.credit = 100
+        assert (await producer.send_and_confirm(b"two", partition="0")).partition == "0"
+        assert producer.outstanding == 0
 
 
 async def test_a_closed_producer_tells_everybody(node: TinyNode) -> None:
