@@ -62,6 +62,10 @@ class StreamContext:
         got = await self._connection.read()
         return EOF if got is None or got[0] != MESSAGE else got[1]
 
+    async def hand_over(self, take: Callable[[Buffer], None]) -> None:
+        """Each further message goes to `take` as soon as it has come. Returns when there will be no more."""
+        await self._connection.hand_over(take)
+
     async def send_initial_metadata(self, _: Metadata) -> None:
         """Says that the dialler is let in."""
         self._connection.let_in()

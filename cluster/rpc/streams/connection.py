@@ -74,6 +74,7 @@ class MessageConnection(asyncio.BufferedProtocol):
         self._large_view = memoryview(b"")
         self._kind = MESSAGE  # of that
         self._missing = 0  # of that
+        self._taker: Callable[[Buffer], None] | None = None  # of messages, as soon as they have come
         self._unread: deque[tuple[int, Buffer]] = deque()
         self._unread_bytes = 0
         self._reads = True
@@ -108,6 +109,14 @@ class MessageConnection(asyncio.BufferedProtocol):
         if not self._reads and self._unread_bytes < options.UNREAD_BYTES // 2:
             self._read_on()
         return kind, message
+
+    async def hand_over(self, take: Callable[[Buffer], None]) -> None:
+        """From now on the stream's messages go to `take` in the turn of the loop in which they come: a task that reads
+        them has them a turn later, and the turn of a busy node is a millisecond. Returns when there will be no more."""
+        self._taker = take
+        while (got := await self.read()) is not None and got[0] == MESSAGE:
+            take(got[1])  # it had come before
+        self._taker = None
 
     async def write(self, kind: int, *messages: Buffer) -> None:
         """Returns when the transport has room for more. Raises ConnectionLost."""
@@ -241,6 +250,9 @@ class MessageConnection(asyncio.BufferedProtocol):
 
     def _came(self, kind: int, message: Buffer) -> None:
         if kind == HEARD:
+            return
+        if self._taker is not None and kind == MESSAGE and not self._unread:
+            self._taker(message)
             return
         self._unread.append((kind, message))
         self._unread_bytes += len(message) + OVERHEAD_BYTES

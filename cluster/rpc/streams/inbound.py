@@ -4,8 +4,8 @@ The rules: nothing is delivered before a Hello that belongs here; a node has one
 one is a leftover of a connection that its dialler has given up), and one of another process only when the one before
 has ended (who comes while another process speaks on is a copy, beside the original); a stream that is silent for
 `SILENCE_S` is ended, so a black hole is noticed on this side too, and so is a peer that was stopped with its sockets
-open. A frame that cannot be parsed ends the stream and nothing else. Entries come beside the last message of a frame or
-beside none, and no more of them than a frame could hold; nothing of the frame is delivered before they are there.
+open. What cannot be read ends the stream and nothing else. What comes is delivered in the turn of the loop that read
+it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart, Start
-from cluster.raft.raft_pb2 import RaftMessage
-from cluster.raft.replication.messages import MAX_ENTRIES_BESIDE, IncomingMessage, ReceivedAppend
+from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 from cluster.rpc.start_memory import start_of
+from cluster.rpc.streams.frame_reader import FrameReader
 from cluster.rpc.wire_ranges import RPC
 
 log = logging.getLogger("holdfast.rpc")
@@ -40,6 +41,7 @@ class InboundStream:
         self.incarnation = incarnation
         self.start = start
         self.heard_s = now_s
+        self.broken = ""  # what is wrong with what it brought, if something is
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def end(self, reason: str) -> None:
@@ -161,16 +163,16 @@ class InboundLinks:
         raise AssertionError("abort raises")
 
     async def _serve(self, stream: InboundStream, context: Any) -> bytes:
-        reading = asyncio.ensure_future(self._read(stream, context))
+        reading = asyncio.ensure_future(context.hand_over(partial(self._take, stream, FrameReader())))
         try:
             either: set[asyncio.Future[Any]] = {reading, stream.ended}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
+            if stream.broken:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, stream.broken)
+            elif reading.done():
                 reading.result()
             else:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, stream.ended.result())
-        except DecodeError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"node {stream.node} sent a broken frame: {error}")
         finally:
             reading.cancel()
             self._retire(stream, "the peer closed it")
@@ -185,25 +187,27 @@ class InboundLinks:
         except (DecodeError, TimeoutError):
             return None
 
-    async def _read(self, stream: InboundStream, context: Any) -> None:
-        now_s = asyncio.get_running_loop().time
-        while (data := await context.read()) is not EOF:
-            frame = Frame.FromString(data)
-            stream.heard_s = now_s()
-            messages: list[IncomingMessage] = list(frame.messages)
-            apart = [message for message in frame.messages if message.append.entries_beside]
-            if apart:
-                if len(apart) > 1 or apart[0] is not messages[-1]:
-                    raise DecodeError("entries come beside a message that is not its last")
-                messages[-1] = await _with_entries(apart[0], stream, context)
-            if stream.ended.done():
-                return  # no longer the node's stream
-            if messages:
-                self._on_messages(stream.node, messages)
-            if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
-                self._on_hints(frame.hints)
-            if frame.HasField("clock") and RPC.fault(frame.clock) is None:
-                self._on_clock(stream.node, frame.clock.wall_ms)
+    def _take(self, stream: InboundStream, reader: FrameReader, data: bytes) -> None:
+        """The next piece of what the node says."""
+        if stream.ended.done():
+            return  # no longer the node's stream
+        stream.heard_s = asyncio.get_running_loop().time()
+        try:
+            received = reader.add(data)
+        except DecodeError as error:
+            stream.broken = f"node {stream.node} sent a broken frame: {error}"
+            stream.end(stream.broken)
+            return
+        if received is not None:
+            self._tell(stream, *received)
+
+    def _tell(self, stream: InboundStream, frame: Frame, messages: list[IncomingMessage]) -> None:
+        if messages:
+            self._on_messages(stream.node, messages)
+        if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
+            self._on_hints(frame.hints)
+        if frame.HasField("clock") and RPC.fault(frame.clock) is None:
+            self._on_clock(stream.node, frame.clock.wall_ms)
 
     def _retire(self, stream: InboundStream, reason: str) -> None:
         stream.end(reason)
@@ -211,22 +215,3 @@ class InboundLinks:
             del self._streams[stream.node]
             self._who.starts.silent(stream.node)
             self._on_change(stream.node, False)
-
-
-async def _with_entries(message: RaftMessage, stream: InboundStream, context: Any) -> ReceivedAppend:
-    """Raises DecodeError: they are not there, or too much."""
-    now_s = asyncio.get_running_loop().time
-    count, size = len(message.append.entry_terms), 0
-    if count > MAX_ENTRIES_BESIDE:
-        raise DecodeError(f"{count} entries come beside one append")
-    entries: list[bytes] = []
-    while len(entries) < count:
-        entry = await context.read()
-        if entry is EOF:
-            raise DecodeError(f"it ends with {len(entries)} of {count} entries of an append")
-        stream.heard_s = now_s()
-        size += len(entry)
-        if size > options.MAX_MESSAGE_BYTES:
-            raise DecodeError(f"more than {options.MAX_MESSAGE_BYTES} bytes of entries come beside one append")
-        entries.append(entry)
-    return ReceivedAppend(message, entries)

@@ -11,7 +11,6 @@ import pytest
 
 from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
 from cluster.rpc import options
-from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import Who
 from cluster.rpc.refusals import WHY
 from cluster.rpc.rpc_pb2 import Frame, Hello
@@ -191,16 +190,14 @@ class Call:
 
     def __init__(self, hello: Hello) -> None:
         self._hello = Frame(hello=hello).SerializeToString()
-        self._said = False
         self.sending, self.leaves, self.ends = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.aborted = ""
 
     async def read(self) -> Any:
-        if not self._said:
-            self._said = True
-            return self._hello
+        return self._hello
+
+    async def hand_over(self, _: object) -> None:
         await self.ends.wait()
-        return EOF
 
     async def send_initial_metadata(self, _: object) -> None:
         self.sending.set()

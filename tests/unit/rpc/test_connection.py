@@ -193,6 +193,35 @@ async def test_what_came_before_the_end_is_still_read() -> None:
     assert await made.read() is None
 
 
+async def test_what_is_handed_over_comes_in_order_and_in_the_turn_that_read_it() -> None:
+    made, _ = connected()
+    taken: list[bytes] = []
+    comes(made, framed(b"one", b"two"))
+    over = asyncio.ensure_future(made.hand_over(lambda message: taken.append(bytes(message))))
+    comes(made, framed(b"three"))  # before whoever takes has begun
+    await until(lambda: len(taken) == 3, "what had come before")
+    large = bytes(2 * connection.LARGE_BYTES)
+    comes(made, framed(b"four", large) + framed(b"five"))
+    assert taken == [b"one", b"two", b"three", b"four", large, b"five"], "at once"
+    assert not made._unread
+    comes(made, framed(b"", kind=HEARD))
+    assert not over.done()
+    comes(made, framed(b"end", kind=END) + framed(b"too late"))
+    await over
+    assert len(taken) == 6
+
+
+async def test_what_is_handed_over_ends_with_the_connection() -> None:
+    made, _ = connected()
+    taken: list[bytes] = []
+    over = asyncio.ensure_future(made.hand_over(lambda message: taken.append(bytes(message))))
+    await asyncio.sleep(0)
+    comes(made, framed(b"one", b"cut off")[:-1])
+    made.connection_lost(None)
+    await over
+    assert taken == [b"one"]
+
+
 async def test_messages_of_nothing_are_bounded_too() -> None:
     made, socket = connected()
     nothing = framed(*[b""] * connection.MESSAGES_A_TURN)

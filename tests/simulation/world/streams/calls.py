@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
 from cluster.rpc.handshake import WELCOME_KEY
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.calls import Call, Wire, _Context
@@ -93,7 +95,7 @@ class StreamCall(Call):
     def _serve(self, method: str) -> None:
         with self.called.own_life.entered():
             token = CALL.set(self)
-            serving = self.called.network._inbound.serve(None, _Context(self))
+            serving = self.called.network._inbound.serve(None, _StreamContext(self))
             name = f"node {self.called.id} hears node {self.caller.id}"
             self._task = asyncio.get_running_loop().create_task(serving, name=name)
             CALL.reset(token)
@@ -129,6 +131,12 @@ class StreamCall(Call):
         else:
             self._ended.set_exception(error)
             self._ended.exception()  # nobody may wait for it any more
+
+
+class _StreamContext(_Context):
+    async def hand_over(self, take: Callable[[bytes], None]) -> None:
+        while (message := await self.read()) is not EOF:
+            take(message)
 
 
 def open_call(wire: Wire, caller: StreamingNode, called: int) -> StreamCall:
