@@ -132,8 +132,26 @@ class StreamCall:
         try:
             await self._connection.write(MESSAGE, *messages)
         except ConnectionLost as error:
-            self._end(failed(grpc.StatusCode.UNAVAILABLE, str(error)))
-            raise asyncio.InvalidStateError(str(error)) from error
+            raise self._lost(error) from error
+
+    @property
+    def has_room(self) -> bool:
+        """It is connected, and takes more at once."""
+        return self._connection is not None and self._connection.has_room
+
+    def put(self, *messages: Buffer) -> None:
+        """For who has seen that there is room. Raises as `write` does."""
+        assert self._connection is not None, "it has room"
+        if self._status.done():
+            raise asyncio.InvalidStateError("the stream is over")
+        try:
+            self._connection.put(MESSAGE, *messages)
+        except ConnectionLost as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: ConnectionLost) -> asyncio.InvalidStateError:
+        self._end(failed(grpc.StatusCode.UNAVAILABLE, str(error)))
+        return asyncio.InvalidStateError(str(error))
 
     async def initial_metadata(self) -> tuple[tuple[str, str], ...]:
         """Once the peer has decided: with WELCOME_KEY, or empty."""

@@ -118,15 +118,21 @@ class MessageConnection(asyncio.BufferedProtocol):
             take(got[1])  # it had come before
         self._taker = None
 
+    @property
+    def has_room(self) -> bool:
+        """The transport takes more at once."""
+        return self._room is None
+
     async def write(self, kind: int, *messages: Buffer) -> None:
         """Returns when the transport has room for more. Raises ConnectionLost."""
-        self._put(kind, messages)
+        self.put(kind, *messages)
         if self._room is not None:
             await self._room
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
 
-    def _put(self, kind: int, messages: tuple[Buffer, ...]) -> None:
+    def put(self, kind: int, *messages: Buffer) -> None:
+        """Whether there is room or not. Raises ConnectionLost."""
         if self._lost is not None or self.transport.is_closing():
             raise ConnectionLost(self._lost or "it is closed here")
         parts: list[Buffer] = []

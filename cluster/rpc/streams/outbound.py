@@ -1,10 +1,11 @@
 """The stream this node opens to one peer, kept open for ever.
 
-The problem: the messages of all groups for one peer go down one ordered stream, a frame per loop turn, and the turn
-that produced them must never wait for the network. The rules: `send` only queues; the queue is bounded in bytes, and
-when it is full the *stream* is dropped, never a message inside it (Raft tolerates a lost connection, and assumes that
-what arrives on one is without holes); a message is queued only while a stream is open, so nothing stale outlives a
-disconnection. Rejected: one connection shared with the bulk reads of gateways, which would share its head of line.
+The problem: the messages of all groups for one peer go down one ordered stream, and the turn that produced them must
+never wait for the network. The rules: what is sent together goes in one frame, at once if the connection has room, and
+else it waits in a queue with what comes after it; the queue is bounded in bytes, and when it is full the *stream* is
+dropped, never a message inside it (Raft tolerates a lost connection, and assumes that what arrives on one is without
+holes); a message is queued only while a stream is open, so nothing stale outlives a disconnection. Rejected: one
+connection shared with the bulk reads of gateways, which would share its head of line.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from cluster.rpc.streams.frames import (
     FRAME_MESSAGES,
     Encodable,
     PartQueue,
+    Taken,
     submessage,
 )
 
@@ -169,20 +171,36 @@ class OutboundLink:
             while True:
                 if not self._queue:
                     self._waiter = loop.create_future()
-                    await self._waiter  # ends in the loop turn after the first push: what was pushed by then goes along
+                    await self._waiter
                     continue
-                taken = self._queue.take(options.FRAME_TARGET_BYTES)
+                taken = self._take()
                 self._flying_bytes = taken.size
-                self._quiet = self._quiet and self._beats and taken.elements == 1
-                self._beats = False
                 await call.write(taken.frame, *taken.beside)
                 self._flying_bytes = 0
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the call has ended; its status says why
 
+    def _take(self) -> Taken:
+        """The next frame."""
+        taken = self._queue.take(options.FRAME_TARGET_BYTES)
+        self._quiet = self._quiet and self._beats and taken.elements == 1
+        self._beats = False
+        return taken
+
     def _wake(self) -> None:
-        if self._waiter is not None:
-            _resolve(self._waiter, None)
+        """Something was pushed. While the pump is at work, it finds that by itself. Else it goes from here: to wake the
+        pump takes a turn of the loop, which on a busy node is a millisecond."""
+        waiter, call = self._waiter, self._call
+        if waiter is None or waiter.done():
+            return
+        try:
+            while self._queue and call is not None and call.has_room:
+                taken = self._take()
+                call.put(taken.frame, *taken.beside)
+        except asyncio.InvalidStateError:
+            return  # the call has ended; its status says why
+        if self._queue:
+            _resolve(waiter, None)
 
     def _check_backlog(self) -> None:
         if self.backlog > self._backlog_bytes:

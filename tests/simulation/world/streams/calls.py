@@ -33,19 +33,31 @@ class StreamCall(Call):
         self.promised: deque[bytes] = deque()
         """Messages that the caller has handed to it, and nobody has heard yet."""
         self._is_lost = False
+        self._taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # of what was written last
+        self._taken.set_result(None)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         super().__init__(wire, caller, called, "stream", None, (None, None))
 
     # ---- the caller's end
 
+    @property
+    def has_room(self) -> bool:
+        """All that was written has arrived."""
+        return self._taken.done()
+
     async def write(self, *messages: bytes) -> None:
         for message in messages:
-            await self._write(message)
+            self.put(message)
+            await self._taken
 
-    async def _write(self, message: bytes) -> None:
+    def put(self, *messages: bytes) -> None:
+        for message in messages:
+            self._put(message)
+
+    def _put(self, message: bytes) -> None:
         if self._over:
             raise asyncio.InvalidStateError("the call is over")
-        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._taken = taken = asyncio.get_running_loop().create_future()
 
         def arrive() -> None:
             self._there.put(message)
@@ -53,7 +65,6 @@ class StreamCall(Call):
                 taken.set_result(None)
 
         self._carry(arrive)
-        await taken
 
     def _carry(self, arrive: Callable[[], None]) -> None:
         schedule = self._wire.schedule
