@@ -38,7 +38,8 @@ LARGE_BYTES = 64 * 1024
 OVERHEAD_BYTES = 128
 """Of a message that waits, beside its bytes."""
 MESSAGES_A_TURN = 1000
-"""Half a millisecond of work. A turn of an honest peer is a frame or a few, and some entries."""
+"""Half a millisecond of work, beside what whoever takes them does. A turn of an honest peer is a frame or a few, and
+some entries."""
 
 Buffer = bytes | bytearray
 
@@ -53,7 +54,7 @@ class ConnectionLost(Exception):
 
 
 class MessageConnection(asyncio.BufferedProtocol):
-    """Either end. `read` and `write` are for one task each."""
+    """Either end. `write` is for one task, and so is what reads: `read`, and then `hand_over`."""
 
     def __init__(self, *, answers: bool, on_let_in: Callable[[], None] = lambda: None) -> None:
         """`answers`: this side is the one that says `HEARD`."""
@@ -113,10 +114,16 @@ class MessageConnection(asyncio.BufferedProtocol):
     async def hand_over(self, take: Callable[[Buffer], None]) -> None:
         """From now on the stream's messages go to `take` in the turn of the loop in which they come: a task that reads
         them has them a turn later, and the turn of a busy node is a millisecond. Returns when there will be no more."""
-        self._taker = take
-        while (got := await self.read()) is not None and got[0] == MESSAGE:
-            take(got[1])  # it had come before
-        self._taker = None
+        try:
+            while True:
+                if not self._unread:  # or what comes would overtake what had come before
+                    self._taker = take
+                got = await self.read()
+                if got is None or got[0] != MESSAGE:
+                    return
+                take(got[1])
+        finally:
+            self._taker = None
 
     @property
     def has_room(self) -> bool:

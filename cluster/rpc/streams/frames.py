@@ -1,11 +1,11 @@
 """Outgoing messages as bytes, joined once.
 
-The problem: a Frame holds the messages of a loop turn. Built as a protobuf object each message is copied into it and
-serialised again, twice the copies of the very bytes that fill the network. Protobuf's encoding is concatenative (a
-repeated field is the sequence of its elements), so a frame is the join of its encoded elements: each message is
-serialised once and joined once. What several peers get makes its element itself, once for all of them, and where a
-frame has no other it is that element. Of an append with large entries only the head is an element; the entries go
-beside the frame, as they are. The rule: what `take` returns parses as the message of `proto/cluster/rpc/rpc.proto`
+The problem: a Frame holds what a turn has to say, or what has waited. Built as a protobuf object each message is copied
+into it and serialised again, twice the copies of the very bytes that fill the network. Protobuf's encoding is
+concatenative (a repeated field is the sequence of its elements), so a frame is the join of its encoded elements: each
+message is serialised once and joined once. What several peers get makes its element itself, once for all of them, and
+where a frame has no other it is that element. Of an append with large entries only the head is an element; the entries
+go beside the frame, as they are. The rule: what `take` returns parses as the message of `proto/cluster/rpc/rpc.proto`
 whose field number was given, in the order of `push`.
 """
 

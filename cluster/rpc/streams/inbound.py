@@ -198,8 +198,14 @@ class InboundLinks:
             stream.broken = f"node {stream.node} sent a broken frame: {error}"
             stream.end(stream.broken)
             return
-        if received is not None:
+        if received is None:
+            return
+        try:
             self._tell(stream, *received)
+        except Exception as error:  # what to do about it is not the connection's business, whoever reads it
+            log.exception("what node %d says led to a defect here: its stream is ended", stream.node)
+            stream.broken = f"a defect of node {self._who.node}: {error!r}"
+            stream.end(stream.broken)
 
     def _tell(self, stream: InboundStream, frame: Frame, messages: list[IncomingMessage]) -> None:
         if messages:

@@ -215,7 +215,7 @@ class PeerNetwork:
     # -- Raft
 
     def send(self, node: NodeId, messages: Sequence[Encodable]) -> None:
-        """Queue for the peer; dropped when there is no stream to it."""
+        """To the peer, now or when there is room; dropped when there is no stream to it."""
         self._links[node].send(messages)
 
     def is_up(self, node: NodeId) -> bool:

@@ -2,10 +2,10 @@
 
 The problem: the messages of all groups for one peer go down one ordered stream, and the turn that produced them must
 never wait for the network. The rules: what is sent together goes in one frame, at once if the connection has room, and
-else it waits in a queue with what comes after it; the queue is bounded in bytes, and when it is full the *stream* is
-dropped, never a message inside it (Raft tolerates a lost connection, and assumes that what arrives on one is without
-holes); a message is queued only while a stream is open, so nothing stale outlives a disconnection. Rejected: one
-connection shared with the bulk reads of gateways, which would share its head of line.
+else, or if it is much, it waits in a queue with what comes after it; the queue is bounded in bytes, and when it is full
+the *stream* is dropped, never a message inside it (Raft tolerates a lost connection, and assumes that what arrives on
+one is without holes); a message is queued only while a stream is open, so nothing stale outlives a disconnection.
+Rejected: one connection shared with the bulk reads of gateways, which would share its head of line.
 """
 
 from __future__ import annotations
@@ -188,13 +188,13 @@ class OutboundLink:
         return taken
 
     def _wake(self) -> None:
-        """Something was pushed. While the pump is at work, it finds that by itself. Else it goes from here: to wake the
-        pump takes a turn of the loop, which on a busy node is a millisecond."""
+        """Something was pushed. While the pump is at work, it finds that by itself. Else what is no more than the
+        transport may hold goes from here: to wake the pump takes a turn of the loop, a millisecond on a busy node."""
         waiter, call = self._waiter, self._call
         if waiter is None or waiter.done():
             return
         try:
-            while self._queue and call is not None and call.has_room:
+            if call is not None and call.has_room and self._queue.bytes <= options.WRITE_BUFFER_BYTES:
                 taken = self._take()
                 call.put(taken.frame, *taken.beside)
         except asyncio.InvalidStateError:

@@ -101,6 +101,7 @@ class PartitionSender:
         self._work = asyncio.Event()
         self._trouble = asyncio.Event()  # the link failed, or an answer asks for a repeat
         self._quiet = asyncio.Event()  # nothing is in flight
+        self._defect: Exception | None = None  # of this client, found while sending
         self._progress_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -134,7 +135,7 @@ class PartitionSender:
         """Send what may be sent now."""
         if not self._waiting:
             return
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run(), name=f"partition sender {self._address}/{self.partition}")
         sender = self._sender
         if sender is None or self._trouble.is_set():
@@ -149,7 +150,13 @@ class PartitionSender:
             transfers = next_transfers(waiting, room)
             if any(transfer.message_bytes > limit for transfer in transfers):
                 transfers = self._without_too_large(transfers, limit)
-            under_way.send(sender, transfers, now_s=self._loop.time())
+            try:
+                under_way.send(sender, transfers, now_s=self._loop.time())
+            except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
+                waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
+                self._defect = error
+                self._trouble.set()
+                return
 
     def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
         """Each such message has a transfer of its own. The node would end the link, at each attempt."""
@@ -256,6 +263,9 @@ class PartitionSender:
             accepted_before = self._stats.accepted
             self.pump()
             await self._until_trouble()
+            if self._defect is not None:
+                defect, self._defect = self._defect, None
+                raise defect
             hint = await self._take_back()
             if isinstance(hint, LogDeletedError) and self._waiting:
                 self._fail_all(hint)

@@ -211,6 +211,21 @@ async def test_what_is_handed_over_comes_in_order_and_in_the_turn_that_read_it()
     assert len(taken) == 6
 
 
+async def test_what_had_come_before_is_not_overtaken_where_much_of_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was read any more; with the first message that is taken, what waits unread is cut."""
+    monkeypatch.setattr(options, "UNREAD_BYTES", 1000)
+    made, socket = connected()
+    messages = [bytes([number]) * 900 for number in range(8)]
+    comes(made, framed(*messages))
+    assert not socket.is_reading
+    taken: list[bytes] = []
+    over = asyncio.ensure_future(made.hand_over(lambda message: taken.append(bytes(message))))
+    await until(lambda: len(taken) == len(messages), "all of it")
+    assert taken == messages
+    made.connection_lost(None)
+    await over
+
+
 async def test_what_is_handed_over_ends_with_the_connection() -> None:
     made, _ = connected()
     taken: list[bytes] = []

@@ -89,6 +89,7 @@ class PartitionPublisher:
         self._under_way = UnderWay()
         self._returned: dict[int, tuple[Transfer, Error | None]] = {}  # not accepted; without an error: to send again
         self._again: deque[Run] = deque()  # numbered, and not sent on this link yet
+        self._defect: Exception | None = None  # of this client, found while sending
         self._exhausted = False  # the source has nothing more
         self._counted = False  # the node of this link counts events that do not say their number
         self._decided = asyncio.Event()  # all is accepted, or something must be done first
@@ -177,6 +178,8 @@ class PartitionPublisher:
             if not (self._under_way or self._returned):  # else it is resumed
                 await self._send(source)
             await self._until_decided()
+            if self._defect is not None:
+                self._raise_defect()
             if self._finished:
                 self.identity.went_on_to(self._next)
                 self._source = None
@@ -187,6 +190,15 @@ class PartitionPublisher:
             if self._stats.accepted != accepted_before:
                 backoff.reset()
             await backoff.wait()
+
+    def _raise_defect(self) -> None:
+        """How much of it had left, nobody knows: not over this link again."""
+        defect, self._defect = self._defect, None
+        assert defect is not None
+        if self._sender is not None:
+            self._sender.abandon()
+            self._sender = None
+        raise defect
 
     async def _send(self, source: PublishSource) -> None:
         self.check_usable()
@@ -254,7 +266,13 @@ class PartitionPublisher:
             transfers = self._next_ones(source, sender, room)
             if not transfers:
                 break
-            under_way.send(sender, transfers, now_s=self._loop.time())
+            try:
+                under_way.send(sender, transfers, now_s=self._loop.time())
+            except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
+                self._again.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
+                self._defect = error
+                self._decided.set()
+                return
         if not under_way and not self._again and not source.has_more:
             self._exhausted = True
             self._decided.set()

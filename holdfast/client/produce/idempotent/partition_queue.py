@@ -159,7 +159,7 @@ class PartitionQueue:
 
     def pump(self) -> None:
         """See to it that what is buffered gets published."""
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run(), name=f"buffer of {self._publisher.what}")
         self._has_work.set()
         self._publisher.has_more(self._buffer)

@@ -28,6 +28,7 @@ from holdfast.client import (
 )
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.partition_sender import PartitionSender
+from holdfast.client.produce.transfers import UnderWay
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import (
@@ -384,19 +385,24 @@ async def test_events_without_a_key_spread_over_the_partitions(node: TinyNode) -
         (False, PartitionSender, "_attach"),
         (True, PartitionPublisher, "_until_decided"),
         (True, PartitionPublisher, "_open"),
+        (False, UnderWay, "send"),
+        (True, UnderWay, "send"),
     ],
 )
 async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_events_go_on(
     node: TinyNode, monkeypatch: pytest.MonkeyPatch, idempotently: bool, where: type, name: str
 ) -> None:
-    async def misspelt(*_: object) -> None:
+    def misspelt(*_: object, **__: object) -> None:
         raise KeyError("a name that nobody knows")
+
+    async def misspelt_later(*_: object) -> None:
+        misspelt()
 
     producer = idempotent(node) if idempotently else ProducerClient(node.address, "trades")
     async with asyncio.timeout(100), producer:
-        node.credit = 0
+        node.credit = 100 if where is UnderWay else 0
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, misspelt)
+            patch.setattr(where, name, misspelt if where is UnderWay else misspelt_later)
             deliveries = [await producer.send(b"one", partition="0") for _ in range(3)]
             for delivery in deliveries:
                 with pytest.raises(UndeliveredError, match="a defect of this client") as told:
