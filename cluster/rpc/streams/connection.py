@@ -54,7 +54,8 @@ class ConnectionLost(Exception):
 
 
 class MessageConnection(asyncio.BufferedProtocol):
-    """Either end. `write` is for one task, and so is what reads: `read`, and then `hand_over`."""
+    """Either end. `write` is for one task, and so is what reads: `read`, and then `hand_over`; `put` is for any turn in
+    which that task does not write."""
 
     def __init__(self, *, answers: bool, on_let_in: Callable[[], None] = lambda: None) -> None:
         """`answers`: this side is the one that says `HEARD`."""

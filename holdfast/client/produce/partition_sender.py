@@ -282,7 +282,7 @@ class PartitionSender:
 
     async def _attach(self, hint: HoldfastError | None) -> Sender:
         self._trouble.clear()
-        self._closed_by = None
+        self._defect = self._closed_by = None
         sender = await self._network.attach_sender(
             self._address, self.partition, self, deadline_s=self._deadline_s, hint=hint, codec=self._codec
         )

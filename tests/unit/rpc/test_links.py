@@ -54,6 +54,17 @@ async def test_messages_arrive_in_order_those_given_together_in_one_frame_and_th
         assert {node for node, _ in receiver.heard} == {1}
 
 
+async def test_what_is_much_waits_where_it_is_counted_and_what_is_little_leaves_at_once() -> None:
+    async with cluster_of(1, 2) as nodes:
+        link = nodes[1].network._links[2]
+        await until(lambda: not link.backlog, "what was said at the start")
+        nodes[1].network.send(2, messages(1, 1))
+        assert not link.backlog
+        nodes[1].network.send(2, messages(2, 1, bytes(2 * options.WRITE_BUFFER_BYTES)))
+        assert link.backlog > 2 * options.WRITE_BUFFER_BYTES
+        await until(lambda: len(nodes[2].heard) == 2, "both")
+
+
 @pytest.mark.parametrize("mebibytes", [2, 8, 33])
 async def test_large_messages_pass(mebibytes: int) -> None:
     async with cluster_of(1, 2) as nodes:
@@ -305,6 +316,28 @@ async def test_a_broken_frame_ends_its_stream_only() -> None:
             await call
         await node.up(2)
         assert ("down", 3) not in node.events
+
+
+async def test_a_defect_in_what_is_told_ends_its_stream_and_the_next_one_is_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "holdfast.rpc")
+    async with cluster_of(1, 2) as nodes:
+        inbound = nodes[1].network._inbound
+        tell = inbound._on_messages
+
+        def fail(*_: object) -> None:
+            inbound._on_messages = tell
+            raise KeyError("a name that nobody knows")
+
+        inbound._on_messages = fail
+        nodes[2].network.send(1, messages(1, 1))
+        await until(lambda: ("down", 2) in nodes[1].events, "the end of the stream", SOON_S)
+        await nodes[1].up(2)
+        await until(lambda: nodes[2].network.status()[1]["outbound"], "the welcome of the next one")
+        assert any("link to node 1" in line and "a defect of node 1" in line for line in caplog.messages)
+        nodes[2].network.send(1, messages(2, 1))
+        await until(lambda: [one[1].group for one in nodes[1].heard] == [2], "what came after it")
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ class PartitionPublisher:
     async def _send(self, source: PublishSource) -> None:
         self.check_usable()
         self._decided.clear()
+        self._defect = None  # one that was found while an earlier publish was given up is no news of this one
         self._exhausted = False
         if self._sender is None:
             await self._open()
