@@ -204,9 +204,13 @@ class ClientTransaction:
 
     # ------------------------------------------------------------------------------------------------- the end
 
+    def ends(self) -> None:
+        """Its end is asked for, `commit` or `abort` follows: what its client says from now on changes nothing of it."""
+        self._ending = True
+
     async def commit(self) -> None:
         """Raises TransactionFailed: it was rolled back."""
-        self._ending = True
+        self.ends()
         try:
             while self._unanswered:
                 self._answered.clear()
@@ -221,7 +225,7 @@ class ClientTransaction:
         self._close(committed=True)
 
     async def abort(self) -> None:
-        self._ending = True
+        self.ends()
         for queue in self._queues.values():
             queue.close()
         try:

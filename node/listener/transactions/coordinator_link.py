@@ -7,7 +7,8 @@ Rules never broken:
  - every declare and discharge is answered by one settled outcome of these three;
  - `rejected` to a commit is a promise that nothing of it counts: it is said when the abort is decided, and not before;
  - the link is not closed by this node while a discharge is unanswered, unless nobody can know what was decided;
- - what is declared on the link and not discharged when it ends is rolled back.
+ - what is declared on the link and not discharged when it ends is rolled back;
+ - a transaction takes nothing any more from when its discharge was read, however long that waits to be carried out.
 
 A link that names a transactional id has one transaction at a time: a declare behind a running discharge waits for it.
 Discharges are answered when committed readers see what was decided; if the link asks for answers at the decision,
@@ -19,6 +20,8 @@ roll it back any more.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast import protocol
@@ -74,6 +77,10 @@ _CONDITIONS: dict[Code, str] = {
 }
 
 
+Work = Callable[[], Coroutine[Any, Any, DeliveryState | None]]
+"""What a request asks for; done, its outcome. None: it has none, and the link ends."""
+
+
 class TransactionsHost(EndpointHost, Protocol):
     """A connection that transactions can be declared on."""
 
@@ -106,7 +113,7 @@ class CoordinatorLink(Endpoint):
         self._producer = producer
         self._open: dict[bytes, ClientTransaction] = {}
         self._unanswered = 0
-        self._waiting: deque[tuple[list[Any], Declare | Discharge]] = deque()  # in order, behind the one under way
+        self._waiting: deque[tuple[list[Any], Work]] = deque()  # in order, behind the one under way
         self._working = False
 
     def is_stranded(self) -> bool:
@@ -164,10 +171,20 @@ class CoordinatorLink(Endpoint):
         self.host.flush_soon()
 
     def _take(self, deliveries: list[Any], request: Declare | Discharge) -> None:
+        work: Work
+        if isinstance(request, Declare):
+            work = partial(self._declare, request)
+        else:
+            own = self._open.get(request.txn_id)
+            if own is not None and own.is_open:
+                own.ends()
+            else:
+                own = None
+            work = partial(self._discharge, own, fail=request.fail)
         if self._producer is None:
-            self._start(deliveries, request)
+            self._start(deliveries, work)
             return
-        self._waiting.append((deliveries, request))
+        self._waiting.append((deliveries, work))
         self._next()
 
     def _next(self) -> None:
@@ -175,14 +192,13 @@ class CoordinatorLink(Endpoint):
             self._working = True
             self._start(*self._waiting.popleft())
 
-    def _start(self, deliveries: list[Any], request: Declare | Discharge) -> None:
-        work = self._declare(request) if isinstance(request, Declare) else self._discharge(request)
+    def _start(self, deliveries: list[Any], work: Work) -> None:
         self.host.errand(self._carry_out(deliveries, work))
 
-    async def _carry_out(self, deliveries: list[Any], work: Any) -> None:
+    async def _carry_out(self, deliveries: list[Any], work: Work) -> None:
         """To its end, even if the connection ends before."""
         try:
-            outcome: DeliveryState | None = await work
+            outcome = await work()
         except Exception as error:  # noqa: BLE001 - a bug of one connection
             self.host.fail(error)
             return
@@ -226,13 +242,13 @@ class CoordinatorLink(Endpoint):
         self._open[own.txn_id] = self.host.transactions[own.txn_id] = own
         return Declared(own.txn_id)
 
-    async def _discharge(self, request: Discharge) -> DeliveryState | None:
-        own = self._open.get(request.txn_id)
-        if own is None or not own.is_open:
+    async def _discharge(self, own: ClientTransaction | None, *, fail: bool) -> DeliveryState | None:
+        """`own` None: nothing that is open on this link was named."""
+        if own is None:
             text = "no transaction of that id is open on this link: it was never declared here, or discharged before"
             return Rejected(Error(TRANSACTION_UNKNOWN_ID, text))
         try:
-            await (own.abort() if request.fail else own.commit())
+            await (own.abort() if fail else own.commit())
         except TransactionFailed as failed:
             if not failed.decided:
                 text = f"it is not known what became of the transaction: {failed.detail}"

@@ -18,6 +18,7 @@ from holdfast.amqp.transactions import encode_discharge
 from node.coordinator import replica as replica_module
 from node.coordinator.commands import Complete
 from node.coordinator.replica import CoordinatorReplica
+from node.listener.transactions.coordinator_link import CoordinatorLink
 from node.partition.api import Failed
 from node.transactions import transaction as transaction_module
 from node.transactions.errors import TransactionFailed
@@ -143,16 +144,24 @@ def accept_and_settle_later(deliveries: list[Any], txn_id: bytes) -> None:
         dispositions.lib.pn_delivery_update(delivery, TRANSACTIONAL_CODE)
 
 
-async def test_what_the_peer_says_while_the_end_is_decided_changes_nothing_but_that_it_is_done(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+def is_ending(cluster: Cluster, node: int) -> bool:
+    connections = cluster.nodes[node]._listeners[0]._connections
+    return any(not one.is_open for connection in connections for one in connection.transactions.values())
+
+
+@pytest.mark.parametrize(
+    "waits", [(CoordinatorLink, "_discharge"), (TransactionalProducer, "end")], ids=["is carried out", "is decided"]
+)
+async def test_what_the_peer_says_until_the_end_changes_nothing_but_that_it_is_done(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, waits: tuple[type, str]
 ) -> None:
-    ends, end = asyncio.Event(), TransactionalProducer.end
+    ends, work = asyncio.Event(), getattr(*waits)
 
-    async def delayed(self: TransactionalProducer, pair: tuple[int, int], **how: Any) -> Any:
+    async def delayed(self: Any, *what: Any, **how: Any) -> Any:
         await ends.wait()
-        return await end(self, pair, **how)
+        return await work(self, *what, **how)
 
-    monkeypatch.setattr(TransactionalProducer, "end", delayed)
+    monkeypatch.setattr(*waits, delayed)
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         link = await attached(peer, terms(), credit=3)
@@ -164,7 +173,7 @@ async def test_what_the_peer_says_while_the_end_is_decided_changes_nothing_but_t
             await send_under(peer, sender, txn, [b"total"])
             accept_and_settle_later(got, txn)
             discharge = await control.ask(encode_discharge(txn, fail))
-            await eventually(lambda: cluster.nodes[1]._listeners[0]._errands)
+            await eventually(lambda: is_ending(cluster, 1))
             link.settle(got[:1], Accepted())
             link.settle(got[1:2], Released())
             link.settle(got[2:], Transactional(txn, Accepted()))
