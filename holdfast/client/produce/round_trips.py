@@ -1,38 +1,40 @@
-"""How long transfers take, from sending to the answer."""
+"""How long transfers take: from sending to the answer, and from when their events were taken in."""
 
 from __future__ import annotations
 
-# So many are looked at together: some tenths of a second under load, and enough for a median.
-LOOKED_AT = 40
-# What the latest ones count in what is usual.
-SHARE = 0.1
-# What stands still for once is no reason to have twice as much under way.
-MOST_MEAN_BY_MEDIAN = 2.0
+from collections import deque
+from typing import NamedTuple
+
+# So many are remembered: half a second of them under load.
+REMEMBERED = 256
+
+
+class Latency(NamedTuple):
+    """Of the first event of a transfer."""
+
+    since_s: float  # it was taken in
+    seconds: float  # from then to the answer
 
 
 class RoundTrips:
     """Of one route."""
 
-    __slots__ = ("_latest_s", "mean_by_median", "shortest_s")
+    __slots__ = ("_sent_s", "latest", "shortest_s")
 
     def __init__(self) -> None:
         self.shortest_s = 0.0
         """0 while there was none."""
-        self.mean_by_median = 1.0
-        """Their average as a multiple of their median, of late: more than 1 where some take much longer than most."""
-        self._latest_s: list[float] = []
+        self.latest: deque[Latency] = deque(maxlen=REMEMBERED)
+        """In the order of the answers."""
+        self._sent_s = 0.0
 
-    def took(self, seconds: float) -> None:
-        """One did."""
+    def took(self, since_s: float, sent_s: float, now_s: float) -> None:
+        """One was answered now. Of those that were sent in one go, single messages that are answered in one go, too,
+        the first stands for all."""
+        if sent_s == self._sent_s:
+            return
+        self._sent_s = sent_s
+        seconds = now_s - sent_s
         if seconds < self.shortest_s or not self.shortest_s:
             self.shortest_s = seconds
-        latest_s = self._latest_s
-        latest_s.append(seconds)
-        if len(latest_s) < LOOKED_AT:
-            return
-        latest_s.sort()
-        median_s = latest_s[LOOKED_AT // 2]
-        if median_s > 0:
-            found = min(MOST_MEAN_BY_MEDIAN, max(1.0, sum(latest_s) / LOOKED_AT / median_s))
-            self.mean_by_median += SHARE * (found - self.mean_by_median)
-        latest_s.clear()
+        self.latest.append(Latency(since_s, now_s - since_s))

@@ -63,10 +63,10 @@ class Routes:
         shortest_s = (route.round_trips.shortest_s for route in self._routes.values())
         return min(filter(None, shortest_s), default=0.0)
 
-    def mean_by_median(self) -> float:
-        """Of their round trips, on the average."""
-        found = [route.round_trips.mean_by_median for route in self._routes.values()]
-        return sum(found) / len(found) if found else 1.0
+    def latencies_s(self, since_s: float) -> list[float]:
+        """Of transfers on any of them whose events were taken in since then, and that were answered."""
+        latest = (one for route in self._routes.values() for one in route.round_trips.latest)
+        return [one.seconds for one in latest if one.since_s >= since_s]
 
     # ---------------------------------------------------------------- partitions
 

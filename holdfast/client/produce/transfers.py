@@ -219,7 +219,7 @@ class UnderWay:
         transfer = self._transfers.pop(number, None)
         if transfer is not None:
             self.events -= transfer.events
-            self.round_trips.took(now_s - transfer.sent_s)
+            self.round_trips.took(transfer.runs[0].since_s, transfer.sent_s, now_s)
         return transfer
 
     @property

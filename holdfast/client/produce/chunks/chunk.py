@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from time import monotonic
 from typing import Protocol
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
@@ -36,7 +37,7 @@ class Owner(Protocol):
 class Chunk:
     """Events for one place."""
 
-    __slots__ = ("bodies", "data", "digests", "given", "largest", "leads", "more", "owner", "sizes")
+    __slots__ = ("bodies", "data", "digests", "given", "largest", "leads", "more", "owner", "since_s", "sizes")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Chunk:
         self.more = len(data_head(max(sizes))) if bodies else 0
         """Bytes that each may have on its way besides those that stand here, at most: a head, or a digest instead."""
         self.largest = max(sizes) + self.more
+        self.since_s = monotonic()  # it is here since then, in the time of the event loop
         self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
 
     @classmethod
@@ -87,6 +89,11 @@ class Run:
         self.sequence_number: int | None = None  # of the first one
         self._offset: int | None = None  # of the first one, when a node has told
         self._partition: str | None = None
+
+    @property
+    def since_s(self) -> float:
+        """Its events were taken in then, in the time of the event loop."""
+        return self._chunk.since_s
 
     @property
     def largest(self) -> int:
