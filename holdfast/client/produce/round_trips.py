@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import NamedTuple
 
 # So many are remembered: half a second of them under load.
@@ -13,19 +14,18 @@ class Latency(NamedTuple):
     """Of the first event of a transfer."""
 
     since_s: float  # it was taken in
-    seconds: float  # from then to the answer
+    answered_s: float
 
 
 class RoundTrips:
     """Of one route."""
 
-    __slots__ = ("_sent_s", "latest", "shortest_s")
+    __slots__ = ("_latest", "_sent_s", "shortest_s")
 
     def __init__(self) -> None:
         self.shortest_s = 0.0
         """0 while there was none."""
-        self.latest: deque[Latency] = deque(maxlen=REMEMBERED)
-        """In the order of the answers."""
+        self._latest: deque[Latency] = deque(maxlen=REMEMBERED)  # in the order of the answers
         self._sent_s = 0.0
 
     def took(self, since_s: float, sent_s: float, now_s: float) -> None:
@@ -37,4 +37,10 @@ class RoundTrips:
         seconds = now_s - sent_s
         if seconds < self.shortest_s or not self.shortest_s:
             self.shortest_s = seconds
-        self.latest.append(Latency(since_s, now_s - since_s))
+        self._latest.append(Latency(since_s, now_s))
+
+    def latencies_s(self, since_s: float) -> list[float]:
+        """The latest, of those that were taken in since then. Those that were answered before are not looked at: of a
+        thousand partitions few have news."""
+        news = takewhile(lambda one: one.answered_s >= since_s, reversed(self._latest))
+        return [one.answered_s - one.since_s for one in news if one.since_s >= since_s]

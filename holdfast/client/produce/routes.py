@@ -65,8 +65,7 @@ class Routes:
 
     def latencies_s(self, since_s: float) -> list[float]:
         """Of transfers on any of them whose events were taken in since then, and that were answered."""
-        latest = (one for route in self._routes.values() for one in route.round_trips.latest)
-        return [one.seconds for one in latest if one.since_s >= since_s]
+        return [seconds for route in self._routes.values() for seconds in route.round_trips.latencies_s(since_s)]
 
     # ---------------------------------------------------------------- partitions
 

@@ -19,7 +19,7 @@ from holdfast.client.produce.latency_bound import (
     MOST_GROWTH,
     LatencyBound,
 )
-from holdfast.client.produce.round_trips import REMEMBERED, Latency, RoundTrips
+from holdfast.client.produce.round_trips import REMEMBERED, RoundTrips
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyNode
@@ -37,13 +37,13 @@ class Routes:
 
     def __init__(self, shortest_s: float = 0.001) -> None:
         self.shortest_s = shortest_s
-        self.latest: deque[Latency] = deque(maxlen=REMEMBERED)
+        self.latencies: list[tuple[float, float]] = []  # since when, and how long
 
     def shortest_round_trip_s(self) -> float:
         return self.shortest_s
 
     def latencies_s(self, since_s: float) -> list[float]:
-        return [one.seconds for one in self.latest if one.since_s >= since_s]
+        return [seconds for begun_s, seconds in self.latencies if begun_s >= since_s]
 
 
 def bounded(target_s: float | None, most: int = MOST, routes: Routes | None = None) -> LatencyBound:
@@ -97,7 +97,7 @@ class Simulated:
                 self.confirmed += size
                 self.latencies_s.append(self.now_s - sent_s)
                 if self.confirmed // TRANSFER != (self.confirmed - size) // TRANSFER:
-                    self.routes.latest.append(Latency(sent_s, self.now_s - sent_s))
+                    self.routes.latencies.append((sent_s, self.now_s - sent_s))
                 partition = str(len(self.latencies_s) % self.partitions)
                 self.bound.confirmed(partition, 1, size, self.now_s)
 
@@ -127,16 +127,18 @@ def test_the_half_is_confirmed_within_the_target_by_nodes_that_pause_too() -> No
 
 def test_a_route_tells_its_shortest_round_trip_and_the_latest_latencies() -> None:
     found = RoundTrips()
-    assert (found.shortest_s, list(found.latest)) == (0.0, [])
+    assert (found.shortest_s, found.latencies_s(0.0)) == (0.0, [])
     found.took(1.0, 1.5, 3.0)
     found.took(1.0, 1.5, 3.1)  # sent with the one before
     found.took(1.5, 2.0, 3.0)
     found.took(2.0, 2.5, 4.5)
     assert found.shortest_s == 1.0
-    assert list(found.latest) == [(1.0, 2.0), (1.5, 1.5), (2.0, 2.5)]
-    for number in range(2 * REMEMBERED):
+    assert found.latencies_s(0.0) == [2.5, 1.5, 2.0]
+    assert found.latencies_s(1.5) == [2.5, 1.5]
+    assert found.latencies_s(3.5) == []
+    for number in range(5, 5 + 2 * REMEMBERED):
         found.took(number, number + 10.0, number + 12.0)
-    assert len(found.latest) == REMEMBERED
+    assert found.latencies_s(0.0) == [12.0] * REMEMBERED
     assert found.shortest_s == 1.0
 
 
@@ -144,10 +146,10 @@ def test_what_was_taken_in_before_the_bound_moved_is_not_counted() -> None:
     routes = Routes()
     bound = bounded(0.02, routes=routes)
     bound.waits(1.0)
-    routes.latest.extend(Latency(0.99, 9.0) for _ in range(LEAST_TRANSFERS))
+    routes.latencies += [(0.99, 9.0)] * LEAST_TRANSFERS
     bound.confirmed("0", 1000, 300_000, 1.2)
     assert bound.limit == FLOOR_BYTES
-    routes.latest.extend(Latency(1.0, 0.001) for _ in range(LEAST_TRANSFERS))
+    routes.latencies += [(1.0, 0.001)] * LEAST_TRANSFERS
     bound.confirmed("0", 1000, 300_000, 1.4)
     assert bound.limit == FLOOR_BYTES * (1 + MOST_GROWTH) / 2
 
