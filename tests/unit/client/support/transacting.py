@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.amqp import Accepted, decode_message
 from holdfast.client import AdminClient, ProducerClient
+from node.listener.transactions.client_transaction import ClientTransaction
 from node.listener.transactions.coordinator_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import Peer
@@ -59,16 +60,16 @@ async def cut_before_the_answer(
     original = CoordinatorLink._discharge
     happened = asyncio.Event()
 
-    async def interrupted(link: CoordinatorLink, request: object) -> object:
+    async def interrupted(link: CoordinatorLink, own: ClientTransaction, *, fail: bool) -> object:
         monkeypatch.undo()
         happened.set()
         if not decided:
             cut(producer)
-            own = link._open.pop(request.txn_id)  # type: ignore[attr-defined]
+            del link._open[own.txn_id]
             if decided is not None:
                 await own.abort()
             return None
-        outcome = await original(link, request)  # type: ignore[arg-type]
+        outcome = await original(link, own, fail=fail)
         assert isinstance(outcome, Accepted)
         cut(producer)
         return None

@@ -225,8 +225,8 @@ async def test_a_lost_answer_to_prepare_is_no_winner(batch: Batch, monkeypatch: 
         async with group.member(batch.producer, part="0") as member:
             await member.send(b"prepared, unheard", partition="0")
 
-            async def interrupted(link: CoordinatorLink, request: Any) -> Any:
-                outcome = await original(link, request)
+            async def interrupted(link: CoordinatorLink, own: Any, *, fail: bool) -> Any:
+                outcome = await original(link, own, fail=fail)
                 cut(member)
                 return outcome
 
