@@ -87,7 +87,9 @@ class LatencyBound:
         if len(latencies_s) < LEAST_TRANSFERS:
             self._look_s = now_s + PERIOD_S / LEAST_TRANSFERS
             return
-        wanted = self.limit * min(MOST_GROWTH, AIM * self._target_s / median(latencies_s))
+        aim_s = AIM * self._target_s
+        # An event loop may know the time by the millisecond only: what is measured may be nothing, or less.
+        wanted = self.limit * aim_s / max(median(latencies_s), aim_s / MOST_GROWTH)
         rate = self._bytes / (now_s - self._since_s)
         wanted = max(wanted, rate * ROUND_TRIPS * self._observed.shortest_round_trip_s())
         floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)

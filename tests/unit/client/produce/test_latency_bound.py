@@ -142,14 +142,15 @@ def test_a_route_tells_its_shortest_round_trip_and_the_latest_latencies() -> Non
     assert found.shortest_s == 1.0
 
 
-def test_what_was_taken_in_before_the_bound_moved_is_not_counted() -> None:
+@pytest.mark.parametrize("latency_s", [0.001, 0.0, -0.001])
+def test_what_was_taken_in_before_the_bound_moved_is_not_counted(latency_s: float) -> None:
     routes = Routes()
     bound = bounded(0.02, routes=routes)
     bound.waits(1.0)
     routes.latencies += [(0.99, 9.0)] * LEAST_TRANSFERS
     bound.confirmed("0", 1000, 300_000, 1.2)
     assert bound.limit == FLOOR_BYTES
-    routes.latencies += [(1.0, 0.001)] * LEAST_TRANSFERS
+    routes.latencies += [(1.0, latency_s)] * LEAST_TRANSFERS
     bound.confirmed("0", 1000, 300_000, 1.4)
     assert bound.limit == FLOOR_BYTES * (1 + MOST_GROWTH) / 2
 
