@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
+from typing import Protocol
 
 from cluster.raft import Clock, Disk, MultiRaft
 from cluster.raft.multiraft import Turn
@@ -29,11 +30,72 @@ STALL_WARNING_S = 0.25
 """A turn longer than this delays heartbeats towards the election timeout; it is logged with its length."""
 
 
+BULK_BYTES = 128 * 1024
+"""Proposed to one partition, and without outcome: what comes for it meanwhile waits for company ..."""
+BULK_PERIOD_S = 0.008
+"""... until so long after such a proposal. A turn with records costs a leader and its two followers 1.5 ms of their
+processors besides what the records cost. With 12,000 events of 100 bytes under way, on disk, turns used to follow each
+other without a pause, with 2,900 events each; with this they have 4,500, and three nodes and their client have 1.1 to
+1.2 of the rate, since each event costs the nodes 0.8 to 0.9 of what it did. 6, 7 and 11 ms won less."""
+
+
+class Appends(Protocol):
+    """Of one partition."""
+
+    @property
+    def proposed_bytes(self) -> int:
+        """Of records in entries that have no outcome yet."""
+        ...
+
+    def flush(self) -> None:
+        """Propose what was gathered."""
+        ...
+
+
+class TurnInput:
+    """What clients gave the partitions of this node for the next turn, which makes proposals of it.
+
+    The rule: who sends little, or waits for each answer, never waits for company: only what came while `BULK_BYTES` of
+    its partition had no outcome does, and all partitions of a node wait for the same moment. Rejected: to wait for the
+    outcome of what is under way. A leader and its followers would take turns.
+    """
+
+    def __init__(self) -> None:
+        self.on_input: Callable[[], None] = _nothing
+        self._gathered: dict[Appends, bool] = {}  # it came while much of the partition was under way
+        self._bulk_at_s = 0.0  # no more of such is proposed before
+
+    def add(self, appends: Appends) -> None:
+        """Something was gathered there, and nothing was before."""
+        self._gathered[appends] = appends.proposed_bytes >= BULK_BYTES
+        self.on_input()
+
+    def forget(self, appends: Appends) -> None:
+        self._gathered.pop(appends, None)
+
+    def flush(self, now_s: float) -> None:
+        """A turn begins: propose what need not wait."""
+        gathered, self._gathered = self._gathered, {}
+        may_all = now_s >= self._bulk_at_s
+        for appends, is_bulk in gathered.items():
+            if is_bulk and not may_all:
+                self._gathered[appends] = True
+                continue
+            appends.flush()
+            if appends.proposed_bytes >= BULK_BYTES and now_s >= self._bulk_at_s:
+                self._bulk_at_s = now_s + BULK_PERIOD_S
+
+    def due_s(self) -> float:
+        """When `flush` has something to do, in the time that it is given; inf: there is nothing."""
+        if not self._gathered:
+            return inf
+        return self._bulk_at_s if all(self._gathered.values()) else 0.0
+
+
 class RaftLoop:
     """Drives a :class:`cluster.raft.MultiRaft` on the running asyncio loop.
 
-    `before_turn` hands gathered client input to the groups (proposals); `on_fatal` is told of the error after which
-    this node must not go on: its memory may be ahead of its disk.
+    `on_fatal` is told of the error after which this node must not go on: its memory may be ahead of its disk.
     """
 
     def __init__(
@@ -41,13 +103,13 @@ class RaftLoop:
         multiraft: MultiRaft,
         disk: Disk,
         clock: Clock,
-        before_turn: Callable[[], None],
+        turn_input: TurnInput,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self._multiraft = multiraft
         self._disk = disk
         self._clock = clock
-        self._before_turn = before_turn
+        self._input = turn_input
         self._on_fatal = on_fatal
         self._woken = False
         self._busy = False  # a turn is under way, or called for
@@ -61,7 +123,7 @@ class RaftLoop:
         self.turns_s = 0.0
         self.stalls = 0
         self.turn_started_s: float | None = None  # of the turn under way
-        multiraft.on_wake = self.wake
+        multiraft.on_wake = turn_input.on_input = self.wake
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -106,7 +168,7 @@ class RaftLoop:
     def _turn(self) -> None:
         self._woken = False
         started = self._clock.monotonic()
-        self._before_turn()
+        self._input.flush(started)
         turn = self._multiraft.turn()
         if turn is None:
             self._next()
@@ -156,7 +218,9 @@ class RaftLoop:
             return
         assert self._loop is not None
         # One pass of the event loop even when input waits: sockets are read in between, turns carry batches.
-        delay = 0.0 if self._woken else self._multiraft.next_deadline() - self._clock.monotonic()
+        delay = 0.0
+        if not self._woken:
+            delay = min(self._multiraft.next_deadline(), self._input.due_s()) - self._clock.monotonic()
         if delay <= 0:
             self._call_soon()
             return
@@ -168,3 +232,7 @@ class RaftLoop:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _nothing() -> None:
+    return

@@ -26,6 +26,7 @@ from node.partition.api import Failed
 from node.partition.consumer_groups.queries import Assign, Assigned
 from node.partition.offset_index import erase
 from node.partition.replica import PartitionReplica
+from node.raft_loop import TurnInput
 from node.routing_events import RoutingEvents
 from node.storage import Store
 
@@ -50,8 +51,9 @@ MAX_STATES = 10_000
 class ReplicaManager:
     """Implements `cluster.rpc.PartitionHost`.
 
-    `on_input` is called when records wait for a turn; `on_failed` when this node must not serve or vote any longer: an
-    entry that was read is not what was written (the others have good copies), or a group cannot be opened or erased.
+    `input` has the records that wait for a turn. `on_failed` is called when this node must not serve or vote any
+    longer: an entry that was read is not what was written (the others have good copies), or a group cannot be opened
+    or erased.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class ReplicaManager:
     ) -> None:
         """`now_ms`: the time that is stamped; `lived_ms`: that by which retention deletes (`cluster_clock.py`).
         `incarnation`: of this node's data directory."""
-        self.on_input: Callable[[], None] = _nothing
+        self.input = TurnInput()
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id
@@ -85,7 +87,6 @@ class ReplicaManager:
         self.calls: LeaderCalls
         self._open: dict[int, PartitionReplica] = {}
         self._coordinators: dict[int, CoordinatorReplica] = {}
-        self._dirty: dict[PartitionReplica, None] = {}
         self._full: Failed | None = None
 
     def attach(self, network: PeerNetwork) -> None:
@@ -143,18 +144,6 @@ class ReplicaManager:
         unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
         return [_state(status) for status in islice(unsound, MAX_STATES)]
 
-    # -- turns
-
-    def flush(self) -> None:
-        """Right before a turn: what was gathered becomes proposals."""
-        dirty, self._dirty = self._dirty, {}
-        for replica in dirty:
-            replica.flush()
-
-    def _is_dirty(self, replica: PartitionReplica) -> None:
-        self._dirty[replica] = None
-        self.on_input()
-
     # -- opening and closing
 
     def reconcile(self) -> None:
@@ -208,7 +197,7 @@ class ReplicaManager:
         )
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
-        replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self._is_dirty)
+        replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self.input.add)
         group = self._open_group(group_id, partition, replica)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
@@ -221,7 +210,7 @@ class ReplicaManager:
 
     def _delete(self, group_id: int) -> None:
         replica = self._open.pop(group_id)
-        self._dirty.pop(replica, None)
+        self.input.forget(replica)
         replica.close(deleted=True)
         self._multiraft.close_group(group_id, erase=True)
         batch = self._disk.batch()
@@ -239,7 +228,7 @@ class ReplicaManager:
         replica = self._open.pop(group_id, None)
         coordinator = self._coordinators.pop(group_id, None)
         if replica is not None:
-            self._dirty.pop(replica, None)
+            self.input.forget(replica)
             replica.close()
             self._multiraft.close_group(group_id, erase=False)
             erase(group_id, batch)
@@ -379,7 +368,3 @@ def _now_ms() -> int:
 def _raise(error: Exception) -> None:
     """Before there is a node to stop."""
     raise error
-
-
-def _nothing() -> None:
-    """Before the loop is there nobody waits."""

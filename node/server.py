@@ -188,8 +188,7 @@ class Node:
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
-        self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.flush, self._failed)
-        self._replicas.on_input = self._loop.wake
+        self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.input, self._failed)
         self._replicas.on_failed = self._failed
         self._drain = Drain(self.node_id, self._multiraft, self._network, self._routing_events)
         self._compose_monitoring()

@@ -15,8 +15,9 @@ each producer's entries keep the order of its calls, and nobody else's order is 
 A transaction may begin with its first events: then its begin is an entry of its own, right in front of them, in the
 same round of replication. If it cannot begin, that is what the call is told.
 
-Rejected: waiting for more records before proposing (the sync of the turn before is wait enough; latency stays low when
-there is little to do, and batches grow by themselves when there is much).
+Rejected: waiting for more records here before proposing. The sync of the turn before is wait enough where little is to
+do; where much is under way, whoever has all partitions sees to it (`TurnInput`), so that they wait for the
+same turn.
 """
 
 from __future__ import annotations
@@ -134,13 +135,14 @@ class Appender:
         self._on_undecided = on_undecided
         self._waiting: list[_Call] = []
         self._waiting_bytes = 0
-        self._proposed_bytes = 0
+        self.proposed_bytes = 0
+        """Of entries without outcome."""
         self.refuse: Failed | None = None  # set while the node must not take more (disk nearly full)
         self.compression = Codec.NONE  # of entries that are proposed from now on
 
     @property
     def in_flight_bytes(self) -> int:
-        return self._waiting_bytes + self._proposed_bytes
+        return self._waiting_bytes + self.proposed_bytes
 
     # ------------------------------------------------------------ in
 
@@ -233,19 +235,19 @@ class Appender:
         size, told = entry.size, entry.told
 
         def resolved(outcome: Outcome) -> None:
-            self._proposed_bytes -= size
+            self.proposed_bytes -= size
             self._resolve(outcome, entry)
 
-        self._proposed_bytes += size
+        self.proposed_bytes += size
         try:
             if entry.numbers is not None and entry.numbers.begins is not None:
                 self._propose_begin(group, entry, entry.numbers, now_ms)
             group.propose(entry.encode(now_ms, self.compression), resolved)
         except NotLeader as error:
-            self._proposed_bytes -= size
+            self.proposed_bytes -= size
             _tell(told, self.not_leader(error.leader))
         except Overloaded as error:
-            self._proposed_bytes -= size
+            self.proposed_bytes -= size
             _tell(told, Failed("overloaded", True, str(error)))
 
     def _propose_begin(self, group: Proposer, entry: _Entry, numbers: Numbers, now_ms: int) -> None:

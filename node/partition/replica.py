@@ -238,6 +238,11 @@ class PartitionReplica:
         return self._machine.transactions.is_aborted(transaction, offset)
 
     @property
+    def proposed_bytes(self) -> int:
+        """Of records in entries that have no outcome yet."""
+        return self._appender.proposed_bytes
+
+    @property
     def in_flight_bytes(self) -> int:
         """Bytes of records taken and not yet answered."""
         return self._appender.in_flight_bytes

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.raft.multiraft import Turn
-from node.raft_loop import RaftLoop
+from node.raft_loop import BULK_BYTES, BULK_PERIOD_S, RaftLoop, TurnInput
 from tests.unit.listener.support.peer import eventually
 from tests.unit.listener.support.single import Clock
 
@@ -72,9 +72,10 @@ class Parts:
         self.groups = Groups()
         self.disk = SlowDisk(self.groups.did)
         self.failures: list[BaseException] = []
+        self.input = TurnInput()
         groups: Any = self.groups
         disk: Any = self.disk
-        self.loop = RaftLoop(groups, disk, Clock(), lambda: None, self.failures.append)
+        self.loop = RaftLoop(groups, disk, Clock(), self.input, self.failures.append)
 
     @property
     def did(self) -> list[str]:
@@ -184,3 +185,96 @@ async def test_who_stops_waits_for_the_turn_under_way_and_none_follows(parts: Pa
 
 async def test_a_loop_that_was_never_started_stops() -> None:
     await Parts().loop.stop()
+
+
+# ---------------------------------------------------------------- what goes into a turn
+
+
+class Partition:
+    """As much of one as the input of a turn sees."""
+
+    def __init__(self, under_way: int = 0) -> None:
+        self.proposed_bytes = under_way
+        self.gathered = 0
+        self.flushed: list[int] = []
+
+    def flush(self) -> None:
+        self.flushed.append(self.gathered)
+        self.proposed_bytes += self.gathered
+        self.gathered = 0
+
+
+def gather(given: TurnInput, partition: Partition, size: int) -> None:
+    if not partition.gathered:
+        given.add(partition)
+    partition.gathered += size
+
+
+def test_what_comes_while_much_is_under_way_waits_for_company_but_not_for_ever() -> None:
+    given, one = TurnInput(), Partition()
+    gather(given, one, BULK_BYTES)
+    assert given.due_s() == 0.0
+    given.flush(100.0)
+    assert one.flushed == [BULK_BYTES]
+    assert given.due_s() == inf
+    gather(given, one, 1000)
+    due_s = given.due_s()
+    assert due_s == 100.0 + BULK_PERIOD_S
+    given.flush(due_s - 0.001)
+    gather(given, one, 1000)
+    given.flush(due_s - 0.001)
+    assert one.flushed == [BULK_BYTES]
+    assert given.due_s() == due_s
+    given.flush(due_s)
+    assert one.flushed == [BULK_BYTES, 2000]
+    assert given.due_s() == inf
+
+
+def test_who_sends_little_or_waits_for_each_answer_waits_for_nobody() -> None:
+    given, little, alone = TurnInput(), Partition(), Partition()
+    gather(given, alone, 8 * BULK_BYTES)
+    given.flush(100.0)
+    gather(given, little, BULK_BYTES // 2)
+    given.flush(100.001)
+    gather(given, little, 1)
+    given.flush(100.002)
+    assert little.flushed == [BULK_BYTES // 2, 1]
+    alone.proposed_bytes = 0  # it has its answer
+    gather(given, alone, 8 * BULK_BYTES)
+    assert given.due_s() == 0.0
+    given.flush(100.003)
+    assert alone.flushed == [8 * BULK_BYTES] * 2
+
+
+def test_partitions_with_much_under_way_wait_for_the_same_moment() -> None:
+    given, first, second = TurnInput(), Partition(), Partition()
+    gather(given, first, BULK_BYTES)
+    given.flush(100.0)
+    gather(given, second, BULK_BYTES)
+    given.flush(100.005)  # moves nothing, or with many of them the first would wait for ever
+    gather(given, first, 1)
+    gather(given, second, 1)
+    assert given.due_s() == 100.0 + BULK_PERIOD_S
+    given.flush(given.due_s())
+    assert (first.flushed, second.flushed) == ([BULK_BYTES, 1], [BULK_BYTES, 1])
+
+
+def test_of_a_partition_that_is_gone_nothing_is_proposed() -> None:
+    given, gone, other = TurnInput(), Partition(), Partition()
+    gather(given, gone, 1)
+    gather(given, other, 1)
+    given.forget(gone)
+    given.forget(gone)
+    given.flush(100.0)
+    assert (gone.flushed, other.flushed) == ([], [1])
+
+
+async def test_a_turn_comes_by_itself_for_what_waited(parts: Parts) -> None:
+    await parts.idle()
+    busy = Partition(under_way=BULK_BYTES)
+    gather(parts.input, busy, 1)
+    await eventually(lambda: busy.flushed == [1])  # no bulk came before it: there is nothing to wait for
+    gather(parts.input, busy, 1)
+    await eventually(lambda: busy.flushed == [1, 1])
+    await parts.idle()
+    assert parts.input.due_s() == inf

@@ -142,7 +142,7 @@ class SimNode:
             self.id, self.multiraft, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
         )  # fmt: skip
-        self.replicas.on_input = self._wake
+        self.replicas.input.on_input = self._wake
         self.replicas.on_failed = self._failed
         self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
@@ -259,7 +259,7 @@ class SimNode:
     def _pump(self) -> None:
         if self._syncing or self.schedule.now < self._paused_until:
             return
-        self.replicas.flush()
+        self.replicas.input.flush(self.clock.monotonic())
         if self.multiraft.has_work or self.multiraft.next_deadline() <= self.clock.monotonic():
             try:
                 turn = self.multiraft.turn()
@@ -272,7 +272,8 @@ class SimNode:
                 self.observer.look([group for group, _ in turn.durable])
                 self._sync(turn)
                 return
-        self._wake_no_later_than(self.clock.to_world(self.multiraft.next_deadline()))
+        deadline = min(self.multiraft.next_deadline(), self.replicas.input.due_s())
+        self._wake_no_later_than(self.clock.to_world(deadline))
 
     def _sync(self, turn: Turn) -> None:
         if not turn.needs_sync and not self.disk.must_drain:

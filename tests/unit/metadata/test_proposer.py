@@ -26,7 +26,7 @@ from cluster.metadata import (
 from cluster.raft import METADATA_GROUP, MultiRaft, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
 from node import peer_types
-from node.raft_loop import RaftLoop
+from node.raft_loop import RaftLoop, TurnInput
 from tests.ports import free_port
 from tests.simulation.world.disk import SimDisk
 from tests.unit.rpc.support import until
@@ -67,7 +67,7 @@ class Member:
             partitions=self,
             admin=self,
         )
-        self.loop = RaftLoop(self.multiraft, disk, clock, lambda: None, self.failures.append)
+        self.loop = RaftLoop(self.multiraft, disk, clock, TurnInput(), self.failures.append)
 
     def partition(self, group: int) -> None:
         return None

@@ -19,7 +19,7 @@ from node.listener import AdminError, AmqpAddress, Listener, ListenerConfig, Log
 from node.partition.api import PartitionHandle
 from node.partition.consumer_groups.assignor import Assignor
 from node.partition.replica import PartitionReplica
-from node.raft_loop import RaftLoop
+from node.raft_loop import RaftLoop, TurnInput
 from node.security.gate import Gate
 from node.storage import NodeIdentity, Store
 
@@ -40,7 +40,8 @@ class SingleNode:
         self.config = ListenerConfig(bind_port=0, **config)
         self.disk = Store(path, NodeIdentity("single", 1))
         self.multiraft = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
-        self.turns = RaftLoop(self.multiraft, self.disk, Clock(), self._flush, self._fatal)
+        self.input = TurnInput()
+        self.turns = RaftLoop(self.multiraft, self.disk, Clock(), self.input, self._fatal)
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
         self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node
@@ -51,7 +52,6 @@ class SingleNode:
         self.listener = Listener(self, self.config, gate)
         self._assigner = Assignor(self, time.monotonic)
         self.errors: list[BaseException] = []
-        self._dirty: dict[PartitionReplica, None] = {}
         self._subscribers: list[Callable[[], None]] = []
         self._groups = 0
         self._identities: dict[str, int] = {}
@@ -90,7 +90,7 @@ class SingleNode:
     async def add_partition(self, replicas: dict[str, PartitionReplica], name: str) -> None:
         self._groups += 1
         replica = PartitionReplica(
-            name, self._groups, self.disk, lambda: time.time_ns() // 1_000_000, on_dirty=self._is_dirty
+            name, self._groups, self.disk, lambda: time.time_ns() // 1_000_000, on_dirty=self.input.add
         )
         ready = asyncio.Event()
         replica.on_role_change = lambda r: ready.set() if r.is_leader else None
@@ -122,15 +122,6 @@ class SingleNode:
 
     def _send(self, node: int, messages: list[Any]) -> None:
         raise AssertionError("a group of one member has nobody to write to")
-
-    def _is_dirty(self, replica: PartitionReplica) -> None:
-        self._dirty[replica] = None
-        self.turns.wake()
-
-    def _flush(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for replica in dirty:
-            replica.flush()
 
     def _fatal(self, error: BaseException) -> None:
         self.errors.append(error)
