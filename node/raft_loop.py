@@ -35,8 +35,8 @@ BULK_BYTES = 128 * 1024
 BULK_PERIOD_S = 0.008
 """... until so long after such a proposal. A turn with records costs a leader and its two followers 1.5 ms of their
 processors besides what the records cost. With 12,000 events of 100 bytes under way, on disk, turns used to follow each
-other without a pause, with 2,900 events each; with this they have 4,500, and three nodes and their client have 1.1 to
-1.2 of the rate, since each event costs the nodes 0.8 to 0.9 of what it did. 6, 7 and 11 ms won less."""
+other without a pause, with 2,900 events each; with this they have 4,500, and three nodes and their client have 1.1 of
+the rate, since each event costs the nodes 0.8 to 0.95 of what it did. 6 to 11 ms differ by less than the noise."""
 
 
 class Appends(Protocol):

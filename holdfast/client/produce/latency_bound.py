@@ -42,7 +42,7 @@ AIM = 0.85
 # Of what a measurement says, so much is followed: one that was disturbed does not undo what those before have found. A
 # bound that goes up and down costs latency by itself: with 0.5, half was confirmed 0.7 ms later, at no higher rate.
 SHARE = 0.2
-# And so much until the median was first beyond: from the floor it is a long way.
+# And so much until the median was first beyond, and below that floor: it is a long way.
 SHARE_AT_FIRST = 0.5
 # No single one says more than that it could be twice as much.
 MOST_GROWTH = 2.0
@@ -96,12 +96,10 @@ class LatencyBound:
         measured_s = max(median(latencies_s), aim_s / MOST_GROWTH)
         if measured_s >= aim_s:
             self._share = SHARE
-        wanted = self.limit * aim_s / measured_s
-        share = self._share
-        least = self._bytes / (now_s - self._since_s) * ROUND_TRIPS * self._observed.shortest_round_trip_s()
-        if least > max(wanted, self.limit):  # a long way, too
-            wanted, share = least, SHARE_AT_FIRST
-        wanted = max(wanted, least)
+        rate = self._bytes / (now_s - self._since_s)
+        least = rate * ROUND_TRIPS * self._observed.shortest_round_trip_s()
+        share = SHARE_AT_FIRST if least > self.limit else self._share
+        wanted = max(self.limit * aim_s / measured_s, least)
         floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)
         self.limit = int(min(self._most, max(floor, self.limit + share * (wanted - self.limit))))
         self._since_s = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from holdfast.client.produce.latency_bound import (
     FLOOR_OF_WAY_BYTES,
     LEAST_TRANSFERS,
     MOST_GROWTH,
+    SHARE,
+    SHARE_AT_FIRST,
     LatencyBound,
 )
 from holdfast.client.produce.round_trips import REMEMBERED, RoundTrips
@@ -153,6 +156,21 @@ def test_what_was_taken_in_before_the_bound_moved_is_not_counted(latency_s: floa
     routes.latencies += [(1.0, latency_s)] * LEAST_TRANSFERS
     bound.confirmed("0", 1000, 300_000, 1.4)
     assert bound.limit == FLOOR_BYTES * (1 + MOST_GROWTH) / 2
+
+
+def test_once_it_has_found_its_place_one_measurement_moves_it_by_little() -> None:
+    routes = Routes(0.0001)
+    bound = bounded(0.02, routes=routes)
+    limits = [bound.limit]
+    for number, latency_s in enumerate([0.001, 0.001, AIM * 0.02, 0.001]):
+        bound.waits(float(number))
+        routes.latencies += [(float(number), latency_s)] * LEAST_TRANSFERS
+        bound.confirmed("0", 10, 3000, number + 0.5)
+        limits.append(bound.limit)
+    steps = [after / before for before, after in pairwise(limits)]
+    far = MOST_GROWTH - 1
+    expected = [1 + SHARE_AT_FIRST * far, 1 + SHARE_AT_FIRST * far, 1.0, 1 + SHARE * far]
+    assert steps == pytest.approx(expected, rel=0.001)
 
 
 def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
