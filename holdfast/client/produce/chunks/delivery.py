@@ -1,6 +1,11 @@
 """What becomes of an event, or of many: asked for by awaiting, or told to a callback; either costs nothing when unused.
 
-Rule never broken: each event is settled exactly once, as confirmed or with the error.
+Rules never broken:
+ - each event is settled exactly once, as confirmed or with the error;
+ - who awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room: each
+   has a future of its own, so that whoever is cancelled takes nothing from the others. Rejected: one future for all,
+   shielded. It takes a turn more, and meanwhile the program sends on: half of 100 bytes by `send_many` were known to be
+   confirmed a millisecond later.
 """
 
 from __future__ import annotations
@@ -14,6 +19,24 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.client.errors import HoldfastError
 
 Done = Callable[[HoldfastError | None], None]
+Waiters = dict[asyncio.Future[None], None]
+"""Who awaits the same outcome, in their order."""
+
+
+def wait_among(waiters: Waiters) -> Generator[object, None, None]:
+    """Until they are woken."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters[future] = None
+    try:
+        yield from future
+    finally:
+        waiters.pop(future, None)
+
+
+def wake(waiters: Waiters) -> None:
+    for future in waiters:
+        if not future.done():  # else it was cancelled
+            future.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +120,14 @@ class Outcome:
         """From now on somebody hears of a failure."""
         raise NotImplementedError
 
-    def _when_done(self) -> asyncio.Future[None]:
-        """Of one that is not done: done when it is."""
+    def _until_done(self) -> Generator[object, None, None]:
+        """Wait, of one that is not done."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[object, None, DeliveryResult]:
         self._claim()
         if not self.is_done:
-            yield from asyncio.shield(self._when_done())
+            yield from self._until_done()
         return self.result()
 
     def result(self) -> DeliveryResult:
@@ -121,8 +144,8 @@ class ChunkDelivery(Outcome):
     event; it raises if any of them was not stored, or may not be."""
 
     __slots__ = (
-        "_asked", "_count", "_error", "_failed", "_future", "_left", "_offset", "_partition", "_sequence_number",
-        "_settled", "_unclaimed",
+        "_asked", "_count", "_error", "_failed", "_left", "_offset", "_partition", "_sequence_number", "_settled",
+        "_unclaimed", "_waiters",
     )  # fmt: skip
 
     def __init__(self, count: int, unclaimed: Callable[[ChunkDelivery], None]) -> None:
@@ -134,7 +157,7 @@ class ChunkDelivery(Outcome):
         self._error: HoldfastError | None = None
         self._offset: int | None = None
         self._sequence_number: int | None = None
-        self._future: asyncio.Future[None] | None = None
+        self._waiters: Waiters = {}
         self._asked, self._settled = False, not count
 
     @property
@@ -195,10 +218,8 @@ class ChunkDelivery(Outcome):
     def _claim(self) -> None:
         self._asked = True
 
-    def _when_done(self) -> asyncio.Future[None]:
-        if self._future is None:
-            self._future = asyncio.get_running_loop().create_future()
-        return self._future
+    def _until_done(self) -> Generator[object, None, None]:
+        return wait_among(self._waiters)
 
     def _finish_if_last(self) -> None:
         if self._left or self._settled:
@@ -207,7 +228,6 @@ class ChunkDelivery(Outcome):
         if error is not None and self._failed < self._count:
             error.add_note(f"{self._failed} of the {self._count} events failed; this is the first failure")
         self._settled = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        wake(self._waiters)
         if error is not None and not self._asked:
             self._unclaimed(self)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
 from holdfast.client.produce.chunks.chunk import Chunk, Run
-from holdfast.client.produce.chunks.delivery import Done, Outcome, Settled
+from holdfast.client.produce.chunks.delivery import Done, Outcome, Settled, Waiters, wait_among, wake
 from holdfast.client.produce.chunks.pieces import PIECE_BYTES, PIECE_EVENTS
 from holdfast.client.produce.idempotent.producer_identity import following
 
@@ -80,15 +80,15 @@ class Delivery(Outcome):
     def _claim(self) -> None:
         self._events.asked.add(self._place)
 
-    def _when_done(self) -> asyncio.Future[None]:
-        return self._events.when_done(self._place)
+    def _until_done(self) -> Generator[object, None, None]:
+        return self._events.until_done(self._place)
 
 
 class GatheredEvents:
     """Of one chunk: first what is sent together, then what became of it."""
 
     __slots__ = (
-        "_contents", "_dones", "_end", "_futures", "_given", "_parts", "_unclaimed", "asked", "bodies", "partition",
+        "_contents", "_dones", "_end", "_given", "_parts", "_unclaimed", "_waiters", "asked", "bodies", "partition",
     )  # fmt: skip
 
     def __init__(self, partition: str | None, unclaimed: Callable[[Outcome], None], *, bodies: bool) -> None:
@@ -102,7 +102,7 @@ class GatheredEvents:
         self._given: list[Event | None] = []  # none at all, or of each event the object that learns its number
         self._parts: list[Settled] = []  # by place
         self._end = 0  # nothing is settled from there on
-        self._futures: dict[int, asyncio.Future[None]] = {}  # by place, of those that are awaited
+        self._waiters: dict[int, Waiters] = {}  # by place, of those that are awaited
 
     def add(self, content: bytes, done: Done | None, given: Event | None) -> Delivery:
         place = len(self._dones)
@@ -147,11 +147,8 @@ class GatheredEvents:
         assert part.start + part.events <= behind, "an event was settled twice"
         self._parts.insert(at, part)
 
-    def when_done(self, place: int) -> asyncio.Future[None]:
-        future = self._futures.get(place)
-        if future is None:
-            future = self._futures[place] = asyncio.get_running_loop().create_future()
-        return future
+    def until_done(self, place: int) -> Generator[object, None, None]:
+        return wait_among(self._waiters.setdefault(place, {}))
 
     def settle(self, part: Settled) -> None:
         """From the producer: of these events, once."""
@@ -161,12 +158,11 @@ class GatheredEvents:
             self._end = end
         else:
             self._insert(part)
-        if self._futures:
-            few = range(start, end) if part.events < len(self._futures) else list(self._futures)
+        if self._waiters:
+            few = range(start, end) if part.events < len(self._waiters) else list(self._waiters)
             for place in few:
-                future = self._futures.pop(place, None) if start <= place < end else None
-                if future is not None and not future.done():
-                    future.set_result(None)
+                if start <= place < end and (waiters := self._waiters.pop(place, None)):
+                    wake(waiters)
         dones = self._dones[start:end]
         for place, done in enumerate(dones, start):
             if done is not None:

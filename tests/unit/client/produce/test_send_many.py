@@ -282,6 +282,25 @@ async def test_a_call_that_is_cancelled_while_it_waits_has_sent_the_first_events
     assert node.log.bodies("0") == numbers(0, 10)
 
 
+async def test_what_was_sent_is_known_to_be_confirmed_before_more_is_sent_into_the_room_that_this_makes(
+    node: TinyNode,
+) -> None:
+    did: list[str] = []
+    async with ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=10)) as producer:
+        first = await producer.send_many(numbers(0, 10), partition="0")
+
+        async def send_more() -> None:
+            await producer.send_many(numbers(10, 20), partition="0")
+            did.append("sent")
+
+        async def confirm() -> None:
+            await first
+            did.append("confirmed")
+
+        await asyncio.gather(send_more(), confirm())
+    assert did == ["confirmed", "sent"]
+
+
 async def test_a_list_that_changes_while_the_call_waits_is_sent_as_it_was(node: TinyNode) -> None:
     async with ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=10)) as producer:
         await producer.send_many(numbers(0, 10), partition="0")

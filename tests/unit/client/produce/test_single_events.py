@@ -7,6 +7,7 @@ import gc
 import random
 import weakref
 from collections import deque
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from holdfast.client import (
 from holdfast.client.events import encode_event
 from holdfast.client.produce import intake
 from holdfast.client.produce.chunks.chunk import Run
-from holdfast.client.produce.chunks.delivery import Outcome
+from holdfast.client.produce.chunks.delivery import ChunkDelivery, Outcome, Settled
 from holdfast.client.produce.chunks.pieces import PIECE_BYTES, PIECE_EVENTS
 from holdfast.client.produce.chunks.single_events import Delivery, Staged
 from holdfast.client.produce.idempotent.producer_identity import MAX_SEQUENCE, following
@@ -132,8 +133,30 @@ async def test_who_waits_hears_of_it_and_nobody_else_is_woken() -> None:
     assert [(one.claimed, one.count, one.failed) for one in producer.unclaimed] == [(False, 1, 1)] * 2
 
 
-async def result_of(delivery: Delivery) -> Any:
+async def result_of(delivery: Outcome) -> Any:
     return await delivery
+
+
+@pytest.mark.parametrize("kind", ["one of many", "chunk"])
+async def test_each_who_waits_goes_on_in_the_same_turn_whoever_else_is_cancelled(kind: str) -> None:
+    delivery: Outcome
+    if kind == "chunk":
+        delivery = chunk = ChunkDelivery(3, lambda _: None)
+        settle = partial(chunk.settle, Settled(0, 3, None, "3", 7, None, True))
+    else:
+        producer = Producer()
+        delivery = producer.send(*bodies_of(3))[1]
+        settle = partial(producer.run().settle, None)
+    waiting = [asyncio.ensure_future(result_of(delivery)) for _ in range(4)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    waiting[2].cancel()
+    settle()
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [True] * 4, "one turn after it was settled"
+    assert [one.cancelled() for one in waiting] == [True, False, True, False]
+    assert {one.result().partition for one in waiting[1::2]} == {"3"}
 
 
 async def test_callbacks_are_called_in_order_and_one_that_raises_stops_none() -> None:
