@@ -60,14 +60,15 @@ class TurnInput:
     outcome of what is under way. A leader and its followers would take turns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bulk_bytes: int = BULK_BYTES) -> None:
         self.on_input: Callable[[], None] = _nothing
+        self._bulk_bytes = bulk_bytes
         self._gathered: dict[Appends, bool] = {}  # it came while much of the partition was under way
         self._bulk_at_s = 0.0  # no more of such is proposed before
 
     def add(self, appends: Appends) -> None:
         """Something was gathered there, and nothing was before."""
-        self._gathered[appends] = appends.proposed_bytes >= BULK_BYTES
+        self._gathered[appends] = appends.proposed_bytes >= self._bulk_bytes
         self.on_input()
 
     def forget(self, appends: Appends) -> None:
@@ -82,7 +83,7 @@ class TurnInput:
                 self._gathered[appends] = True
                 continue
             appends.flush()
-            if appends.proposed_bytes >= BULK_BYTES and now_s >= self._bulk_at_s:
+            if appends.proposed_bytes >= self._bulk_bytes and now_s >= self._bulk_at_s:
                 self._bulk_at_s = now_s + BULK_PERIOD_S
 
     def due_s(self) -> float:

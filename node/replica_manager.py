@@ -68,10 +68,11 @@ class ReplicaManager:
         now_ms: Callable[[], int] | None = None,
         lived_ms: Callable[[], int] | None = None,
         incarnation: int = 0,
+        turn_input: TurnInput | None = None,
     ) -> None:
         """`now_ms`: the time that is stamped; `lived_ms`: that by which retention deletes (`cluster_clock.py`).
         `incarnation`: of this node's data directory."""
-        self.input = TurnInput()
+        self.input = turn_input or TurnInput()
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id

@@ -39,6 +39,14 @@ def impatient(plan: Plan) -> Plan:
     return changed.varied(producers=1)
 
 
+def in_bulk(plan: Plan) -> Plan:
+    """Clients send faster than they are answered, and what comes for a partition with anything under way waits for
+    company; nodes crash, and leaders step down, while it does."""
+    weights = {**plan.weights, "transfer": 2.0, "crash": 1.0, "start": 3.0, **UNHARMED}
+    changed = plan.varied(bulk_bytes=1, send_every_s=0.004, producers=3, weights=weights, disk="memory")
+    return changed.varied(nodes=min(plan.nodes, 5), chaos_s=2.0)
+
+
 def slowly_applying(plan: Plan) -> Plan:
     """An entry a turn is applied, so that what is committed is far ahead of it."""
     return plan.varied(options=replace(plan.options, apply_entries_per_tick=1), slow_syncs=0.5)

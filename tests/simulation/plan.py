@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cluster.raft import RaftOptions
+from node.raft_loop import BULK_BYTES
 
 Disk = Literal["memory", "journal"]
 Rest = Literal["dead", "isolated", "deaf", "mute"]
@@ -72,6 +73,9 @@ class Plan:
 
     peace_s: float = 0.0
     """When all is healed and nobody comes, every group falls silent and stays so for so long."""
+
+    bulk_bytes: int = BULK_BYTES
+    """What comes for a partition with so much under way waits for company."""
 
     woken_within_s: float = 0.0005
     """That the loop of a node turns, after something arrived: what arrives until then shares the turn."""

@@ -89,6 +89,7 @@ KINDS: dict[str, Kind] = {
     "slow-for-minutes": Kind(chosen_plans.slow_for_minutes),
     "wrong-clocks": Kind(chosen_plans.wrong_clocks),
     "impatient": Kind(chosen_plans.impatient),
+    "in-bulk": Kind(chosen_plans.in_bulk),
     "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
     **{

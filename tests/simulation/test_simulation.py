@@ -103,6 +103,13 @@ def test_streams_lose_and_reorder_nothing_up_to_where_they_end() -> None:
     assert min(tally.done["dropped with its backlog"], tally.done["reset"]) > 20, tally
 
 
+def test_what_waits_for_company_is_proposed_or_refused() -> None:
+    tally = run_many("in-bulk", range(20))
+    assert not tally.failures, report("in-bulk", min(tally.failures))
+    assert tally.counted > 12
+    assert tally.done["waits for company"] > 1000, tally
+
+
 def test_a_disk_that_is_slow_for_minutes_costs_no_more_than_its_own_leaderships() -> None:
     schedule, error = run_schedule("slow-for-minutes", 0)
     assert error is None, report("slow-for-minutes", 0)

@@ -69,6 +69,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "snapshot-index-too-high": Mutation(holes_raft.snapshot_index_too_high, chosen_plans.replacing),
     "shortened-duplicate-window": Mutation(holes_state.shortened_duplicate_window, chosen_plans.as_drawn),
     "ownership-checked-only-at-attach": Mutation(holes_state.ownership_checked_only_at_attach, chosen_plans.as_drawn),
+    "company-forgotten": Mutation(holes_state.company_forgotten, chosen_plans.in_bulk),
     "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, chosen_plans.crashing),
     "restored-without-digests": Mutation(holes_state.restored_without_digests, chosen_plans.crashing),
     "no-dedup": Mutation(holes_state.no_dedup, chosen_plans.as_drawn),

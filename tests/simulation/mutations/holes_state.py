@@ -38,6 +38,23 @@ from node.partition.idempotence.producer_state import (
 from node.partition.machine import PartitionMachine
 from node.partition.record_batch import BatchHead
 from node.partition.replica import PartitionReplica
+from node.raft_loop import TurnInput
+
+# ---------------------------------------------------------------- what waits for its proposal
+
+
+@contextlib.contextmanager
+def company_forgotten() -> Iterator[None]:
+    """What waits for company when a turn begins is not looked at again."""
+    flush = TurnInput.flush
+
+    def forgetful(given: TurnInput, now_s: float) -> None:
+        flush(given, now_s)
+        given._gathered.clear()
+
+    with mock.patch.object(TurnInput, "flush", forgetful):
+        yield
+
 
 # ---------------------------------------------------------------- state machines
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from cluster.metadata import MetadataMachine, MetadataView
@@ -28,6 +29,7 @@ from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
 from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
+from node.raft_loop import TurnInput
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged, SyncFailed
 from tests.simulation.checker import GroupJudge, Violation
@@ -89,7 +91,7 @@ class SimNode:
         self.life += 1
         self.is_running = True
         self._syncing = False
-        self._wake_at = float("inf")
+        self._wake_at = inf
         self._paused_until = 0.0
         self._held.clear()
         self.broker: NodeBroker | None = None
@@ -141,6 +143,7 @@ class SimNode:
         self.replicas = ReplicaManager(
             self.id, self.multiraft, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
+            turn_input=TurnInput(schedule.plan.bulk_bytes),
         )  # fmt: skip
         self.replicas.input.on_input = self._wake
         self.replicas.on_failed = self._failed
@@ -253,13 +256,15 @@ class SimNode:
 
     def _woken(self, time: float) -> None:
         if time == self._wake_at:
-            self._wake_at = float("inf")
+            self._wake_at = inf
             self._pump()
 
     def _pump(self) -> None:
         if self._syncing or self.schedule.now < self._paused_until:
             return
         self.replicas.input.flush(self.clock.monotonic())
+        if self.replicas.input.due_s() < inf:
+            self.schedule.count("waits for company")
         if self.multiraft.has_work or self.multiraft.next_deadline() <= self.clock.monotonic():
             try:
                 turn = self.multiraft.turn()
