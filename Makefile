@@ -130,6 +130,7 @@ soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --kind transactions --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind early-answers --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind groups --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind in-bulk --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
 	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 HOLDFAST_PARTITIONS=300 HOLDFAST_TRIMS=10 \

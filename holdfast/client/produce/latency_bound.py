@@ -39,12 +39,20 @@ ROUND_TRIPS = 2
 # hundred who waited together would shrink the bound to its floor. One that sends 100 bytes as fast as it can waits some
 # 1.5 ms: half of them are confirmed 18.5 ms after the call with 0.85, and after 20.3 with 0.88.
 AIM = 0.86
-# Of what a measurement says, so much is followed: one that was disturbed does not undo what those before have found. A
-# bound that goes up and down costs latency by itself: with 0.5, half was confirmed 0.7 ms later, at no higher rate.
-SHARE = 0.2
-# And so much until the median was first beyond, and below that floor: it is a long way.
+# Of what a measurement says, so much is followed until the median was first beyond, and below that floor: it is a long
+# way.
 SHARE_AT_FIRST = 0.5
-# No single one says more than that it could be twice as much.
+# From then on less with each measurement, down to so much. A bound that goes up and down costs latency by itself: on
+# disk, half of 100 bytes was confirmed a millisecond later where each measurement was followed by a fifth.
+LEAST_SHARE = 0.05
+SHARE_KEPT = 0.85
+# So many in a row on the same side of the aim are no accident: each further one is followed by so much more, ...
+NO_ACCIDENT = 4
+SHARE_GROWN = 2.0
+# ... and only these are taken at their word. Of any other a moment in which a disk stood still tells next to nothing,
+# and it says no more than that the bound should be so much larger or smaller, ...
+MOST_BELIEVED = 1.3
+# ... as none says more than that it could be twice as much.
 MOST_GROWTH = 2.0
 
 
@@ -65,6 +73,8 @@ class LatencyBound:
         self._target_s, self._most, self._observed = target_s, most, observed
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._share = SHARE_AT_FIRST
+        self._is_found = False  # the median was beyond the aim once
+        self._beyond, self._in_a_row = False, 0  # of the last measurements, so many more than one on the same side
         self._since_s: float | None = None  # the measurement that is under way began then
         self._look_s = 0.0  # it is not over before
         self._bytes = self._events = 0
@@ -93,13 +103,27 @@ class LatencyBound:
             return
         aim_s = AIM * self._target_s
         # An event loop may know the time by the millisecond only: what is measured may be nothing, or less.
-        measured_s = max(median(latencies_s), aim_s / MOST_GROWTH)
-        if measured_s >= aim_s:
-            self._share = SHARE
+        wanted = aim_s / max(median(latencies_s), aim_s / MOST_GROWTH)
         rate = self._bytes / (now_s - self._since_s)
         least = rate * ROUND_TRIPS * self._observed.shortest_round_trip_s()
-        share = SHARE_AT_FIRST if least > self.limit else self._share
-        wanted = max(self.limit * aim_s / measured_s, least)
+        share, believed = self._judge(wanted)
+        if least > self.limit:
+            share = SHARE_AT_FIRST
         floor = max(FLOOR_BYTES, FLOOR_OF_WAY_BYTES * len(self._routes), FLOOR_EVENTS * self._bytes / self._events)
-        self.limit = int(min(self._most, max(floor, self.limit + share * (wanted - self.limit))))
+        step = share * (max(self.limit * believed, least) - self.limit)
+        self.limit = int(min(self._most, max(floor, self.limit + step)))
         self._since_s = None
+
+    def _judge(self, wanted: float) -> tuple[float, float]:
+        """Of a measurement that asks for so many times the bound: the share that is followed, of what is believed."""
+        beyond = wanted <= 1.0
+        self._is_found = self._is_found or beyond
+        if not self._is_found:
+            return SHARE_AT_FIRST, wanted
+        self._in_a_row = self._in_a_row + 1 if beyond is self._beyond else 0
+        self._beyond = beyond
+        if self._in_a_row >= NO_ACCIDENT:
+            self._share = min(SHARE_AT_FIRST, self._share * SHARE_GROWN)
+            return self._share, wanted
+        self._share = max(LEAST_SHARE, self._share * SHARE_KEPT)
+        return self._share, min(max(wanted, 1 / MOST_BELIEVED), MOST_BELIEVED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +17,14 @@ from holdfast.client.produce.latency_bound import (
     FLOOR_BYTES,
     FLOOR_EVENTS,
     FLOOR_OF_WAY_BYTES,
+    LEAST_SHARE,
     LEAST_TRANSFERS,
+    MOST_BELIEVED,
     MOST_GROWTH,
-    SHARE,
+    NO_ACCIDENT,
     SHARE_AT_FIRST,
+    SHARE_GROWN,
+    SHARE_KEPT,
     LatencyBound,
 )
 from holdfast.client.produce.round_trips import REMEMBERED, RoundTrips
@@ -158,19 +163,39 @@ def test_what_was_taken_in_before_the_bound_moved_is_not_counted(latency_s: floa
     assert bound.limit == FLOOR_BYTES * (1 + MOST_GROWTH) / 2
 
 
-def test_once_it_has_found_its_place_one_measurement_moves_it_by_little() -> None:
+def steps_of(latencies_s: Sequence[float]) -> list[float]:
+    """By how much the bound moves, with each of these medians."""
     routes = Routes(0.0001)
     bound = bounded(0.02, routes=routes)
     limits = [bound.limit]
-    for number, latency_s in enumerate([0.001, 0.001, AIM * 0.02, 0.001]):
+    for number, latency_s in enumerate(latencies_s):
         bound.waits(float(number))
         routes.latencies += [(float(number), latency_s)] * LEAST_TRANSFERS
         bound.confirmed("0", 10, 3000, number + 0.5)
         limits.append(bound.limit)
-    steps = [after / before for before, after in pairwise(limits)]
-    far = MOST_GROWTH - 1
-    expected = [1 + SHARE_AT_FIRST * far, 1 + SHARE_AT_FIRST * far, 1.0, 1 + SHARE * far]
-    assert steps == pytest.approx(expected, rel=0.001)
+    return [after / before for before, after in pairwise(limits)]
+
+
+def test_once_it_has_found_its_place_measurements_move_it_by_less_and_less() -> None:
+    soon, late = 0.001, 1.0
+    *first, found, second, third = steps_of([soon, soon, AIM * 0.02, soon, late])
+    assert first == pytest.approx([1 + SHARE_AT_FIRST * (MOST_GROWTH - 1)] * 2, rel=0.001)
+    assert found == pytest.approx(1.0, rel=0.001)
+    share = SHARE_AT_FIRST * SHARE_KEPT**2
+    assert second == pytest.approx(1 + share * (MOST_BELIEVED - 1), rel=0.001)
+    assert third == pytest.approx(1 - share * SHARE_KEPT * (1 - 1 / MOST_BELIEVED), rel=0.001)
+    *_, up, down = steps_of([soon] * 4 + [AIM * 0.02] + [soon, late] * 20)
+    assert up == pytest.approx(1 + LEAST_SHARE * (MOST_BELIEVED - 1), rel=0.001)
+    assert down == pytest.approx(1 - LEAST_SHARE * (1 - 1 / MOST_BELIEVED), rel=0.001)
+
+
+def test_many_measurements_on_one_side_are_taken_at_their_word() -> None:
+    late = AIM * 0.04  # twice the aim
+    steps = steps_of([0.001] * 6 + [late] + [0.001, late] * 20 + [late] * (NO_ACCIDENT + 1))
+    *_, before, first, second = steps
+    assert before == pytest.approx(1 - LEAST_SHARE * (1 - 1 / MOST_BELIEVED), rel=0.001)
+    assert first == pytest.approx(1 - SHARE_GROWN * LEAST_SHARE / 2, rel=0.001)
+    assert second == pytest.approx(1 - SHARE_GROWN**2 * LEAST_SHARE / 2, rel=0.001)
 
 
 def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
