@@ -159,6 +159,21 @@ async def test_each_who_waits_goes_on_in_the_same_turn_whoever_else_is_cancelled
     assert {one.result().partition for one in waiting[1::2]} == {"3"}
 
 
+@pytest.mark.parametrize("kind", ["one of many", "chunk"])
+async def test_who_gives_up_again_and_again_leaves_nothing_behind(kind: str) -> None:
+    delivery = ChunkDelivery(1, lambda _: None) if kind == "chunk" else Producer().send(b"")[0]
+    futures: list[weakref.ref[Any]] = []
+    for _ in range(10):
+        waiting = asyncio.ensure_future(result_of(delivery))
+        await asyncio.sleep(0)
+        futures.append(weakref.ref(waiting._fut_waiter))  # type: ignore[attr-defined]
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    del waiting
+    gc.collect()
+    assert [future() for future in futures] == [None] * 10
+
+
 async def test_callbacks_are_called_in_order_and_one_that_raises_stops_none() -> None:
     told: list[tuple[int, Any]] = []
     complaints: list[dict[str, Any]] = []
