@@ -5,6 +5,7 @@ plan's if it has one; then the latency, which it would else be bounded for, is t
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
@@ -101,7 +102,7 @@ class ChunkSender(ClientSender):
         good = chunk.count - chunk.failed
         self._settled += chunk.count
         self._acked += good
-        self._tally.latencies_ns.extend([perf_counter_ns() - sent_ns] * good)
+        self._tally.latencies_ns.extend(array("q", (perf_counter_ns() - sent_ns,)) * good)
         self._something()
 
     async def close(self) -> None:

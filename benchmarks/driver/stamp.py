@@ -8,9 +8,16 @@ data section is the last section. The reader finds it without decoding anything.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 _STAMP = struct.Struct("<QIIQ")
+_SEQUENCE_AT, _SEQUENCE_BYTES = 12, 4  # in the stamp
+_LARGE_BYTES = 4096
+"""Smaller bodies are stamped in columns, one beside the other, at a third of what it costs to make each by itself.
+That was a fifth of what the driver and our client spent, which share two processors with three nodes."""
 _MAGIC = 0x48464253_42454E43  # any constant that filler bytes cannot form: tells a foreign message from one of ours
 _DATA_HEADER = struct.Struct(">3sBI")
 _DATA_SECTION = b"\x00\x53\x75"
@@ -44,7 +51,22 @@ class Template:
     def bodies(self, first: int, number: int, now_ns: int) -> list[bytes]:
         """For drivers on a client library: stamped bodies, with nothing of AMQP around them."""
         filler, pack, sender_id = self._filler, _STAMP.pack, self._sender_id
-        return [filler + pack(_MAGIC, sender_id, n & 0xFFFFFFFF, now_ns) for n in range(first, first + number)]
+        if len(filler) > _LARGE_BYTES:
+            return [filler + pack(_MAGIC, sender_id, n & 0xFFFFFFFF, now_ns) for n in range(first, first + number)]
+        body = filler + pack(_MAGIC, sender_id, 0, now_ns)
+        size, joined = len(body), bytearray(body) * number
+        sequences = array("Q", range(first, first + number))
+        if sys.byteorder == "big":
+            sequences.byteswap()
+        columns = sequences.tobytes()
+        for place in range(_SEQUENCE_BYTES):
+            joined[len(filler) + _SEQUENCE_AT + place :: size] = columns[place :: sequences.itemsize]
+        return list(_side_by_side(size, number).unpack(joined))
+
+
+@lru_cache(maxsize=16)
+def _side_by_side(size: int, number: int) -> struct.Struct:
+    return struct.Struct(f"{size}s" * number)
 
 
 def read_stamp(buffer: bytes | bytearray | memoryview, size: int) -> tuple[int, int, int] | None:

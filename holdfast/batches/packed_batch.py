@@ -159,10 +159,10 @@ def read_outside(message: bytes, most_bytes: int) -> Outside:
     return Outside(codec, form == BODIES, numbers, table, start, size)
 
 
-def digests_of(bodies: Sequence[bytes]) -> bytes:
+def digests_of(bodies: Sequence[bytes], sizes: Sequence[int] = ()) -> bytes:
     """Of the messages that have these bodies. The checksum of a head is where that of its body begins; bodies of one
-    size have one."""
-    sizes = list(map(len, bodies))
+    size have one. `sizes`: of the bodies, from who has them."""
+    sizes = sizes or list(map(len, bodies))
     alike = bool(sizes) and sizes.count(sizes[0]) == len(sizes)
     heads = repeat(_head_checksum(sizes[0])) if alike else map(_head_checksum, sizes)
     return struct.pack(f">{len(bodies)}I", *map(crc32c, bodies, heads))

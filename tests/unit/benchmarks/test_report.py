@@ -83,6 +83,17 @@ def test_a_stamp_is_read_back_whatever_stands_in_front(size: int) -> None:
     assert read_stamp(bytearray(delivered) + b"left over in the buffer", len(delivered)) == (9, 41, 12345)
 
 
+@pytest.mark.parametrize("first", [0, 250, (1 << 32) - 3])
+@pytest.mark.parametrize("size", [MIN_BODY_BYTES, 100, 4120, 4121, 5000])
+def test_bodies_made_together_are_those_of_single_events(size: int, first: int) -> None:
+    template, expected = Template(size, sender_id=9), []
+    for number in range(first, first + 10):
+        template.stamp(number, 12345)
+        expected.append(bytes(template.buffer)[-size:])
+    assert template.bodies(first, 10, 12345) == expected
+    assert template.bodies(first, 0, 12345) == []
+
+
 def test_medians_ratios_and_goals(tmp_path: Path) -> None:
     cells = [cell(FSYNC.title, rate) for rate in (50.0, 60.0, 900.0)] + [cell(QUORUM.title, 20.0, ("3 rejected (x)",))]
     report = Report([ROW], cells, {"cores": 2, "versions": {"a": "1"}}, ["a note"])

@@ -61,13 +61,22 @@ class Chunk:
         self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
 
     @classmethod
-    def of_bodies(cls, bodies: Sequence[bytes], key: str | None, owner: Owner, *, leads: bool, numbered: bool) -> Chunk:
-        """`numbered`: they are an idempotent producer's."""
+    def of_bodies(
+        cls,
+        bodies: Sequence[bytes],
+        key: str | None,
+        owner: Owner,
+        *,
+        leads: bool,
+        numbered: bool,
+        sizes: Sequence[int] = (),
+    ) -> Chunk:
+        """`numbered`: they are an idempotent producer's. `sizes`: of the bodies, from who has them."""
         if key is not None:
             return cls(*encode_bodies(bodies, key), owner, leads=leads)
-        digests = digests_of(bodies) if numbered else b""
-        sizes = array("I", map(len, bodies))
-        return cls(b"".join(bodies), sizes, owner, leads=leads, bodies=True, digests=digests)
+        sizes = sizes or list(map(len, bodies))
+        digests = digests_of(bodies, sizes) if numbered else b""
+        return cls(b"".join(bodies), array("I", sizes), owner, leads=leads, bodies=True, digests=digests)
 
     @classmethod
     def of_messages(cls, messages: Sequence[bytes], owner: Owner, *, leads: bool) -> Chunk:

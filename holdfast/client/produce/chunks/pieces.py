@@ -82,9 +82,14 @@ class Pieces(Generic[R]):
     def _bodies(self, events: Sequence[Any]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
         """No step is made for each of them, if they are bytes."""
         bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
-        bodies = bodies[: _fitting(list(map(len, bodies)))]
-        chunk = Chunk.of_bodies(bodies, self._key, self.delivery, leads=not self._at, numbered=self._numbered)
-        return len(bodies), [(self.routes[0], chunk)]
+        sizes = list(map(len, bodies))
+        count = _fitting(sizes)
+        if count < len(sizes):
+            bodies, sizes = bodies[:count], sizes[:count]
+        chunk = Chunk.of_bodies(
+            bodies, self._key, self.delivery, leads=not self._at, numbered=self._numbered, sizes=sizes
+        )
+        return count, [(self.routes[0], chunk)]
 
     def _any(self, events: Sequence[Event | bytes | str]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
         whole = [as_event(one, self._key, None) for one in events]
