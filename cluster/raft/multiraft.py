@@ -326,9 +326,9 @@ class MultiRaft:
         for group in ticked:
             self._guarded(group, group.tick, now)
             self._schedule(group)
-        self._write()
         early, self._early = self._early, {}
         self._send_all(early)
+        self._write()
         durable = [(group, group.log_store.mark_written()) for group in ticked if group.quarantined is None]
         self._cache.shrink()
         needs_sync = self._votes_changed or (self._entries_changed and self.options.durability == "fsync")
@@ -466,7 +466,8 @@ class MultiRaft:
         self._outbox.setdefault(node, []).append(message)
 
     def _emit_early(self, node: NodeId, message: OutgoingMessage) -> None:
-        """A leader's append promises nothing: followers write while the leader syncs (`eager_appends`)."""
+        """A leader's append promises nothing, not even that the leader has written it: followers begin while it does
+        (`eager_appends`)."""
         self._early.setdefault(node, []).append(message)
 
     def _send_all(self, messages_by_peer: dict[NodeId, list[OutgoingMessage]]) -> None:
