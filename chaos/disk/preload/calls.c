@@ -165,6 +165,13 @@ ALSO(pread, pread64);
 
 /* ---- writing */
 
+static int synced_file(struct open_file *open_file, int descriptor, struct flight *flight, int (*next)(int));
+
+static int synced_already(int descriptor) {
+    (void)descriptor; /* the system did so when it wrote */
+    return 0;
+}
+
 #define HERE (-1) /* at the descriptor's own position */
 #define BLOCK 4096 /* of a disk */
 
@@ -209,8 +216,11 @@ static ssize_t written(struct open_file *open_file, int descriptor, const struct
                        : put(descriptor, parts, count, at);
     if (done > 0) {
         platter_wrote(file, descriptor, from, from + done);
-        if (open_file->synchronous)
-            platter_sync_ends(file, platter_sync_begins(file), descriptor);
+        if (open_file->synchronous) { /* what it wrote, and nothing else */
+            struct flight *flight = platter_sync_of(file, from, from + done);
+            if (synced_file(open_file, descriptor, flight, synced_already) != 0)
+                return -1;
+        }
     }
     return done;
 }
@@ -319,9 +329,8 @@ static int synced_directory(struct open_file *open_file, int descriptor, int (*n
     return result;
 }
 
-static int synced_file(struct open_file *open_file, int descriptor, int (*next)(int)) {
+static int synced_file(struct open_file *open_file, int descriptor, struct flight *flight, int (*next)(int)) {
     struct file *file = open_file->file;
-    struct flight *flight = platter_sync_begins(file);
     if (!goes_on(orders_for("sync", file->path ? file->path : "", 0, 0)))
         platter_sync_failed(file, errno);
     disk_unlock();
@@ -348,7 +357,7 @@ static int sync_out(int descriptor, int (*next)(int)) {
         disk_unlock();
         return next(descriptor);
     }
-    result = open_file->kind == A_FILE ? synced_file(open_file, descriptor, next)
+    result = open_file->kind == A_FILE ? synced_file(open_file, descriptor, platter_sync_begins(open_file->file), next)
                                        : synced_directory(open_file, descriptor, next);
     disk_unlock();
     return result;

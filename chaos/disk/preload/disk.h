@@ -98,6 +98,7 @@ void disk_give_up(const char *why);           /* a defect here, or a call that i
 void platter_wrote(struct file *file, int descriptor, int64_t from, int64_t to);
 void platter_truncated(struct file *file, int64_t before, int64_t after);
 struct flight *platter_sync_begins(struct file *file);
+struct flight *platter_sync_of(struct file *file, int64_t from, int64_t to); /* just written */
 void platter_sync_failed(struct file *file, int error);
 /* A sync waits for what others are writing already, too. Lets go of the lock meanwhile. */
 void platter_wait_for_earlier(struct file *file, const struct flight *flight);

@@ -85,17 +85,29 @@ void platter_truncated(struct file *file, int64_t before, int64_t after) {
     }
 }
 
-struct flight *platter_sync_begins(struct file *file) {
+static struct flight *flight_of(struct file *file, struct range *ranges) {
     struct flight *flight = malloc(sizeof *flight);
     if (flight == NULL)
         disk_give_up("no memory");
     static unsigned long number;
     flight->number = ++number;
-    flight->ranges = file->dirty;
+    flight->ranges = ranges;
     flight->next = file->flights;
     file->flights = flight;
-    file->dirty = NULL;
     return flight;
+}
+
+struct flight *platter_sync_begins(struct file *file) {
+    struct range *ranges = file->dirty;
+    file->dirty = NULL;
+    return flight_of(file, ranges);
+}
+
+struct flight *platter_sync_of(struct file *file, int64_t from, int64_t to) {
+    struct range *ranges = NULL;
+    range_add(&ranges, from, to);
+    range_subtract(&file->dirty, from, to);
+    return flight_of(file, ranges);
 }
 
 static void lose(struct file *file, struct range **ranges) {

@@ -12,10 +12,16 @@ The rules:
    ended, whose first bytes are the same again, and behind the end come zeros, which are no record. Whatever a loss of
    power makes of that block, what was durable in it does not change;
  - after an error nothing is written any more;
- - `drain` makes nothing durable: a sync must follow. The device may have a cache, and a file's length is no data.
+ - `drain` makes nothing durable, unless it says so: else a sync must follow. The device may have a cache, and a file's
+   length is no data.
 
-Rejected: O_DSYNC instead of that sync (of several writes each would wait for the device's cache), and padding each
-record to whole blocks (small ones would take a hundred times their size).
+Where one write is all that there is to sync, it is made durable by the same call (O_DSYNC). The thread that writes and
+then syncs waits for the interpreter in between, and what is wanted now is wanted at the leader and then at a follower.
+With that, and appends that leave before the leader writes them, three nodes had 1.15 of the rate with 15,000 events of
+100 bytes under way, and half of them were confirmed after 18.0 and not 19.7 ms.
+
+Rejected: O_DSYNC always (of several writes each would wait for the device's cache), and padding each record to whole
+blocks (small ones would take a hundred times their size).
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ import time
 from itertools import chain
 from pathlib import Path
 
+from node.storage.errors import SyncFailed
 from node.storage.wal.cached_write import write_all
 from node.storage.wal.write_path import WritePath
 
@@ -52,14 +59,20 @@ class DirectWriter:
             OSError: EINVAL if this file system takes nothing past the page cache.
         """
         assert len(head) < BLOCK_BYTES
+        self._path = path
         self._cached = file
         self._write_path = write_path
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+        try:
+            self._durable_file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
+        except OSError:
+            os.close(self._file)
+            raise
         self._view = memoryview(mmap.mmap(-1, BUFFER_BYTES))
         self._view[: len(head)] = head
         self._block_at, self._filled = 0, len(head)  # where the buffer begins in the file, and how far it is filled
         self._waiting: list[tuple[int, list[bytes]]] = []  # places in the file, and what comes there
-        self._failed: OSError | None = None
+        self._failed: OSError | SyncFailed | None = None
         self._draining = threading.Lock()
         self._added_bytes = 0  # counted by who adds
         self._drained_bytes = 0  # and by who drains
@@ -74,34 +87,53 @@ class DirectWriter:
         """In no file yet."""
         return self._added_bytes - self._drained_bytes
 
-    def drain(self) -> None:
-        """All that was added before the call is in the file, if not durable: it survives the death of the process.
-        For any thread. Raises OSError, then and ever after."""
+    def drain(self, durable_to: int | None = None) -> bool:
+        """All that was added before the call is in the file, and survives the death of the process. Returns whether it
+        is durable, too, which it may be if the file is `durable_to` there. For any thread.
+
+        Raises:
+            OSError, SyncFailed: then and ever after.
+        """
         with self._draining:
             if self._failed is not None:
                 raise self._failed
             waiting = self._waiting[:]  # more may come meanwhile
             if not waiting:
-                return
+                return False
             pieces = list(chain.from_iterable(pieces for _, pieces in waiting))
             size = sum(map(len, pieces))
+            is_direct = self._write_path.is_direct(size)
+            fits = self._filled + size <= BUFFER_BYTES
+            is_durable = is_direct and fits and durable_to is not None and waiting[0][0] <= durable_to
             try:
-                if self._write_path.is_direct(size):
-                    self._write_direct(pieces, size)
+                if is_direct:
+                    self._write_direct(pieces, size, durably=is_durable)
                 else:
                     self._write_cached(pieces, size)
-            except OSError as error:
+            except (OSError, SyncFailed) as error:
                 self._failed = error
                 raise
             del self._waiting[: len(waiting)]
             self._drained_bytes += size
+            return is_durable
 
-    def _write_direct(self, pieces: list[bytes], size: int) -> None:
+    def _write_direct(self, pieces: list[bytes], size: int, *, durably: bool) -> None:
         begun_s = time.monotonic()
         for piece in pieces:
             self._take(piece)
-        self._write_out()
+        if durably:
+            self._write_durably()
+        else:
+            self._write_out(self._file)
         self._write_path.took(size, time.monotonic() - begun_s)
+
+    def _write_durably(self) -> None:
+        try:
+            self._write_out(self._durable_file)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # nothing is where it should be, and nobody takes it for durable
+            raise SyncFailed(self._path, str(error)) from error
 
     def _write_cached(self, pieces: list[bytes], size: int) -> None:
         """What is in the page cache after it is clean once it is synced, and forgotten when its block is written past
@@ -119,12 +151,12 @@ class DirectWriter:
             rest = memoryview(rest)
             self._view[self._filled :] = rest[:room]
             self._filled = BUFFER_BYTES
-            self._write_out()
+            self._write_out(self._file)
             rest = rest[room:]
         self._view[self._filled : self._filled + len(rest)] = rest
         self._filled += len(rest)
 
-    def _write_out(self) -> None:
+    def _write_out(self, file: int) -> None:
         """The buffer. What is in its last block, if that is not full, stays in it for the next write."""
         whole = self._filled // BLOCK_BYTES * BLOCK_BYTES
         rest = self._filled - whole
@@ -134,7 +166,7 @@ class DirectWriter:
             self._view[self._filled : size] = _ZEROS[: BLOCK_BYTES - rest]
         done = 0
         while done < size:  # a short write ends with a whole block; what that was not is written again
-            written = os.pwritev(self._file, [self._view[done:size]], self._block_at + done)
+            written = os.pwritev(file, [self._view[done:size]], self._block_at + done)
             done += written // BLOCK_BYTES * BLOCK_BYTES
             if written < BLOCK_BYTES:
                 raise OSError(errno.EIO, f"the disk took {written} bytes of a block of {BLOCK_BYTES}")
@@ -152,6 +184,7 @@ class DirectWriter:
         """What was not drained is gone."""
         if self._file >= 0:
             os.close(self._file)
+            os.close(self._durable_file)
             self._file = -1
             self._view = memoryview(b"")  # the memory goes with the last who looks at it
 

@@ -189,9 +189,8 @@ class WriteAheadLog:
             raise self._sync_failed
         reached = self.end
         try:
-            if self._direct is not None:
-                self._direct.drain()
-            self._system.sync_data(self._file, self.path(self._number))
+            if self._direct is None or not self._direct.drain(self._durable):
+                self._system.sync_data(self._file, self.path(self._number))
         except (SyncFailed, OSError) as error:
             self._sync_failed = error
             raise

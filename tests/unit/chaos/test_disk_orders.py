@@ -77,6 +77,19 @@ def test_a_process_is_killed_at_the_call_that_was_ordered(disk: Disk, run: Run) 
     assert {path.name: path.read_bytes() for path in disk.root.iterdir()} == {"b": b"a"}
 
 
+def test_a_synchronous_write_is_durable_alone_and_strikes_as_a_sync_does(disk: Disk, run: Run) -> None:
+    disk.orders.fail("sync", "a", first=2)
+    said = run("""
+        plain, durable = made("a", b"plain,"), os.open(at("a"), os.O_RDWR | os.O_DSYNC); sync_names()
+        print(outcome(os.pwrite, durable, b"durable,", 6), outcome(os.pwrite, durable, b"failed", 14))
+    """)
+    assert said == f"0 {errno.EIO}\n"
+    disk.lose_power()
+    found = (disk.root / "a").read_bytes()
+    assert found[6:14] == b"durable,"
+    assert b"failed" not in found
+
+
 def test_what_is_written_anew_after_an_error_is_synced_again(disk: Disk, run: Run) -> None:
     disk.orders.fail("sync", "a")
     said = run("""

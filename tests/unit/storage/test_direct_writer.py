@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import threading
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.storage import DiskFull, DiskOptions, Store, store
+from node.storage import DiskFull, DiskOptions, Store, SyncFailed, store, syncing
 from node.storage.wal import direct_writer, write_ahead_log, write_path
 from node.storage.wal.direct_writer import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
 from node.storage.wal.write_path import WritePath
@@ -154,6 +155,78 @@ def test_after_an_error_nothing_is_written_any_more(tmp_path: Path, monkeypatch:
 
 def full(*_: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def broken(*_: object) -> int:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+class Calls:
+    """What the store asks of the system for the segment that is written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        write, sync = os.pwritev, syncing.sync_data
+
+        def pwritev(file: int, *rest: object) -> int:
+            self.made.append("durable write" if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DSYNC else "write")
+            return write(file, *rest)  # type: ignore[arg-type]
+
+        def sync_data(file: int, path: Path) -> None:
+            self.made.append("sync")
+            sync(file, path)
+
+        monkeypatch.setattr(direct_writer.os, "pwritev", pwritev)
+        monkeypatch.setattr(syncing.System, "sync_data", staticmethod(sync_data))
+
+    def taken(self) -> list[str]:
+        made, self.made = self.made, []
+        return made
+
+
+def test_one_write_is_durable_by_itself_and_everything_else_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    much = write_path.SYNCED_FROM_BYTES
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
+        calls = Calls(monkeypatch)
+        written = fill(disk, 0, 2, size=much)
+        disk.sync()
+        assert calls.taken() == ["durable write"]
+        disk.sync()
+        assert calls.taken() == ["sync"], "there was nothing to write; who asks for a sync gets one"
+        written |= fill(disk, 10, 1, size=much)
+        disk.drain()
+        assert calls.taken() == ["write"], "nobody asked for more"
+        written |= fill(disk, 20, 1, size=much)
+        disk.sync()
+        assert calls.taken() == ["write", "sync"], "what came before was not durable"
+        written |= fill(disk, 30, 1, size=BUFFER_BYTES)
+        disk.sync()
+        assert calls.taken() == ["write", "write", "sync"], "several writes wait for the device once"
+        written |= fill(disk, 40, 1, size=much)
+        disk.sync()
+        assert calls.taken() == ["durable write"]
+        killed = copy_as_killed(disk, tmp_path / "killed")
+    with Store(killed, WHO) as again:
+        assert rows(again) == written
+
+
+def test_a_durable_write_that_fails_is_a_sync_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
+        fill(disk, 0, 3)
+        disk.sync()
+        fill(disk, 3, 1, size=write_path.SYNCED_FROM_BYTES)
+        with monkeypatch.context() as patched:
+            patched.setattr(direct_writer.os, "pwritev", broken)
+            with pytest.raises(SyncFailed):
+                disk.sync()
+        for step in (disk.sync, disk.drain, lambda: fill(disk, 4, 1)):
+            with pytest.raises(SyncFailed):
+                step()
+    left = copy_files(tmp_path / "data", tmp_path / "left")
+    with pytest.raises(SyncFailed):
+        Store(left, WHO, DiskOptions(direct="synced"))
 
 
 def test_what_waits_is_read_and_a_sync_makes_it_survive_a_kill(tmp_path: Path) -> None:

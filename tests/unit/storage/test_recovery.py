@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
@@ -125,16 +126,28 @@ class Synced:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._lengths: dict[str, int] = {}
-        self._real = os.fdatasync
+        self._sync, self._write = os.fdatasync, os.pwritev
         monkeypatch.setattr(os, "fdatasync", self._fdatasync)
+        monkeypatch.setattr(os, "pwritev", self._pwritev)
 
     def _fdatasync(self, file: int) -> None:
         length = os.fstat(file).st_size
-        self._real(file)
-        self._lengths[os.readlink(f"/proc/self/fd/{file}")] = length
+        self._sync(file)
+        self._lengths[_path_of(file)] = length
+
+    def _pwritev(self, file: int, pieces: list[bytes | memoryview], at: int) -> int:
+        written = self._write(file, pieces, at)
+        durably = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DSYNC
+        if durably and self._lengths.get(_path_of(file), 0) >= at:  # of what is in front it makes nothing durable
+            self._lengths[_path_of(file)] = at + written
+        return written
 
     def length(self, path: Path) -> int:
         return self._lengths.get(str(path), 0)
+
+
+def _path_of(file: int) -> str:
+    return os.readlink(f"/proc/self/fd/{file}")
 
 
 @pytest.fixture
