@@ -63,7 +63,10 @@ class Program:
 
     def end(self, status: int | None = 0) -> str:
         """What it said from now on; `None`: however it ends."""
-        said, complaint = self._process.communicate(timeout=WITHIN_S)
+        try:
+            said, complaint = self._process.communicate(timeout=WITHIN_S)
+        finally:
+            self._process.kill()  # one that has ended is left alone
         assert status is None or self._process.returncode == status, complaint
         return said
 
