@@ -3,7 +3,8 @@
 The problem: a message or an answer that leaves before the sync promises what a crash forgets (A6, A9); a tick
 on state that is not on disk decides on it. The order of a turn is therefore fixed: queued input, then the
 groups that are due, then *one* write; the caller syncs (in a thread, if it likes) and calls `release`, and
-only then messages leave and the next turn may begin. While a sync runs, proposals and input are taken and
+only then messages leave and the next turn may begin. (But for a leader's appends, which promise nothing: with
+`eager_appends` they leave before the write.) While a sync runs, proposals and input are taken and
 belong to the next turn.
 
     turn = multiraft.turn()
@@ -13,10 +14,10 @@ belong to the next turn.
         multiraft.release(turn)
 
 What is wrong with *one* group (a rule of Raft that does not hold, a state that cannot be, a value that does not fit)
-puts that group into *quarantine*: what it meant to write and say in this turn is dropped, as if its process had been
-killed before the write, and nothing more is done with it here; the others go on. What the node lacks (its disk, its
-memory) is no fault of a group: after any other exception out of `turn` the node has to stop, since memory is ahead of
-the disk. Every later call raises the same again.
+puts that group into *quarantine*: what it meant to write and say in this turn is dropped (but for
+appends that have left), as if its process had been killed before the write, and nothing more is done with it here; the
+others go on. What the node lacks (its disk, its memory) is no fault of a group: after any other exception out of `turn`
+the node has to stop, since memory is ahead of the disk. Every later call raises the same again.
 
 Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
 """

@@ -257,9 +257,10 @@ ssize_t pwritev(int descriptor, const struct iovec *parts, int count, off_t at) 
 }
 ALSO(pwritev, pwritev64);
 
-/* Flags are hints about waiting; without them the same is written. */
+/* Without hints about waiting the same is written; other flags change what is written, or make it durable. */
 ssize_t pwritev2(int descriptor, const struct iovec *parts, int count, off_t at, int flags) {
-    (void)flags;
+    if ((flags & ~(RWF_HIPRI | RWF_NOWAIT)) && disk_may_be_ours(descriptor))
+        disk_give_up("pwritev2 with flags that are not known here");
     return write_out(descriptor, parts, count, at);
 }
 ALSO(pwritev2, pwritev64v2);

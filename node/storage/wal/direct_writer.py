@@ -132,7 +132,7 @@ class DirectWriter:
             self._write_out(self._durable_file)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # nothing is where it should be, and nobody takes it for durable
+                raise  # final, too; a start takes for durable what it has read from the disk, and synced
             raise SyncFailed(self._path, str(error)) from error
 
     def _write_cached(self, pieces: list[bytes], size: int) -> None:

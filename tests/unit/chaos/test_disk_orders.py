@@ -80,13 +80,14 @@ def test_a_process_is_killed_at_the_call_that_was_ordered(disk: Disk, run: Run) 
 def test_a_synchronous_write_is_durable_alone_and_strikes_as_a_sync_does(disk: Disk, run: Run) -> None:
     disk.orders.fail("sync", "a", first=2)
     said = run("""
-        plain, durable = made("a", b"plain,"), os.open(at("a"), os.O_RDWR | os.O_DSYNC); sync_names()
-        print(outcome(os.pwrite, durable, b"durable,", 6), outcome(os.pwrite, durable, b"failed", 14))
+        plain, durable = made("a", b"p" * 65536), os.open(at("a"), os.O_RDWR | os.O_DSYNC); sync_names()
+        print(outcome(os.pwrite, durable, b"durable,", 65536), outcome(os.pwrite, durable, b"failed", 65544))
     """)
     assert said == f"0 {errno.EIO}\n"
     disk.lose_power()
     found = (disk.root / "a").read_bytes()
-    assert found[6:14] == b"durable,"
+    assert found[65536:65544] == b"durable,"
+    assert found[:65536].count(b"p") < 65536, "of a hundred sectors that nobody synced chance leaves some out"
     assert b"failed" not in found
 
 

@@ -396,36 +396,6 @@ def test_an_erased_group_leaves_nothing_behind() -> None:
     assert left == []
 
 
-def test_eager_appends_commit_the_same_and_nothing_before_the_own_sync() -> None:
-    stage = led_by_one(options=RaftOptions(eager_appends=True))
-    outcomes = stage.propose(1, "a")
-    multiraft = stage.multirafts[1]
-    turn = multiraft.turn()
-    assert turn is not None
-    assert turn.needs_sync
-    assert any(m.append.entries for _, _, m in stage.sent[-2:]), "followers write while the leader syncs"
-    assert outcomes == []
-    multiraft.release(turn)
-    stage.run(0.05)
-    assert kinds(outcomes) == ["Committed"]
-
-
-def test_eager_appends_leave_before_the_leader_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = led_by_one(options=RaftOptions(eager_appends=True))
-    stage.propose(1, "a")
-    disk, sent = stage.disks[1], []
-    write = disk.write
-
-    def writing(batch: Any) -> None:
-        sent.append(sum(bool(m.append.entries) for _, _, m in stage.sent[before:]))
-        write(batch)
-
-    before = len(stage.sent)
-    monkeypatch.setattr(disk, "write", writing)
-    assert stage.multirafts[1].turn() is not None
-    assert sent == [2], "one to each follower"
-
-
 def test_a_trim_that_must_wait_is_remembered_with_its_state() -> None:
     """The machine forgot something in the batch of that turn; after a kill it must not come back from before it.
     (Found by the simulation: index rows were gone, and the state that did not know it was restored.)"""

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.storage import DiskFull, DiskOptions, Store, SyncFailed, store, syncing
+from node.storage import DiskFull, DiskOptions, StorageError, Store, SyncFailed, store, syncing
 from node.storage.wal import direct_writer, write_ahead_log, write_path
 from node.storage.wal.direct_writer import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
 from node.storage.wal.write_path import WritePath
@@ -161,6 +162,23 @@ def broken(*_: object) -> int:
     raise OSError(errno.EIO, "Input/output error")
 
 
+def assert_fails_for_good(
+    disk: Store,
+    call: Callable[[], object],
+    error: type[StorageError],
+    pwritev: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call does, while the disk behaves so, and everything after it, however it behaves then."""
+    with monkeypatch.context() as patched:
+        patched.setattr(direct_writer.os, "pwritev", pwritev)
+        with pytest.raises(error):
+            call()
+    for step in (disk.drain, disk.sync, lambda: fill(disk, 100, 1)):
+        with pytest.raises(error):
+            step()
+
+
 class Calls:
     """What the store asks of the system for the segment that is written."""
 
@@ -217,13 +235,7 @@ def test_a_durable_write_that_fails_is_a_sync_that_failed(tmp_path: Path, monkey
         fill(disk, 0, 3)
         disk.sync()
         fill(disk, 3, 1, size=write_path.SYNCED_FROM_BYTES)
-        with monkeypatch.context() as patched:
-            patched.setattr(direct_writer.os, "pwritev", broken)
-            with pytest.raises(SyncFailed):
-                disk.sync()
-        for step in (disk.sync, disk.drain, lambda: fill(disk, 4, 1)):
-            with pytest.raises(SyncFailed):
-                step()
+        assert_fails_for_good(disk, disk.sync, SyncFailed, broken, monkeypatch)
     left = copy_files(tmp_path / "data", tmp_path / "left")
     with pytest.raises(SyncFailed):
         Store(left, WHO, DiskOptions(direct="synced"))
@@ -297,13 +309,7 @@ def test_another_thread_drains_while_segments_change_and_values_are_read(
 def test_a_store_that_cannot_drain_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path / "data", WHO, DiskOptions(direct="drained")) as disk:
         fill(disk, 0, 1, size=write_path.DRAINED_FROM_BYTES)
-        with monkeypatch.context() as patched:
-            patched.setattr(direct_writer.os, "pwritev", full)
-            with pytest.raises(DiskFull):
-                disk.drain()
-        for step in (disk.drain, disk.sync, lambda: fill(disk, 1, 1)):
-            with pytest.raises(DiskFull):
-                step()
+        assert_fails_for_good(disk, disk.drain, DiskFull, full, monkeypatch)
 
 
 def test_who_reads_on_finds_that_the_system_has_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
