@@ -14,10 +14,10 @@ belong to the next turn.
         multiraft.release(turn)
 
 What is wrong with *one* group (a rule of Raft that does not hold, a state that cannot be, a value that does not fit)
-puts that group into *quarantine*: what it meant to write and say in this turn is dropped (but for
-appends that have left), as if its process had been killed before the write, and nothing more is done with it here; the
-others go on. What the node lacks (its disk, its memory) is no fault of a group: after any other exception out of `turn`
-the node has to stop, since memory is ahead of the disk. Every later call raises the same again.
+puts that group into *quarantine*: what it meant to write and say in this turn is dropped (but for appends that
+have left), as if its process had been killed before the write, and nothing more is done with it here; the others go on.
+What the node lacks (its disk, its memory) is no fault of a group: after any other exception out of `turn` the node has
+to stop, since memory is ahead of the disk. Every later call raises the same again.
 
 Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
 """
