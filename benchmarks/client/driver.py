@@ -44,9 +44,20 @@ class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
             self.receivers.append(receiver(end, self._something.set))
             await self.receivers[-1].start()
 
+    def _drive(self, window: Window) -> None:
+        """In one run of the loop: to start and end it costs as much as a hundred events."""
+        self._loop.run_until_complete(self._take_turns(window))
+
+    async def _take_turns(self, window: Window) -> None:
+        for _ in self._turns(window):
+            await self._take_turn(window)
+
     def _turn(self, window: Window) -> None:
+        self._loop.run_until_complete(self._take_turn(window))
+
+    async def _take_turn(self, window: Window) -> None:
         try:
-            self._loop.run_until_complete(self._move())
+            await self._move()
             for endpoint in self._endpoints:
                 endpoint.counted(perf_counter_ns(), window)
         except HoldfastError as error:

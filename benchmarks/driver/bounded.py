@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -137,7 +137,8 @@ class BoundedLoad(Generic[S, R]):
             self._attach(int.from_bytes(os.urandom(3), "big"))
             if began is not None:
                 began()
-            window = self._drive()
+            window = Window.of(perf_counter_ns(), self.plan.warmup_s, self.plan.seconds)
+            self._drive(window)
             self._catch_up()
         finally:
             self._close()
@@ -148,18 +149,21 @@ class BoundedLoad(Generic[S, R]):
             "client_cpu_s": round(used_s, 3),
         }
 
-    def _drive(self) -> Window:
+    def _drive(self, window: Window) -> None:
         """From the first event sent (or received) to the last one settled."""
-        plan, start_ns = self.plan, perf_counter_ns()
-        window = Window.of(start_ns, plan.warmup_s, plan.seconds)
-        stop_ns = window.end_ns
+        for _ in self._turns(window):
+            self._turn(window)
+
+    def _turns(self, window: Window) -> Iterator[None]:
+        """One step for each turn that is to be taken; it sees to the bounds between two, and sets the window's end."""
+        start_ns, stop_ns = perf_counter_ns(), window.end_ns
         window.end_ns = OPEN_END_NS
         active: Sequence[S | R] = self.senders or self.receivers
         for sender in self.senders:
             sender.begin()
         warm = False
         while not all(endpoint.done for endpoint in active):
-            self._turn(window)
+            yield
             now_ns = perf_counter_ns()
             if not warm and now_ns >= window.start_ns:
                 warm = True
@@ -172,7 +176,6 @@ class BoundedLoad(Generic[S, R]):
             if self._is_quiet(start_ns, now_ns):
                 break
         window.end_ns = min(window.end_ns, perf_counter_ns())
-        return window
 
     def _is_quiet(self, since_ns: int, now_ns: int) -> bool:
         """Nothing came for longer than the drain allows: what is missing will not come."""
