@@ -211,6 +211,18 @@ def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
     assert one.confirmed > 0.9 * 0.3 * one.rate
 
 
+def test_a_mood_of_half_a_second_hardly_moves_it() -> None:
+    one = Simulated(0.02, MOST, 100 * MEGABYTES, 0.003)
+    one.run(3.0)
+    settled = one.bound.limit
+    one.rate /= 2
+    one.run(0.5)
+    assert one.bound.limit > 0.85 * settled
+    one.rate *= 2
+    one.run(0.5)
+    assert one.bound.limit == pytest.approx(settled, rel=0.15)
+
+
 def test_where_the_round_trip_is_longer_than_the_target_the_rate_does_not_suffer() -> None:
     one = Simulated(0.02, MOST, 60 * MEGABYTES, 0.15)
     one.run(4.0)
