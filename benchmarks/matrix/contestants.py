@@ -14,7 +14,7 @@ Artemis are driven by, and by its own client, which is what Kafka's lines are he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarks.driver.bounded import Reading, Sending
@@ -66,6 +66,12 @@ REPLICATED_MANY_DEEP = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 50,000", window=50_000,
     sending="chunks",
 )  # fmt: skip
+WINDOWS = (5_000, 10_000, 15_000, 20_000, 30_000, 50_000)
+REPLICATED_WINDOWS, FSYNC_WINDOWS = (
+    tuple(replace(many, title=f"{many.title}, window {window:,}", window=window) for window in WINDOWS)
+    for many in (REPLICATED_MANY, FSYNC_MANY)
+)
+"""What a program gets that chooses one itself: the rate and the latency go up together."""
 REPLICATED_MANY_4 = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, four partitions",
     partitions=4, window="own", sending="chunks",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, Protocol
 
 from benchmarks.matrix.contestants import Contestant
@@ -22,7 +23,8 @@ NOISE = 0.8
 @dataclass(frozen=True)
 class Goal:
     """The best of `mine` must have `factor` times what the best of `theirs` has: events a second, or those received
-    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked.
+    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked; of `theirs`
+    only those count that confirm half of their events within `theirs_within_ms`.
     """
 
     mine: tuple[Contestant, ...]
@@ -30,6 +32,7 @@ class Goal:
     factor: float
     measure: Measure = "events"
     reason: str = ""  # for a factor that does not speak for itself
+    theirs_within_ms: float = inf
 
 
 def rate_and_cpu(mine: Contestant, theirs: tuple[Contestant, ...]) -> tuple[Goal, Goal]:
@@ -45,6 +48,12 @@ def twice(mine: tuple[Contestant, ...], theirs: tuple[Contestant, ...], was: flo
 def defaults(mine: Contestant, deep: Contestant) -> Goal:
     """What a program gets that chooses nothing, beside one with a window that is as deep as it likes."""
     return Goal((mine,), (deep,), 0.9, reason="the defaults bound the latency, and are to cost little of the rate")
+
+
+def well_chosen(mine: Contestant, windows: tuple[Contestant, ...], within_ms: float) -> Goal:
+    """What a program gets that chooses nothing, beside one that tries windows and takes the best within a latency."""
+    reason = f"no window has much more at a p50 of no more than {within_ms:g} ms"
+    return Goal((mine,), windows, 0.9, reason=reason, theirs_within_ms=within_ms)
 
 
 def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
@@ -97,15 +106,18 @@ class Measured(Protocol):
 
     def cpu_us(self, part: str) -> float | None: ...
 
+    def latency_ms(self, percentile: str) -> float | None: ...
+
     def each(self, measure: Measure) -> Sequence[float]: ...
 
 
 def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verdict | None:
     """None: there is nothing on one of the sides."""
-    if not _is_whole(goal, lines):
+    mine, theirs = _sides(goal, lines)
+    if not mine or not theirs:
         return None
-    one, my_value = _best(goal, goal.mine, lines)
-    other, their_value = _best(goal, goal.theirs, lines)
+    one, my_value = _best(goal, mine, lines)
+    other, their_value = _best(goal, theirs, lines)
     if not their_value:
         return None
     form, unit = (".2f", " us") if goal.measure == "CPU" else (",.0f", "/s")
@@ -122,17 +134,25 @@ def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verd
 
 def undecided(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[Contestant, ...]:
     """Both sides, if some repeats reached the goal and others did not: three say little then."""
-    if not _is_whole(goal, lines):
+    both = _sides(goal, lines)
+    if not all(both):
         return ()
-    sides = [_best(goal, side, lines)[0] for side in (goal.mine, goal.theirs)]
+    sides = [_best(goal, side, lines)[0] for side in both]
     pairs = zip(*(lines[one].each(goal.measure) for one in sides), strict=False)
     beyond = {mine > goal.factor * theirs for mine, theirs in pairs}
     return tuple(sides) if len(beyond) > 1 else ()
 
 
-def _is_whole(goal: Goal, lines: Mapping[Contestant, Measured]) -> bool:
-    """Of a rival that stands there in several ways, the best may be the one that is missing."""
-    return any(one in lines for one in goal.mine) and all(one in lines for one in goal.theirs)
+def _sides(
+    goal: Goal, lines: Mapping[Contestant, Measured]
+) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
+    """Who counts. Of a rival that stands there in several ways, the best may be the one that is missing: then none."""
+    mine = tuple(one for one in goal.mine if one in lines)
+    if not all(one in lines for one in goal.theirs):
+        return mine, ()
+    if goal.theirs_within_ms == inf:
+        return mine, goal.theirs
+    return mine, tuple(one for one in goal.theirs if (lines[one].latency_ms("p50") or inf) <= goal.theirs_within_ms)
 
 
 def _best(
@@ -143,5 +163,5 @@ def _best(
     def rate(one: Contestant) -> float:
         return (lines[one].received_per_s or 0.0) if goal.measure == "received" else lines[one].events_per_s
 
-    best = max((one for one in side if one in lines), key=rate)
+    best = max(side, key=rate)
     return best, (lines[best].cpu_us("all") or 0.0) if goal.measure == "CPU" else rate(best)

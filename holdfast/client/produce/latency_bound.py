@@ -50,6 +50,8 @@ SHARE_KEPT = 0.85
 # followed by so much more, ... With four, a fifth of a second, the bound followed each mood of a disk: half of 100
 # bytes was confirmed later than with twelve, at 0.85 of the rate.
 NO_ACCIDENT = 12
+# Nearer to the aim than that, it has no side.
+NEAR = 0.1
 SHARE_GROWN = 2.0
 # ... and only these are taken at their word. Of any other a moment in which a disk stood still tells next to nothing,
 # and it says no more than that the bound should be so much larger or smaller, ...
@@ -76,7 +78,7 @@ class LatencyBound:
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._share = SHARE_AT_FIRST
         self._is_found = False  # the median was beyond the aim once
-        self._beyond, self._in_a_row = False, 0  # of the last measurements, so many more than one on the same side
+        self._side, self._in_a_row = 0, 0  # of the last measurements, so many more than one on the same side
         self._since_s: float | None = None  # the measurement that is under way began then
         self._look_s = 0.0  # it is not over before
         self._bytes = self._events = 0
@@ -118,12 +120,12 @@ class LatencyBound:
 
     def _judge(self, wanted: float) -> tuple[float, float]:
         """Of a measurement that asks for so many times the bound: the share that is followed, of what is believed."""
-        beyond = wanted <= 1.0
-        self._is_found = self._is_found or beyond
+        self._is_found = self._is_found or wanted <= 1.0
         if not self._is_found:
             return SHARE_AT_FIRST, wanted
-        self._in_a_row = self._in_a_row + 1 if beyond is self._beyond else 0
-        self._beyond = beyond
+        side = (wanted > 1.0 + NEAR) - (wanted < 1.0 - NEAR)
+        self._in_a_row = self._in_a_row + 1 if side and side == self._side else 0
+        self._side = side
         if self._in_a_row >= NO_ACCIDENT:
             self._share = min(SHARE_AT_FIRST, self._share * SHARE_GROWN)
             return self._share, wanted

@@ -24,13 +24,24 @@ from benchmarks.matrix.contestants import (
     FSYNC,
     FSYNC_MANY,
     FSYNC_MANY_DEEP,
+    FSYNC_WINDOWS,
     QUORUM,
     REPLICATED,
     REPLICATED_CLIENT,
     Contestant,
 )
 from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import Goal, defaults, judged, kept, limited, rate_and_cpu, twice, undecided
+from benchmarks.matrix.goals import (
+    Goal,
+    defaults,
+    judged,
+    kept,
+    limited,
+    rate_and_cpu,
+    twice,
+    undecided,
+    well_chosen,
+)
 from benchmarks.matrix.line import Line, lines_of
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import MATRIX, Row
@@ -288,6 +299,22 @@ def test_the_defaults_are_held_against_a_deep_window_and_their_latency_against_a
     ]  # fmt: skip
     slower = Report([row], [cell(FSYNC_MANY.title, 89.0), cell(FSYNC_MANY_DEEP.title, 100.0)], {}, [])
     assert not slower.verdicts[0].reached
+
+
+def test_the_defaults_are_held_against_the_best_window_within_a_latency() -> None:
+    windows = FSYNC_WINDOWS[:3]
+    goal = well_chosen(FSYNC_MANY, windows, 20.0)
+    row = Row("r", "a row", (FSYNC_MANY, *windows), goals=(goal,))
+
+    def held_at(*p50s_ms: float) -> list[tuple[str, bool]]:
+        cells = [cell(FSYNC_MANY.title, 91.0)]
+        for number, (window, p50_ms) in enumerate(zip(windows, p50s_ms, strict=True)):
+            cells.append(dataclasses.replace(cell(window.title, 90.0 + 10 * number), latency_ms={"p50": p50_ms}))
+        return [(verdict.theirs, verdict.reached) for verdict in Report([row], cells, {}, []).verdicts]
+
+    assert held_at(10.0, 20.0, 20.1) == [(f"{windows[1].title}, its best: 100/s", True)]
+    assert held_at(10.0, 12.0, 14.0) == [(f"{windows[2].title}, its best: 110/s", False)]
+    assert held_at(21.0, 22.0, 23.0) == []
 
 
 def test_extras_have_tables_and_goals() -> None:
