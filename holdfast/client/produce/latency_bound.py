@@ -51,7 +51,7 @@ SHARE_KEPT = 0.85
 # bytes was confirmed later than with twelve, at 0.85 of the rate.
 NO_ACCIDENT = 12
 # Nearer to the aim than that, it has no side.
-NEAR = 0.1
+NEAR = 0.05
 SHARE_GROWN = 2.0
 # ... and only these are taken at their word. Of any other a moment in which a disk stood still tells next to nothing,
 # and it says no more than that the bound should be so much larger or smaller, ...
