@@ -35,9 +35,10 @@ PERIOD_S = 0.05
 LEAST_TRANSFERS = 8
 # The bound is no less than what is confirmed in so many of the shortest round trips.
 ROUND_TRIPS = 2
-# Of the target, what the median is to be. The rest is the wait of who is about to send: it is not measured, since a
-# hundred who waited together would shrink the bound to its floor. One that sends 100 bytes as fast as it can waits some
-# 1.5 ms, and on disk 3: half of them were confirmed 18.7 ms after the call with it, and on disk after 18.1.
+# Of the target, what the median is to be. The rest is what is not measured: the wait of who is about to send, since a
+# hundred who waited together would shrink the bound to its floor (some 0.7 ms in the mean for one that sends 100 bytes
+# as fast as it can), and that of who is told (0.5 ms, and 2.5 for one in ten). Half of those were confirmed 17.5 ms
+# after the call with it, and on disk after 18.6.
 AIM = 0.85
 # Of what a measurement says, so much is followed until the median was first beyond, and below that floor: it is a long
 # way.
@@ -46,12 +47,12 @@ SHARE_AT_FIRST = 0.5
 # disk, half of 100 bytes was confirmed a millisecond later where each measurement was followed by a fifth.
 LEAST_SHARE = 0.05
 SHARE_KEPT = 0.85
+# A median that is nearer to the aim than that has no side.
+NEAR = 0.05
 # So many in a row on the same side of the aim, which take most of a second, are no accident: each further one is
 # followed by so much more, ... With four, a fifth of a second, the bound followed each mood of a disk: half of 100
 # bytes was confirmed later than with twelve, at 0.85 of the rate.
 NO_ACCIDENT = 12
-# Nearer to the aim than that, it has no side.
-NEAR = 0.05
 SHARE_GROWN = 2.0
 # ... and only these are taken at their word. Of any other a moment in which a disk stood still tells next to nothing,
 # and it says no more than that the bound should be so much larger or smaller, ...
