@@ -45,7 +45,7 @@ class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
             await self.receivers[-1].start()
 
     def _drive(self, window: Window) -> None:
-        """In one run of the loop: to start and end it costs as much as a hundred events."""
+        """In one run of the loop: to start and end one costs 50 us, as much as fifty events of 100 bytes."""
         self._loop.run_until_complete(self._take_turns(window))
 
     async def _take_turns(self, window: Window) -> None:

@@ -49,29 +49,20 @@ AS_IT_COMES = Contestant(
 FSYNC_MANY = Contestant(
     "holdfast-fsync", "own-client", "Holdfast fsync, send_many", window="own", sending="chunks"
 )
-FSYNC_MANY_DEEP = Contestant(
-    "holdfast-fsync", "own-client", "Holdfast fsync, send_many, window 50,000", window=50_000, sending="chunks"
-)
 CLIENT_DEEP = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, own client, window 50,000", window=50_000
 )
 REPLICATED_MANY = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many", window="own", sending="chunks"
 )
-REPLICATED_MANY_10K = Contestant(
-    "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 10,000", window=10_000,
-    sending="chunks",
-)  # fmt: skip
-REPLICATED_MANY_DEEP = Contestant(
-    "holdfast-replicated", "own-client", "Holdfast replicated, send_many, window 50,000", window=50_000,
-    sending="chunks",
-)  # fmt: skip
 WINDOWS = (5_000, 10_000, 15_000, 20_000, 30_000, 50_000)
 REPLICATED_WINDOWS, FSYNC_WINDOWS = (
     tuple(replace(many, title=f"{many.title}, window {window:,}", window=window) for window in WINDOWS)
     for many in (REPLICATED_MANY, FSYNC_MANY)
 )
 """What a program gets that chooses one itself: the rate and the latency go up together."""
+REPLICATED_MANY_10K = REPLICATED_WINDOWS[WINDOWS.index(10_000)]
+REPLICATED_MANY_DEEP, FSYNC_MANY_DEEP = REPLICATED_WINDOWS[-1], FSYNC_WINDOWS[-1]
 REPLICATED_MANY_4 = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, send_many, four partitions",
     partitions=4, window="own", sending="chunks",

@@ -52,7 +52,7 @@ def defaults(mine: Contestant, deep: Contestant) -> Goal:
 
 def well_chosen(mine: Contestant, windows: tuple[Contestant, ...], within_ms: float) -> Goal:
     """What a program gets that chooses nothing, beside one that tries windows and takes the best within a latency."""
-    reason = f"no window has much more at a p50 of no more than {within_ms:g} ms"
+    reason = f"no window is to have much more at a p50 of no more than {within_ms:g} ms"
     return Goal((mine,), windows, 0.9, reason=reason, theirs_within_ms=within_ms)
 
 

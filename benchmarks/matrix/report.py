@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,8 @@ def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
 
 def _lacking(row: Row, goal: Goal) -> str:
     sides = (" or ".join(one.title for one in side) for side in (goal.mine, goal.theirs))
-    return f"not judged, a side is missing: {row.title}: {WORDS[goal.measure]}: {' beside '.join(sides)}"
+    missing = "a side is missing" + (", or none of it is quick enough" if goal.theirs_within_ms < inf else "")
+    return f"not judged, {missing}: {row.title}: {WORDS[goal.measure]}: {' beside '.join(sides)}"
 
 
 def _circumstances(lines: Sequence[Line]) -> str:

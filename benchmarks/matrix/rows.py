@@ -103,6 +103,8 @@ MATRIX = (
         goals=(
             well_chosen(REPLICATED_MANY, REPLICATED_WINDOWS, 20),
             well_chosen(FSYNC_MANY, FSYNC_WINDOWS, 20),
+            defaults(REPLICATED_MANY, REPLICATED_MANY_DEEP),
+            defaults(FSYNC_MANY, FSYNC_MANY_DEEP),
         ),
         within_ms=((REPLICATED_MANY, 20), (FSYNC_MANY, 20)),
     ),

@@ -53,6 +53,9 @@ NEAR = 0.05
 # followed by so much more, ... With four, a fifth of a second, the bound followed each mood of a disk: half of 100
 # bytes was confirmed later than with twelve, at 0.85 of the rate.
 NO_ACCIDENT = 12
+# One that is late by more than such a factor, or asks for the most growth, counts for three of them.
+FAR = 2.5
+FAR_COUNTS = 3
 SHARE_GROWN = 2.0
 # ... and only these are taken at their word. Of any other a moment in which a disk stood still tells next to nothing,
 # and it says no more than that the bound should be so much larger or smaller, ...
@@ -79,7 +82,7 @@ class LatencyBound:
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._share = SHARE_AT_FIRST
         self._is_found = False  # the median was beyond the aim once
-        self._side, self._in_a_row = 0, 0  # of the last measurements, so many more than one on the same side
+        self._side, self._in_a_row = 0, 0  # of the last measurements, so many after the first one on the same side
         self._since_s: float | None = None  # the measurement that is under way began then
         self._look_s = 0.0  # it is not over before
         self._bytes = self._events = 0
@@ -125,7 +128,8 @@ class LatencyBound:
         if not self._is_found:
             return SHARE_AT_FIRST, wanted
         side = (wanted > 1.0 + NEAR) - (wanted < 1.0 - NEAR)
-        self._in_a_row = self._in_a_row + 1 if side and side == self._side else 0
+        counts = FAR_COUNTS if wanted < 1 / FAR or wanted >= MOST_GROWTH else 1
+        self._in_a_row = self._in_a_row + counts if side and side == self._side else 0
         self._side = side
         if self._in_a_row >= NO_ACCIDENT:
             self._share = min(SHARE_AT_FIRST, self._share * SHARE_GROWN)

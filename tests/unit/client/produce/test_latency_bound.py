@@ -202,11 +202,11 @@ def test_when_the_nodes_become_slower_or_faster_it_follows() -> None:
     one = Simulated(0.02, MOST, 150 * MEGABYTES, 0.003)
     one.run(1.0)
     one.rate = 40 * MEGABYTES
-    one.run(3.0)
+    one.run(1.0)
     one.run(0.3)
     assert one.latency_s < 0.03
     one.rate = 150 * MEGABYTES
-    one.run(3.0)
+    one.run(1.0)
     one.run(0.3)
     assert one.confirmed > 0.9 * 0.3 * one.rate
 
