@@ -40,16 +40,16 @@ from holdfast.amqp.events import (
     SessionOpened,
 )
 from holdfast.amqp.framing.attach_fields import frames_of, with_fields
-from holdfast.amqp.framing.frame_scanner import (
+from holdfast.amqp.framing.frame_scanner import FrameScanner
+from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
+from holdfast.amqp.framing.performatives import (
     ATTACH_FRAME,
     BEGIN_FRAME,
     MAX_CONTROL_FRAME_BYTES,
     MAX_CONTROL_VALUES,
     OPEN_FRAME,
-    FrameScanner,
     ScannedFrame,
 )
-from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 from holdfast.amqp.links.dispositions import read_condition, text
 from holdfast.amqp.links.keeping import attach_bytes, gone_too_far, too_much
 from holdfast.amqp.links.link import (

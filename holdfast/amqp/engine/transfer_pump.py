@@ -14,7 +14,8 @@ Rules never broken: complete messages leave proton at once, an incomplete one is
 max_message_size; what comes without credit costs the peer its link; what comes on a link that we have closed is
 released, so that its sender knows it was not kept; a message whose state names a transaction is never handed out as
 if it had none, nor released without a word to the owner: if the name cannot be read, the link is closed, and that
-message and those behind it are released.
+message and those behind it are released; a transfer on a link on which we send ends the connection, since proton keeps
+it for ever, and takes it for one of ours in its counts of credit.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ from cproton import ffi, lib
 from holdfast.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
     NOT_IMPLEMENTED,
     TRANSFER_LIMIT_EXCEEDED,
     Error,
     MalformedMessage,
 )
 from holdfast.amqp.events import Credit, Drained, Dropped, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.framing.frame_scanner import FrameScanner, Place
+from holdfast.amqp.framing.frame_scanner import FrameScanner
 from holdfast.amqp.framing.parted_transfers import numbers_in
+from holdfast.amqp.framing.performatives import Place
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -118,6 +121,10 @@ class TransferPump:
     _pump_number: int
     _frames_seen: int
     _scanner: FrameScanner
+
+    def _fail(self, error: Error, *, corrupt: bool = False) -> None:
+        """EventPump ends the connection."""
+        raise NotImplementedError
 
     def _on_deliveries(self, event: Any) -> None:
         """Called with a delivery event at the head of the queue; takes it and all that belongs to it off the queue."""
@@ -322,6 +329,9 @@ class TransferPump:
             number = outstanding.pop(delivery, None)
             if number is None:
                 if link._impl is not None and _event_link(event) == link._impl and _event_type(event) == _DELIVERY:
+                    if lib.pn_link_unsettled(link._impl) > len(outstanding):
+                        self._fail(Error(NOT_ALLOWED, "a transfer on a link on which this end sends"), corrupt=True)
+                        return
                     _pop(collector)  # a state after the final one
                 break
             code = _remote_state(delivery)

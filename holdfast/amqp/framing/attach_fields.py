@@ -22,7 +22,7 @@ from holdfast.amqp.encoding.codec import (
     encode_value,
     ulong,
 )
-from holdfast.amqp.framing.frame_scanner import ATTACH_FRAME
+from holdfast.amqp.framing.performatives import ATTACH_FRAME
 
 MAX_MESSAGE_SIZE, DESIRED_CAPABILITIES, PROPERTIES = 10, 12, 13
 """Places of fields in an attach; its name is the first."""

@@ -31,34 +31,34 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from cproton import ffi, lib
 
-from holdfast.amqp.encoding.codec import Described, decode_value
-from holdfast.amqp.encoding.counting import count_values
-from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, begins_large, list_end
+from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, begins_large
+from holdfast.amqp.framing.performatives import (
+    ACQUISITION,
+    BATCH_FORMAT,
+    DISPOSITION_FRAME,
+    NAMELESS,
+    OPEN_FRAME,
+    SYMBOLIC_STATE,
+    TRANSFER_FRAME,
+    Place,
+    ScannedFrame,
+    acquisitions,
+    batches,
+    frames,
+    names_transaction,
+    states,
+    walk,
+)
 
 INPUT_BUFFER_BYTES = 8 * 1024
 """PN_TRANSPORT_INITIAL_BUFFER_SIZE of the pinned proton; `FrameScanner` refuses to work
 with a proton where it differs."""
 
-OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
-FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME = 0x13, 0x14, 0x15
 _USUAL = (bytes((0x53, TRANSFER_FRAME)), bytes((0x53, DISPOSITION_FRAME)))
-_WANTED = (OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME)
-
-MAX_CONTROL_FRAME_BYTES = 16 * 1024
-"""Opens, begins and attaches are a few hundred bytes; a filter may add some KiB. As Python objects they take up to ten
-times their size for as long as the link lives."""
-
-MAX_CONTROL_VALUES = 1024
-"""And have some dozens of values, a filter's expression being one. Counted before any of them becomes an object."""
-
-BATCH_FORMAT = 0x80013700
-"""The message-format of a transfer whose data sections are messages themselves."""
 _STATED = b"\x70" + BATCH_FORMAT.to_bytes(4, "big")  # as an AMQP uint, which has no shorter form for it
 _find_stated = re.compile(re.escape(_STATED)).search
 
@@ -81,30 +81,7 @@ _find_rare = re.compile(rb"S[\x10-\x13\x16-\x18]").finditer
 _find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x16-\x18])").finditer
 """Their descriptors, short and long; each search begins with a byte, and so costs a tenth of a microsecond a KiB."""
 
-_SYMBOLIC = b"amqp:transactional-state:list"
-_ACQUISITION = "txn-id"
-
-Place = tuple[int | None, int | None]
-"""The channel and handle of a link, as the peer numbers them."""
-
 _EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-
-_FRAME = Struct(">IBBH")
-_ULONG = Struct(">Q")
-
-
-class ScannedFrame(NamedTuple):
-    """A performative; fields is None if it is malformed or too large. `values`: how many it has."""
-
-    code: int
-    channel: int
-    fields: list[Any] | None
-    size: int = 0
-    values: int = 0
-
-    def field(self, index: int) -> Any:
-        """A field, None if it is absent."""
-        return self.fields[index] if self.fields is not None and index < len(self.fields) else None
 
 
 class FrameScanner:
@@ -113,6 +90,7 @@ class FrameScanner:
     __slots__ = (
         "_acquiring",
         "_data",
+        "_has_symbolic",
         "_inside",
         "_max_frame",
         "_number",
@@ -153,6 +131,7 @@ class FrameScanner:
         self.states: dict[Place, dict[bytes, list[Any] | None]] = {}
         """Of the transfers pushed last, by tag: the fields of a transactional state that proton drops."""
         self._acquiring: set[Place] | None = None
+        self._has_symbolic: bool | None = None  # a disposition of the last push; None: nobody has asked
         room = lib.pn_transport_capacity(transport)
         assert room == INPUT_BUFFER_BYTES, f"proton's input buffer is {room} bytes, not the pinned version's"
 
@@ -179,6 +158,7 @@ class FrameScanner:
         self._data = data
         self._unread = None
         self._acquiring = None
+        self._has_symbolic = None
         self.parts = None
 
     def _feed(self, data: bytes, frames_most: int | None, missing: int) -> int:
@@ -333,18 +313,18 @@ class FrameScanner:
         found = self._suspect or _find_stated(data) is not None or _STATED in joint
         self._suspect = found and _STATED in self._rest()
         if found:
-            for channel, handle, tag in _batches(tail + data):
+            for channel, handle, tag in batches(tail + data):
                 self.batches.setdefault((channel, handle), set()).add(tag)
 
     def _watch_states(self) -> None:
         """Notes the transfers of the last push if one has a state that proton drops. Tags need only be unique among
         what is unsettled: where one is said twice and not of the same transaction, nobody can tell which is meant, and
         neither has a name that can be read."""
-        if _SYMBOLIC not in self._data and _SYMBOLIC not in self._tail + self._data[: len(_SYMBOLIC)]:
+        if SYMBOLIC_STATE not in self._data and SYMBOLIC_STATE not in self._tail + self._data[: len(SYMBOLIC_STATE)]:
             return
-        for place, tag, fields in _states(self._tail + self._data):
+        for place, tag, fields in states(self._tail + self._data):
             noted = self.states.setdefault(place, {})
-            noted[tag] = fields if noted.get(tag, fields) == fields else []
+            noted[tag] = fields if noted.get(tag, fields) == fields else NAMELESS
 
     def clear(self) -> None:
         """Nothing comes any more."""
@@ -361,17 +341,19 @@ class FrameScanner:
         """Whether a flow of the last push, for the link at `place`, acquires in a transaction."""
         if self._acquiring is None:
             stream = self._tail + self._data
-            self._acquiring = set(_acquisitions(stream)) if _ACQUISITION.encode() in stream else set()
+            self._acquiring = set(acquisitions(stream)) if ACQUISITION.encode() in stream else set()
         return place in self._acquiring
 
     def symbolic_disposition(self) -> bool:
         """Whether a disposition of the last push has a transactional state that proton drops. Which deliveries it is
         about, proton does not tell."""
-        stream = self._tail + self._data
-        return _SYMBOLIC in stream and any(
-            code == DISPOSITION_FRAME and _dropped((_fields(stream[body:after]) or [])[4:5]) is not None
-            for code, _, body, after in _frames(stream)
-        )
+        if self._has_symbolic is None:
+            stream = self._tail + self._data
+            self._has_symbolic = SYMBOLIC_STATE in stream and any(
+                code == DISPOSITION_FRAME and names_transaction(stream[body:after])
+                for code, _, body, after in frames(stream)
+            )
+        return self._has_symbolic
 
     def _rest(self) -> bytes:
         """The bytes of the unfinished frame at the end of what was pushed last."""
@@ -388,101 +370,8 @@ class FrameScanner:
     def next(self, code: int) -> ScannedFrame:
         """The next open, begin or attach (as `code` says) of the last push: the one that proton reports now."""
         if self._unread is None:
-            self._unread = _walk(self._tail + self._data)
+            self._unread = walk(self._tail + self._data)
         for frame in self._unread:
             if frame.code == code:
                 return frame
         return ScannedFrame(code, 0, None)
-
-
-def _frames(stream: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(code, channel, where the body begins, where it ends) of each performative in a stream that begins with a
-    frame."""
-    pos, end = 0, len(stream)
-    while pos + 8 <= end:
-        size, offset, kind, channel = _FRAME.unpack_from(stream, pos)
-        body, after = pos + 4 * offset, pos + size
-        if size < 8 or after > end:
-            return
-        if kind == 0 and body + 3 <= after and stream[body] == 0:
-            code = 0
-            if stream[body + 1] == 0x53:
-                code = stream[body + 2]
-            elif stream[body + 1] == 0x80 and body + 10 <= after:
-                code = _ULONG.unpack_from(stream, body + 2)[0]
-            yield code, channel, body, after
-        pos = after
-
-
-def _walk(stream: bytes) -> Iterator[ScannedFrame]:
-    """The wanted frames."""
-    for code, channel, body, after in _frames(stream):
-        if code in _WANTED:
-            said = stream[body:after]
-            values = count_values(said, MAX_CONTROL_VALUES)
-            fields = _fields(said) if values <= MAX_CONTROL_VALUES else None
-            yield ScannedFrame(code, channel, fields, len(said), values)
-
-
-def _batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(channel, handle, tag) of each transfer that states the format of batches. What is malformed is proton's to
-    refuse."""
-    for code, channel, body, after in _frames(stream):
-        if code != TRANSFER_FRAME:
-            continue
-        begin = list_end(stream, body + (3 if stream[body + 1] == 0x53 else 10), after) or after
-        if count_values(stream[body:begin], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES:
-            continue
-        try:
-            value, _ = decode_value(stream, body, begin)
-        except MalformedMessage:
-            continue
-        fields = value.value if isinstance(value, Described) and isinstance(value.value, list) else []
-        match fields[:4]:
-            case [int(handle), _, bytes(tag), int(stated)] if stated == BATCH_FORMAT:
-                yield channel, int(handle), tag
-
-
-def _states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
-    """(place, tag, fields) of each message that begins; None for those without a transactional state that proton
-    drops. What is malformed is proton's to refuse."""
-    for code, channel, body, after in _frames(stream):
-        if code != TRANSFER_FRAME:
-            continue
-        try:
-            value, _ = decode_value(stream, body, after)
-        except MalformedMessage:
-            continue
-        fields = value.value if isinstance(value, Described) and isinstance(value.value, list) else []
-        match fields[:3]:
-            case [int(handle), _, bytes(tag)]:
-                yield (channel, int(handle)), tag, _dropped(fields[7:8])
-
-
-def _dropped(field: list[Any]) -> list[Any] | None:
-    """The fields of a state, in a field that may be absent, if it is a transactional one under its symbol."""
-    state = field[0] if field else None
-    if not isinstance(state, Described) or state.descriptor != _SYMBOLIC.decode():
-        return None
-    return state.value if isinstance(state.value, list) else []
-
-
-def _acquisitions(stream: bytes) -> Iterator[Place]:
-    """The places of flows that name a transaction."""
-    for code, channel, body, after in _frames(stream):
-        if code != FLOW_FRAME:
-            continue
-        fields = _fields(stream[body:after]) or []
-        match fields[4:5] + fields[10:11]:
-            case [int(handle), dict(properties)] if _ACQUISITION in properties:
-                yield channel, int(handle)
-
-
-def _fields(body: bytes) -> list[Any] | None:
-    if len(body) > MAX_CONTROL_FRAME_BYTES:
-        return None
-    try:
-        value, _ = decode_value(body)
-    except MalformedMessage:
-        return None
-    return value.value if isinstance(value, Described) and isinstance(value.value, list) else None

@@ -24,7 +24,7 @@ from cproton import lib
 from holdfast.amqp.encoding.codec import encode_symbol_map, encode_value, symbol_array, symbols_of, ulong
 from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
 from holdfast.amqp.framing.attach_fields import DESIRED_CAPABILITIES, MAX_MESSAGE_SIZE, PROPERTIES
-from holdfast.amqp.framing.frame_scanner import ScannedFrame
+from holdfast.amqp.framing.performatives import ScannedFrame
 from holdfast.amqp.links.dispositions import text, write_condition, write_data
 from holdfast.amqp.links.terminus import (
     Coordinator,

@@ -113,7 +113,8 @@ class Peer:
         return Described(descriptor, rng.choice(([txn_id], [txn_id, outcome])))
 
     def transfer(self, channel: int) -> bytes:
-        senders = [handle for handle, (_, receiver) in self.channels[channel].items() if not receiver]
+        wrong = self.rng.random() < 0.002  # on a link on which the other end sends
+        senders = [handle for handle, (_, receiver) in self.channels[channel].items() if receiver == wrong]
         if not senders:
             return b""
         handle, rng = self.rng.choice(senders), self.rng

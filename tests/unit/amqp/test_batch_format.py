@@ -7,7 +7,7 @@ import random
 import pytest
 
 from holdfast.amqp import Transfers
-from holdfast.amqp.framing.frame_scanner import BATCH_FORMAT
+from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from tests.unit.amqp.wire import RawPeer, each, message
 
 STATED = b"\x70\x80\x01\x37\x00"

@@ -21,9 +21,10 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from holdfast.amqp.framing import frame_scanner
-from holdfast.amqp.framing.frame_scanner import BATCH_FORMAT, FrameScanner
+from holdfast.amqp.framing import performatives
+from holdfast.amqp.framing.frame_scanner import FrameScanner
 from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, payload_at
+from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from tests.unit.amqp.wire import RawPeer, each, frame, only
 
 KIB = 1024
@@ -429,7 +430,7 @@ def test_a_frame_full_of_values_is_not_unpacked(descriptor: bytes, payload: byte
     said = struct.pack(">IBBH", 8 + len(performative) + len(payload), 2, 0, 0) + performative + payload
     peer = RawPeer()
     peer.accepted()
-    with mock.patch.object(frame_scanner, "decode_value", side_effect=AssertionError("it was unpacked")):
+    with mock.patch.object(performatives, "decode_value", side_effect=AssertionError("it was unpacked")):
         peer.say(said)
 
 

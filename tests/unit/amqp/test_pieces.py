@@ -10,7 +10,8 @@ from holdfast.amqp import ConnectionClosed, Engine, LinkRequested, Transfers, sy
 from holdfast.amqp.encoding.codec import encode_value
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.engine.engine import FIRST_BYTES
-from holdfast.amqp.framing.frame_scanner import MAX_CONTROL_VALUES, PIECE_RARE_FRAMES
+from holdfast.amqp.framing.frame_scanner import PIECE_RARE_FRAMES
+from holdfast.amqp.framing.performatives import MAX_CONTROL_VALUES
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from tests.attacks import wire
 

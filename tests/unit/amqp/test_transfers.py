@@ -10,11 +10,16 @@ import pytest
 
 from holdfast.amqp import (
     ACCEPTED,
+    ConnectionClosed,
+    Described,
     LinkDetached,
+    LinkRequested,
+    SenderLink,
     Settlements,
     Transfers,
     errors,
     uint,
+    ulong,
 )
 from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only, payloads_of
 
@@ -190,3 +195,45 @@ def test_a_detach_right_behind_transfers_loses_nothing() -> None:
     assert [type(event) for event in heard] == [Transfers, LinkDetached]
     assert len(payloads_of(heard)) == 20
     far.settle(only(heard, Transfers).deliveries)
+
+
+@pytest.mark.parametrize("flags", [{}, {"settled": True}, {"more": True}])
+@pytest.mark.parametrize("sent", [0, 3])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_transfer_on_a_link_on_which_we_send_ends_the_connection(
+    flags: dict[str, bool], sent: int, closed: bool
+) -> None:
+    """proton would keep each of them, in nobody's count."""
+    peer = RawPeer()
+    peer.open()
+    link = only(peer.say(peer.attach("raw-link", receiver=True)), LinkRequested).link
+    assert isinstance(link, SenderLink)
+    link.accept()
+    peer.say(frame(0, 0x13, [uint(0), uint(100), uint(0), uint(100), uint(0), uint(0), uint(sent)]))
+    link.send_many([message()] * sent)
+    peer.hear()
+    if closed:
+        link.close()
+    heard = peer.say(peer.transfer(0, b"m", **flags), peer.transfer(1, b"m"))
+    error = only(heard, ConnectionClosed).error
+    assert error is not None
+    assert error.condition == errors.NOT_ALLOWED
+    assert payloads_of(heard) == []
+    assert [code for code, _, _ in peer.hear()][-1:] == [0x18]
+
+
+def test_a_state_after_the_final_one_is_no_transfer() -> None:
+    peer = RawPeer()
+    peer.open()
+    link = only(peer.say(peer.attach("raw-link", receiver=True)), LinkRequested).link
+    assert isinstance(link, SenderLink)
+    link.accept()
+    peer.say(frame(0, 0x13, [uint(0), uint(100), uint(0), uint(100), uint(0), uint(0), uint(3)]))
+    link.send_many([message()] * 3)
+    peer.hear()
+    accepted = Described(ulong(0x24), [])
+    said = [frame(0, 0x15, [True, uint(0), uint(1), settled, accepted]) for settled in (False, False, True, True)]
+    assert only(peer.say(*said), Settlements).outcomes == [(0, ACCEPTED), (1, ACCEPTED)]
+    assert peer.say(*said) == []
+    assert only(peer.say(frame(0, 0x15, [True, uint(2), None, True, accepted])), Settlements)
+    assert link.alive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from cproton import lib
 
 from holdfast.amqp import (
     ACCEPTED,
+    Described,
     Dropped,
     LinkDetached,
     LinkRequested,
@@ -21,7 +23,8 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from holdfast.amqp.framing.frame_scanner import BATCH_FORMAT
+from holdfast.amqp.framing import frame_scanner
+from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from holdfast.amqp.transactions import encode_discharge
 from tests.unit.amqp.transactions.support import (
     ACCEPTED_VALUE,
@@ -30,6 +33,7 @@ from tests.unit.amqp.transactions.support import (
     SYMBOL,
     TXN,
     control,
+    disposition,
     outcomes,
     state,
     told,
@@ -318,3 +322,72 @@ def test_what_comes_beyond_the_credit_or_behind_garbage_is_not_lost_to_its_trans
     peer.accepted(credit=10)
     heard = peer.say(transfer(0, b"bad", of=state([])), transfer(1, b"behind", of=state([TXN])))
     assert (told(heard), dropped(heard)) == ([], [TXN])
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_symbolic_state_of_too_many_values_names_no_transaction(more: bool) -> None:
+    peer = RawPeer()
+    link = peer.accepted(credit=10)
+    control(peer)
+    heard = peer.say(
+        transfer(0, b"plain"),
+        transfer(1, b"crowded", of=state([TXN, *[[]] * 2000], SYMBOL), more=more),
+        *([peer.transfer(1, b"end", stated=None)] if more else []),
+    )
+    assert told(heard) == [(b"plain", None)]
+    gone = only(heard, LinkDetached)
+    assert gone.link is link
+    assert gone.error is not None
+    assert gone.error.condition == errors.INVALID_FIELD
+
+
+@pytest.mark.parametrize(("handle", "tag"), [(None, b"tag"), ("a", b"tag"), (uint(0), None), (None, None)])
+def test_a_symbolic_state_is_seen_where_handle_or_tag_are_missing(handle: Any, tag: Any) -> None:
+    """proton takes the first link, and no tag."""
+    peer = RawPeer()
+    peer.accepted(credit=10)
+    control(peer)
+    fields = [handle, uint(0), tag, uint(0), False, False, None, state([TXN], SYMBOL)]
+    heard = peer.say(frame(0, 0x14, fields, b"m"))
+    assert told(heard) in ([(b"m", TXN)], []), "not as if it named none"
+
+
+def test_what_an_unfinished_message_keeps_of_its_state_is_its_transaction() -> None:
+    peer = RawPeer()
+    peer.accepted(credit=10)
+    control(peer)
+    many = state([TXN, *[[] for _ in range(1000)]], SYMBOL)
+    for link in range(20, 80):
+        opened = only(peer.say(peer.attach(f"raw-{link}", link)), LinkRequested).link
+        assert isinstance(opened, ReceiverLink)
+        opened.accept()
+        opened.grant(1)
+    peer.hear()
+    tracemalloc.start()
+    try:
+        for link in range(20, 80):
+            assert peer.say(transfer(link, b"m", handle=link, of=many, more=True)) == []
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000  # 60 KB each
+
+
+def test_dispositions_are_looked_at_once_for_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them asks whether one names a transaction under a symbol."""
+    looked = 0
+
+    def counting(said: bytes) -> bool:
+        nonlocal looked
+        looked += 1
+        return False
+
+    monkeypatch.setattr(frame_scanner, "names_transaction", counting)
+    wire = Wire()
+    _, far = wire.consumer(credit=1000)
+    far.send_many([b"m"] * 500)
+    wire.exchange()
+    named = Described(symbol("other"), ["amqp:transactional-state:list"])
+    said = [disposition(number, named, settled=False) for number in range(500)]
+    wire.server.receive(b"".join(said))
+    assert looked == 500

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from holdfast.amqp import Described, Message, decode_value, encode_message, symbol, ubyte, uint, ulong
-from holdfast.amqp.framing.frame_scanner import BATCH_FORMAT
+from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from tests.unit.amqp.wire import AMQP_HEADER, frame
 
 WAIT_S = 90.0
