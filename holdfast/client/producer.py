@@ -156,7 +156,8 @@ class ProducerClient:
 
     @property
     def on_confirmed(self) -> Callable[[str | None, int], None] | None:
-        """Called with a partition (None with route_by="node") and the number of its events just confirmed."""
+        """Called with a partition (None with route_by="node") and the number of its events just confirmed. What it
+        raises goes to the event loop's exception handler, and stops nothing."""
         return self._accumulator.on_confirmed
 
     @on_confirmed.setter

@@ -222,8 +222,13 @@ class Accumulator:
         self._room.clear()
 
     def _on_confirmed(self, partition: str | None, events: int) -> None:
-        if self.on_confirmed is not None:
+        if self.on_confirmed is None:
+            return
+        try:
             self.on_confirmed(partition, events)
+        except Exception as problem:  # noqa: BLE001 - the program's own fault must not end the connection
+            context = {"message": "a callback of confirmed events failed", "exception": problem}
+            self._loop.call_exception_handler(context)
 
     def _idle_again(self) -> None:
         if self.events == 0 and self._publishing == 0:

@@ -182,6 +182,32 @@ async def test_a_callback_that_fails_does_not_end_the_connection(node: TinyNode)
     assert reported == ["a callback of a delivery failed"]
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+async def test_an_on_confirmed_that_fails_stops_nothing(node: TinyNode, idempotent: bool, batch: bool) -> None:
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(str(context["message"])))
+
+    def careless(partition: str | None, events: int) -> None:
+        raise ZeroDivisionError
+
+    async with ProducerClient(node.address, "trades", ProducerOptions(idempotent=idempotent)) as producer:
+        producer.on_confirmed = careless
+        for _ in range(2):
+            if batch:
+                filled = await producer.create_batch(partition="0")
+                filled.add(b"1")
+                await producer.send_batch(filled)
+            else:
+                await producer.send(b"1", partition="0")
+                await producer.flush()
+        assert producer.outstanding == 0
+        assert producer.stats.attached == 1
+        assert producer.stats.resent == 0
+    assert len(node.log.bodies("0")) == 2
+    assert reported == ["a callback of confirmed events failed"] * 2
+
+
 # ------------------------------------------------------------------------------------------------ the buffer
 
 
