@@ -22,7 +22,7 @@ from cluster.rpc.streams.frames import FRAME_HELLO, FRAME_MESSAGES, submessage
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, notice_no_silence, stream_to, until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def messages(first: int, count: int, payload: bytes = b"") -> list[RaftMessage]:

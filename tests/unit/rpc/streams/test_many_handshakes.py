@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from cluster.rpc.peer_tls import node_host
-from tests.unit.rpc.test_peer_tls import CLUSTER, Hosts
+from tests.unit.rpc.streams.test_peer_tls import CLUSTER, Hosts
 
 HANDSHAKES = 8000
 """Of 8 clients in a loop. Where each got a configuration of its own, the server crashed after about 2,000."""

@@ -25,7 +25,7 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from tests.unit.amqp.test_codec import values
+from tests.unit.amqp.messages.test_codec import values
 from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
 
 FILTER = {
