@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
+from sys import hash_info
 from typing import Any
 
 from proton import (
@@ -36,6 +37,13 @@ MAX_DEPTH = 32
 MAX_EMPTY_ELEMENTS = 1024
 """Elements of an array whose type takes no bytes (null, true, ulong0): the one case where bytes do not bound
 the count."""
+
+MAX_ALIKE = 8
+"""UUIDs of one hash among the keys of a map. Python's hash of a UUID is its number modulo a prime, so whoever chooses
+them makes all alike, and a map of 8,000 took 8 s. Of honest ones hardly two are."""
+
+UUID_CODE = 0x98
+UUID_BYTES = 16
 
 _U16, _U32, _U64 = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q")
 _I8, _I16, _I32, _I64 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
@@ -147,13 +155,30 @@ def _list(wide: bool) -> Decoder:
     return decode
 
 
+class Alike(dict[int, int]):
+    """How many UUIDs among the keys of a map have the same hash, by the hash."""
+
+    __slots__ = ()
+
+    def add(self, data: bytes, pos: int) -> None:
+        """The UUID at `pos`. Raises MalformedMessage if there are too many like it."""
+        number = int.from_bytes(data[pos : pos + UUID_BYTES], "big") % hash_info.modulus
+        self[number] = self.get(number, 0) + 1
+        if self[number] > MAX_ALIKE:
+            raise MalformedMessage(f"more than {MAX_ALIKE} keys of a map are UUIDs of one hash")
+
+
 def _map(wide: bool) -> Decoder:
     def decode(data: bytes, pos: int, end: int, depth: int) -> tuple[Any, int]:
         pos, after, count = _counted(data, pos, end, wide)
         if count % 2 or count > after - pos:
             raise MalformedMessage("map with an impossible number of elements")
         values: dict[Any, Any] = {}
+        alike: Alike | None = None
         for _ in range(count // 2):
+            if pos < after and data[pos] == UUID_CODE:
+                alike = Alike() if alike is None else alike
+                alike.add(data, pos + 1)
             key, pos = _decode(data, pos, after, depth)
             value, pos = _decode(data, pos, after, depth)
             try:
@@ -246,7 +271,7 @@ def _register() -> None:
         (0x94, Data.DECIMAL128, _raw(16, decimal128)),
         (0x73, Data.CHAR, _fixed(_U32, _to_char)),
         (0x83, Data.TIMESTAMP, _fixed(_I64, timestamp)),
-        (0x98, Data.UUID, _raw(16, lambda raw: uuid.UUID(bytes=raw))),
+        (UUID_CODE, Data.UUID, _raw(UUID_BYTES, lambda raw: uuid.UUID(bytes=raw))),
         (0xA0, Data.BINARY, _variable(False, bytes)),
         (0xB0, Data.BINARY, _variable(True, bytes)),
         (0xA1, Data.STRING, _variable(False, _to_str)),

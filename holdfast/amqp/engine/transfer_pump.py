@@ -57,6 +57,9 @@ from holdfast.amqp.links.sender_link import SenderLink
 READ_BUFFER_BYTES = 64 * 1024
 """Messages up to this size leave proton in one call."""
 
+PART_BYTES = 64
+"""What a part of an unfinished message takes besides its bytes."""
+
 _peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
 _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
 _current, _recv, _advance = lib.pn_link_current, lib.pn_link_recv, lib.pn_link_advance
@@ -252,8 +255,8 @@ class TransferPump:
             for part in self._parts_in(read_buffer.view[:size]):
                 link._parts.append(part)
                 link._parts_bytes += len(part)
-                link._kept_bytes += len(part)
-                self.kept_bytes += len(part)
+                link._kept_bytes += len(part) + PART_BYTES
+                self.kept_bytes += len(part) + PART_BYTES
                 if link._parts_bytes > limit:
                     return _too_large(limit)
                 if self.kept_bytes > self.keep_limit:
@@ -267,8 +270,9 @@ class TransferPump:
         return [said] if parts is None else [parts.pop(number) for number in numbers_in(said)]
 
     def _forget_parts(self, link: ReceiverLink) -> None:
-        self.kept_bytes -= link._parts_bytes
-        link._kept_bytes -= link._parts_bytes
+        kept = link._parts_bytes + PART_BYTES * len(link._parts)
+        self.kept_bytes -= kept
+        link._kept_bytes -= kept
         link._parts = []
         link._parts_bytes = 0
 

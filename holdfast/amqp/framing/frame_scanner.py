@@ -35,6 +35,7 @@ from typing import Any
 
 from cproton import ffi, lib
 
+from holdfast.amqp.framing.disposition_range import DISPOSITION, deliveries_named
 from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, begins_large
 from holdfast.amqp.framing.performatives import (
     ACQUISITION,
@@ -68,6 +69,10 @@ PIECE_RARE_FRAMES = 4
 PIECE_FRAMES = 2000
 """Frames of any kind in a piece: a transfer takes microseconds, if it has to be refused some tens of them."""
 
+PIECE_DELIVERIES = 4096
+"""Deliveries that the dispositions in a piece name, or a single one that names more: each takes two microseconds, and
+an event of proton's, whether it has changed or not."""
+
 PIECE_STEP_BYTES = 32 * 1024
 """So much is given to proton before its count of frames is looked at."""
 
@@ -78,7 +83,8 @@ _HOPS = 64
 """Frames of a piece that are stepped over by their sizes; if there are more, they are small, and it is searched."""
 
 _find_rare = re.compile(rb"S[\x10-\x13\x16-\x18]").finditer
-_find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x16-\x18])").finditer
+_find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x15-\x18])").finditer
+_find_disposition = re.compile(re.escape(DISPOSITION)).finditer
 """Their descriptors, short and long; each search begins with a byte, and so costs a tenth of a microsecond a KiB."""
 
 _EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
@@ -270,21 +276,28 @@ class FrameScanner:
 
     def _cut(self, data: bytes) -> tuple[int, bool]:
         """How much of the bytes to push at once: up to where more than PIECE_RARE_FRAMES frames would be that are
-        neither transfers nor dispositions. And whether there are few frames in it. A cut may lie within a frame."""
+        neither transfers nor dispositions, or the dispositions would name too many deliveries. And whether there are
+        few frames in it. A cut may lie within a frame."""
         size = len(data)
         if self._searched >= size:
             return size, False
-        pos, rare = self._missing(data), 0
+        pos, rare, named = self._missing(data), 0, 0
         for _ in range(_HOPS):
             if pos + 12 > size:
                 return size, True
             length, body = int.from_bytes(data[pos : pos + 4], "big"), pos + 4 * data[pos + 4]
             if length < 8:
                 return size, True  # proton refuses it
-            if length > 8 and data[body + 1 : body + 3] not in _USUAL:
+            kind = data[body + 1 : body + 3]
+            if length > 8 and kind not in _USUAL:
                 rare += 1
                 if rare > PIECE_RARE_FRAMES:
                     return pos, True
+            elif kind == DISPOSITION:
+                more = deliveries_named(data, body + 3)
+                if named and named + more > PIECE_DELIVERIES:
+                    return pos, True
+                named += more
             pos += length
         pos = max(pos, self._searched)
         for find in (_find_rare, _find_rare_long):
@@ -294,6 +307,12 @@ class FrameScanner:
                 if left < 0:
                     size = match.start()
                     break
+        for match in _find_disposition(data, pos, size):
+            more = deliveries_named(data, match.end())
+            if named and named + more > PIECE_DELIVERIES:
+                size = match.start()
+                break
+            named += more
         self._searched = size
         return size, False
 
@@ -313,8 +332,8 @@ class FrameScanner:
         found = self._suspect or _find_stated(data) is not None or _STATED in joint
         self._suspect = found and _STATED in self._rest()
         if found:
-            for channel, handle, tag in batches(tail + data):
-                self.batches.setdefault((channel, handle), set()).add(tag)
+            for place, tag in batches(tail + data):
+                self.batches.setdefault(place, set()).add(tag)
 
     def _watch_states(self) -> None:
         """Notes the transfers of the last push if one has a state that proton drops. Tags need only be unique among

@@ -8,12 +8,15 @@ it. Of a hundred bytes nobody notices; of events of 16 KiB it was a third of wha
   belongs to which message, whether there is more of it, whether it was taken back, or is no message at all;
 - a run is given to proton at once, and its messages are taken before the next bytes are looked at. So whatever proton
   has of a message is numbers within a run, and bytes outside of it;
-- a run ends before any frame that is no transfer, flow or disposition: those others are rationed (`FrameScanner`).
+- a run ends before any frame that is no transfer, flow or disposition of few deliveries: those others are rationed
+  (`FrameScanner`).
 """
 
 from __future__ import annotations
 
 from struct import Struct
+
+from holdfast.amqp.framing.disposition_range import deliveries_named
 
 LARGE_BYTES = 4 * 1024
 """A run has a frame of this size among the first FIRST_FRAMES ..."""
@@ -25,6 +28,9 @@ AVERAGE_BYTES = 2 * 1024
 
 NUMBER_BYTES = 4
 NUMBERS = 1 << (8 * NUMBER_BYTES)
+
+NARROW_DELIVERIES = 64
+"""A disposition that names more ends a run."""
 
 _FLOW, _TRANSFER, _DISPOSITION = b"\x00S\x13", b"\x00S\x14", b"\x00S\x15"
 _HEAD = Struct(">IBBH")
@@ -48,6 +54,11 @@ def list_end(data: bytes, at: int, end: int) -> int:
     else:
         return 0
     return after if after <= end else 0
+
+
+def _is_narrow(data: bytes, body: int) -> bool:
+    """A disposition that does not name many deliveries."""
+    return data[body : body + 3] == _DISPOSITION and deliveries_named(data, body + 3) <= NARROW_DELIVERIES
 
 
 def numbers_in(said: bytes) -> list[int]:
@@ -108,7 +119,7 @@ class Run:
                 said.append(_NUMBER.pack(number))
                 parts[number] = data[begin:after]
                 number = (number + 1) % NUMBERS
-            elif begin or size == _HEAD_BYTES or data[body : body + 3] in (_FLOW, _DISPOSITION):
+            elif begin or size == _HEAD_BYTES or data[body : body + 3] == _FLOW or _is_narrow(data, body):
                 said.append(data[at:after])
             else:
                 break

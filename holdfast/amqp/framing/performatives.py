@@ -86,8 +86,8 @@ def walk(stream: bytes) -> Iterator[ScannedFrame]:
             yield ScannedFrame(code, channel, _fields(said, values), len(said), values)
 
 
-def batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(channel, handle, tag) of each transfer that states the format of batches. What is malformed is proton's to
+def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
+    """(place, tag) of each transfer that states the format of batches. What is malformed is proton's to
     refuse."""
     for code, channel, body, after in frames(stream):
         if code != TRANSFER_FRAME:
@@ -101,13 +101,13 @@ def batches(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
             continue
         fields = value.value if isinstance(value, Described) and isinstance(value.value, list) else []
         match fields[:4]:
-            case [int(handle), _, bytes(tag), int(stated)] if stated == BATCH_FORMAT:
-                yield channel, int(handle), tag
+            case [handle, _, bytes(tag), int(stated)] if stated == BATCH_FORMAT:
+                yield (channel, _handle(handle)), tag
 
 
 def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
     """(place, tag, fields) of each message that begins; None for those without a transactional state that proton
-    drops. What is malformed is proton's to refuse; where it takes a wrong type for 0 or nothing, so it is here."""
+    drops. What is malformed is proton's to refuse; where it takes a wrong type for nothing, so it is here."""
     for code, channel, body, after in frames(stream):
         if code != TRANSFER_FRAME:
             continue
@@ -124,8 +124,12 @@ def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
             continue
         handle, _, tag = (*fields[:3], None, None, None)[:3]
         if isinstance(tag, bytes) or state is not None:
-            place = channel, int(handle) if isinstance(handle, uint) else 0
-            yield place, tag if isinstance(tag, bytes) else b"", state
+            yield (channel, _handle(handle)), tag if isinstance(tag, bytes) else b"", state
+
+
+def _handle(said: Any) -> int:
+    """As proton reads it, which takes what is no uint for 0."""
+    return int(said) if isinstance(said, uint) else 0
 
 
 def _first_fields(stream: bytes, at: int, end: int) -> list[Any]:

@@ -26,10 +26,15 @@ from holdfast.amqp.encoding.codec import (
     encode_value,
     symbol,
 )
+from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
+
+MAX_VALUES = 65_536
+"""Values in one message, counted one by one: looking at so many takes some 20 ms. An array of values of one width is
+one value, however long, but in annotations, which are decoded."""
 
 TARGET_PARTITION = "event-streams-target-partition"
 GROUP_KEY = "event-streams-group-key"
@@ -244,6 +249,8 @@ def _hint(payload: bytes, pos: int, name: str, seen: dict[bytes, str | None]) ->
     try:
         return seen[encoded], end
     except KeyError:
+        if count_values(encoded, MAX_VALUES) > MAX_VALUES:
+            raise MalformedMessage(f"annotations with more than {MAX_VALUES} values") from None
         hint = decode_value(encoded)[0].get(name)
     if hint is not None and not isinstance(hint, str):
         raise MalformedMessage(f"annotation {name} is not a text")

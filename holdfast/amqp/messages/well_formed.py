@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from struct import Struct
 
-from holdfast.amqp.encoding.decoder import MAX_DEPTH, MAX_EMPTY_ELEMENTS
+from holdfast.amqp.encoding.decoder import MAX_DEPTH, MAX_EMPTY_ELEMENTS, UUID_CODE, Alike
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
@@ -26,16 +26,13 @@ from holdfast.amqp.messages.sections import (
     DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
+    MAX_VALUES,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SEQUENCE,
     VALUE,
     section_at,
 )
-
-MAX_VALUES = 65_536
-"""Values in one message, counted one by one: looking at so many takes some 20 ms. An array of values of one width is
-one value, however long."""
 
 _SIZES_KNOWN = 4096
 """Sizes of messages whose beginning is remembered; some hundred bytes each."""
@@ -210,6 +207,7 @@ def _elements(code: int, data: bytes, start: int, after: int, left: int, depth: 
         raise MalformedMessage("a list or map with an impossible number of elements")
     if count > left:
         raise MalformedMessage(f"it has more than {MAX_VALUES} values")
+    alike: Alike | None = None
     for index in range(count):
         kind = data[pos] if pos < after else 0x40  # what is missing is found missing below
         if kind == 0xA1 or kind == 0xA3:  # most keys and many values: short texts
@@ -220,6 +218,9 @@ def _elements(code: int, data: bytes, start: int, after: int, left: int, depth: 
                 continue
         if pairs and index % 2 == 0 and kind in _NO_KEYS:
             raise MalformedMessage("the key of a map is a list, a map, an array or described")
+        if kind == UUID_CODE and pairs and index % 2 == 0:
+            alike = Alike() if alike is None else alike
+            alike.add(data, pos + 1)
         pos, left = _skip(data, pos, after, left, depth)
     if pos != after:
         raise MalformedMessage("a list or map has bytes behind its last element")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.amqp import Transfers
+from holdfast.amqp import Transfers, uint, ulong
 from holdfast.amqp.framing.performatives import BATCH_FORMAT
-from tests.unit.amqp.wire import RawPeer, each, message
+from tests.unit.amqp.wire import RawPeer, each, frame, message
 
 STATED = b"\x70\x80\x01\x37\x00"
 
@@ -97,3 +97,13 @@ def test_a_batch_that_is_taken_back_leaves_nothing_behind() -> None:
     link.close()
     peer.say(peer.transfer(2, message(b"late"), stated=BATCH_FORMAT))
     assert not peer.engine._scanner.batches, "what comes on a closed link is not remembered"
+
+
+def test_what_is_noted_of_a_link_goes_with_its_messages_however_its_handle_is_written() -> None:
+    """proton takes a handle that is no uint for 0."""
+    peer = RawPeer()
+    peer.accepted(credit=10)
+    for number, handle in enumerate((uint(0), ulong(7), None)):
+        fields = [handle, uint(number), b"%d" % number, uint(BATCH_FORMAT), False, False]
+        assert seen(each(peer.say(frame(0, 0x14, fields, message())), Transfers)) == [(message(), True)]
+    assert peer.engine._scanner.batches == {}

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from holdfast.amqp import ConnectionClosed, Engine, LinkRequested, Transfers, symbol
+from holdfast.amqp import (
+    ConnectionClosed,
+    Described,
+    Engine,
+    LinkRequested,
+    SenderLink,
+    Settlements,
+    Transfers,
+    symbol,
+    uint,
+    ulong,
+)
 from holdfast.amqp.encoding.codec import encode_value
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.engine.engine import FIRST_BYTES
+from holdfast.amqp.framing.disposition_range import MANY, deliveries_named
 from holdfast.amqp.framing.frame_scanner import PIECE_RARE_FRAMES
 from holdfast.amqp.framing.performatives import MAX_CONTROL_VALUES
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from tests.attacks import wire
+from tests.unit.amqp.wire import RawPeer, each, frame, only
 
 
 def server() -> Engine:
@@ -149,3 +163,84 @@ def test_a_piece_says_whether_attaches_have_ended_it() -> None:
     assert engine.crowded
     engine.receive_some(attaches[taken:])
     assert not engine.crowded
+
+
+def consumer(outstanding: int) -> RawPeer:
+    """A peer that was sent so much and has settled nothing."""
+    peer = RawPeer()
+    peer.open()
+    link = only(peer.say(peer.attach("raw-link", receiver=True)), LinkRequested).link
+    assert isinstance(link, SenderLink)
+    link.accept()
+    peer.say(frame(0, 0x13, [uint(0), uint(10**6), uint(0), uint(100), uint(0), uint(0), uint(outstanding)]))
+    link.send_many([b"m"] * outstanding)
+    peer.hear()
+    return peer
+
+
+def disposition(first: int, last: int | None, state: Any = None, *, filler: int = 0) -> bytes:
+    fields = [True, uint(first), None if last is None else uint(last), False, state, None, bytes(filler) or None]
+    return frame(0, 0x15, fields[: 7 if filler else 5])
+
+
+@pytest.mark.parametrize(("before", "count"), [(0, 40), (0, 300), (100, 100)])
+@pytest.mark.parametrize("state", [None, Described(ulong(0x23), [uint(0), ulong(0)]), Described(ulong(0x34), [b"t"])])
+@pytest.mark.parametrize("form", ["short", "long descriptor", "wide list"])
+def test_dispositions_of_many_deliveries_come_in_many_pieces(before: int, count: int, state: Any, form: str) -> None:
+    """Each of them is an event of proton's, for each delivery."""
+    peer = consumer(1000)
+    said = disposition(0, 999, state, filler=300 if form == "wide list" else 0)
+    said = (wire.with_long_descriptor(said) if form == "long descriptor" else said) * count
+    said = disposition(0, None) * before + said
+    taken = []
+    while said:
+        taken.append(peer.engine.receive_some(said))
+        said = said[taken[-1] :]
+        peer.engine.events()
+    assert len(taken) >= count // (PIECE_RARE_FRAMES + 1)
+    assert not peer.engine.closed
+
+
+def test_dispositions_of_few_deliveries_come_together() -> None:
+    peer = consumer(1000)
+    said = b"".join(disposition(n, n + 1 if n % 2 else None, Described(ulong(0x24), [])) for n in range(999))
+    pieces = outcomes = 0
+    while said:
+        said = said[peer.engine.receive_some(said) :]
+        outcomes += sum(len(event.outcomes) for event in each(peer.engine.events(), Settlements))
+        pieces += 1
+    assert (pieces, outcomes) == (1, 999)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ([True, uint(5)], 1), ([True, uint(5), None], 1), ([True, uint(5), uint(5)], 1), ([True, uint(0), uint(9)], 10),
+        ([False, uint(300), uint(700), True], 401), ([True, uint(2**32 - 1), uint(1)], 3),
+        ([True, uint(9), uint(8)], MANY),
+        ([True, uint(0), uint(2**32 - 1)], MANY), ([None, uint(1)], MANY), ([True, "1", uint(2)], MANY),
+        ([True, uint(1), ulong(2)], MANY), ([], MANY),
+    ],
+)  # fmt: skip
+def test_how_many_deliveries_a_disposition_names(said: list[Any], named: int) -> None:
+    body = encode_value(said)
+    assert deliveries_named(b"12" + body, 2) == named
+    for end in range(2, len(body)):
+        assert deliveries_named(b"12" + body[:end], 2) in (1, named)
+
+
+def test_a_run_of_large_transfers_does_not_carry_dispositions_of_many_deliveries() -> None:
+    peer = consumer(1000)
+    link = only(peer.say(peer.attach("other", 1)), LinkRequested).link
+    assert isinstance(link, ReceiverLink)
+    link.accept()
+    link.grant(100)
+    peer.hear()
+    said = b"".join(peer.transfer(n, bytes(9000), handle=1) + disposition(0, 999) for n in range(50))
+    pieces = 0
+    while said:
+        said = said[peer.engine.receive_some(said) :]
+        peer.engine.events()
+        pieces += 1
+    assert pieces >= 10
+    assert not peer.engine.closed
