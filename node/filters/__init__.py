@@ -16,10 +16,11 @@ that matches lies outside `bounds`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 
 from node.filters.compiler import Matching, compiled
-from node.filters.parser import condition
+from node.filters.parser import Size, condition, size_of
 from node.filters.pushdown import (
     END,
     EVERYWHERE,
@@ -42,12 +43,19 @@ __all__ = ["END", "EVERYWHERE", "Bounds", "FilterError", "Predicate", "parse"]
 class Predicate:
     """A condition on events. Immutable; links may share it."""
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: Node, size: Size | None = None) -> None:
         self.tree = tree
-        self._rest = beyond_bounds(tree)
+        self._size = size_of(tree) if size is None else size
 
     def __and__(self, other: Predicate) -> Predicate:
-        return Predicate(All((self.tree, other.tree)))
+        """Raises FilterError when the two cost too much together."""
+        size = self._size.with_(other._size)
+        # On one level: a nest of hundreds is more than Python's own limits allow.
+        return Predicate(All((*_parts(self.tree), *_parts(other.tree))), size)
+
+    @cached_property
+    def _rest(self) -> Node | None:
+        return beyond_bounds(self.tree)
 
     @cached_property
     def needs_latest(self) -> bool:
@@ -69,8 +77,11 @@ class Predicate:
         return compiled(Literal(True) if self._rest is None else self._rest)
 
 
+def _parts(tree: Node) -> tuple[Node, ...]:
+    return tree.parts if isinstance(tree, All) else (tree,)
+
+
 def parse(texts: str | Iterable[str]) -> Predicate:
     """The condition that a text says, or that all of several say. Raises FilterError."""
     listed: Sequence[str] = [texts] if isinstance(texts, str) else list(texts)
-    trees = [placed(condition(text)) for text in listed]
-    return Predicate(trees[0] if len(trees) == 1 else All(tuple(trees)))
+    return reduce(and_, [Predicate(placed(condition(text))) for text in listed])

@@ -9,6 +9,10 @@ be made: one that holds when it is true, one that holds when it is false. AND is
 when its part is false, a comparison is neither unless its sides can be compared; what is neither is unknown. Only where
 a condition is itself compared with something is its value made, in a variable.
 
+Rule: no part of the tree has more than one variable. Both conditions of a comparison mention its sides; if each made
+them anew, every level of `((a = b) = c) = d` would double the program. All variables are made before the test, each
+behind those that it reads, whatever a short circuit leaves out; so one that is there can be read anywhere.
+
 Rejected: closures (three times slower), and an interpreter over a stack (five).
 """
 
@@ -20,7 +24,7 @@ from typing import Any as Anything
 
 from node.filters import functions, vocabulary
 from node.filters.field_access import UNREADABLE, loader
-from node.filters.parser import children
+from node.filters.parser import MAX_NODES, children
 from node.filters.syntax_tree import (
     CONDITIONS,
     All,
@@ -31,6 +35,7 @@ from node.filters.syntax_tree import (
     Compare,
     Exists,
     Field,
+    FilterError,
     In,
     IsNull,
     Like,
@@ -61,6 +66,7 @@ class _Compiler:
         self._names: dict[str, Anything] = {"NUMBERS": functions.NUMBERS, "TEXTS": functions.TEXTS}
         self._numbers = count()
         self._lines: list[str] = []
+        self._variables: dict[int, str] = {}  # by the identity of the part; as values, TRUE and 1 are equal
         self._fields = sorted(set(_fields(condition)), key=lambda field: (field.section, field.name))
         self._slots = {field: index for index, field in enumerate(self._fields)}
 
@@ -93,9 +99,15 @@ class _Compiler:
         self._names[name] = value
         return name
 
-    def _variable(self, text: str) -> str:
-        name = f"v{next(self._numbers)}"
-        self._lines.append(f"{name} = {text}")
+    def _variable(self, node: Node, text: Callable[[], str]) -> str:
+        """The variable that has the node's value; `text` says how it is made, and is asked once."""
+        name = self._variables.get(id(node))
+        if name is None:
+            made = text()  # the lines of what it reads come first
+            name = self._variables[id(node)] = f"v{next(self._numbers)}"
+            self._lines.append(f"{name} = {made}")
+            if len(self._lines) > MAX_NODES:
+                raise FilterError("the filter makes too long a program; write a simpler one", 0)
         return name
 
     # ------------------------------------------------------------------------------------------------- conditions
@@ -176,7 +188,9 @@ class _Compiler:
     def _value(self, node: Node) -> str:
         """A Python expression that makes the node's value; None where it is unknown."""
         if isinstance(node, CONDITIONS):
-            return self._variable(f"True if {self._true(node)} else False if {self._false(node)} else None")
+            return self._variable(
+                node, lambda: f"True if {self._true(node)} else False if {self._false(node)} else None"
+            )
         match node:
             case Literal(value):
                 return self._constant(value)
@@ -191,8 +205,9 @@ class _Compiler:
 
     def _name(self, node: Node) -> str:
         """Like `_value`, but a name, that may be mentioned twice."""
-        text = self._value(node)
-        return text if text.isidentifier() else self._variable(text)
+        if isinstance(node, Call) or (isinstance(node, Field) and node.section == "d"):
+            return self._variable(node, lambda: self._value(node))
+        return self._value(node)
 
     def _exists(self, field: Field) -> str:
         return "True" if field.section == "d" else f"e{self._slots[field]}"

@@ -41,6 +41,12 @@ MAX_TEXT = 64 * 1024
 people filter by has a hundredth of it."""
 
 
+MAX_SEARCHED = 128
+"""Characters of pieces with `_` that the LIKEs of a filter look for; of each LIKE its longest piece counts. Each may be
+compared at every place of a text, which takes a tenth of a millisecond for MAX_TEXT; a whole piece without `_` takes as
+long."""
+
+
 class TooLong:
     """Stands for a value that is there, but compares with nothing."""
 
@@ -230,6 +236,14 @@ def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
     return like
 
 
+def searched(pattern: str, escape: str | None) -> int:
+    """How many characters of the pattern may be compared at every place of a text: those of its longest piece that has
+    `_` and signs, and stands between two `%`. The first and the last piece have one place, and `_` alone fit at once;
+    no place is tried for two pieces, so the others cost nothing more."""
+    between = _pieces(pattern, escape)[1:-1]
+    return max((len(piece) for piece in between if None in piece and any(piece)), default=0)
+
+
 class _Plain:
     """A piece without `_`."""
 
@@ -245,7 +259,8 @@ class _Plain:
 
 
 class _Gapped:
-    """A piece with `_`; of fixed length, so the expression cannot go back and forth."""
+    """A piece with `_`; of fixed length, so the expression cannot go back and forth. Yet all of it may be compared at
+    each place of a text, hence MAX_SEARCHED."""
 
     def __init__(self, chars: list[str | None]) -> None:
         source = "".join("." if sign is None else re.escape(sign) for sign in chars)

@@ -11,10 +11,10 @@ walks the tree may recurse.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 from node.filters import vocabulary
-from node.filters.functions import FUNCTIONS, date_ms
+from node.filters.functions import FUNCTIONS, MAX_SEARCHED, date_ms, searched
 from node.filters.lexer import Token, tokens
 from node.filters.syntax_tree import (
     ARITHMETIC,
@@ -38,7 +38,15 @@ from node.filters.syntax_tree import (
 MAX_DEPTH = 24
 """Levels of a tree. Nobody writes ten; what is made of the tree is Python, whose own limits are far above this."""
 
+MAX_NODES = 2000
+"""Parts of the trees of all filters of a source together, and lines of the program that is made of them. The words of
+one text make less than a thousand; but an attach has room for hundreds of texts."""
+
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_TOO_MUCH_SEARCHED = (
+    "LIKE looks for {} characters in pieces with _ between two %; at most "
+    f"{MAX_SEARCHED} are allowed in all; write shorter pieces, without _, or let the pattern begin or end with them"
+)
 _SPECIAL_NUMBERS = {"INF": float("inf"), "NAN": float("nan")}
 
 
@@ -52,6 +60,7 @@ class _Parser:
         self._tokens = tokens(text)
         self._next = 0
         self._nesting = 0
+        self._searched = 0
 
     # ------------------------------------------------------------------------------------------------- tokens
 
@@ -150,6 +159,7 @@ class _Parser:
         return Not(found) if negated else found
 
     def _like(self, item: Node) -> Like:
+        pattern_at = self._token.at
         pattern = self._string("after LIKE")
         escape = None
         if self._took("ESCAPE"):
@@ -159,6 +169,9 @@ class _Parser:
                 raise FilterError("ESCAPE names one character", at)
             if (len(pattern) - len(pattern.rstrip(escape))) % 2:
                 raise FilterError("the pattern ends in the escape character, which escapes nothing", at)
+        self._searched += searched(pattern, escape)
+        if self._searched > MAX_SEARCHED:
+            raise FilterError(_TOO_MUCH_SEARCHED.format(self._searched), pattern_at)
         return Like(item, pattern, escape)
 
     def _string(self, why: str) -> str:
@@ -289,6 +302,33 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+class Size(NamedTuple):
+    """What a tree costs: its parts make the program, and what its LIKEs look for is compared everywhere in a text."""
+
+    parts: int
+    searched: int
+
+    def with_(self, other: Size) -> Size:
+        """Of both together. Raises FilterError when that is too much."""
+        parts, characters = self.parts + other.parts, self.searched + other.searched
+        if parts > MAX_NODES:
+            raise FilterError(f"the filters have {parts} parts together; at most {MAX_NODES} are allowed", 0)
+        if characters > MAX_SEARCHED:
+            raise FilterError(_TOO_MUCH_SEARCHED.format(characters), 0)
+        return Size(parts, characters)
+
+
+def size_of(tree: Node) -> Size:
+    parts = characters = 0
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += children(node)
+        parts += 1
+        characters += searched(node.pattern, node.escape) if isinstance(node, Like) else 0
+    return Size(parts, characters)
+
+
 def _depth(tree: Node) -> int:
     """Counted without recursion: a sum of four hundred terms is four hundred levels deep."""
     level, depth = [tree], 0
@@ -304,4 +344,4 @@ def condition(text: str) -> Node:
     return _truth(tree, 0)
 
 
-__all__ = ["ARITHMETIC", "MAX_DEPTH", "children", "condition", "parse"]
+__all__ = ["ARITHMETIC", "MAX_DEPTH", "MAX_NODES", "Size", "children", "condition", "parse", "size_of"]

@@ -101,8 +101,7 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
         if key in protocol.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
         elif key in protocol.SQL_FILTERS:
-            found = _read_sql(str(name), described.value)
-            predicate = found if predicate is None else predicate & found
+            predicate = _read_sql(str(name), described.value, predicate)
         elif key in protocol.SELECTOR_FILTERS or key in protocol.FILTER_EXPRESSIONS:
             raise _not_implemented(str(name), key)
         else:
@@ -170,11 +169,13 @@ def _read_isolation(name: str, value: Any) -> bool:
     raise _invalid(f"filter {name!r}: isolation is {protocol.COMMITTED!r} or {protocol.UNCOMMITTED!r}, not {value!r}")
 
 
-def _read_sql(name: str, value: Any) -> Predicate:
+def _read_sql(name: str, value: Any, before: Predicate | None) -> Predicate:
+    """With what the filters before it say."""
     if not isinstance(value, str):
         raise _invalid(f"filter {name!r}: its value must be a string, not a {type(value).__name__}")
     try:
-        return parse(str(value))
+        found = parse(str(value))
+        return found if before is None else before & found
     except FilterError as error:
         rest = value[error.at : error.at + _SHOWN_CHARACTERS]
         near = f" (at {rest!r})" if rest else ""

@@ -131,6 +131,45 @@ def test_the_compiled_filter_decides_like_a_plain_one(condition: Anything, event
     assert accepted(Predicate(condition), event, descriptor) == matches(condition, event)
 
 
+def nested(inner: st.SearchStrategy[Anything]) -> st.SearchStrategy[Anything]:
+    """Conditions as values, in every place that takes one; and one part in two places."""
+    sides = inner | st.sampled_from([Literal(value) for value in (True, False, 1, 0, "true")]) | truths
+    listed = st.lists(inner | sides, min_size=1, max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(Compare, signs, inner, sides),
+        st.builds(Compare, signs, sides, inner),
+        st.builds(Compare, signs, inner, inner),
+        inner.map(lambda part: Compare("=", part, part)),
+        st.builds(In, inner, listed),
+        st.builds(In, sides, listed),
+        inner.map(IsNull),
+        inner.map(lambda part: Like(Call("LOWER", (part,)), "%")),
+        inner.map(Not),
+        st.tuples(inner, inner).map(All),
+        st.tuples(inner, inner).map(Any),
+        inner.map(lambda part: Any((All((part, IsNull(part))), part))),
+    )
+
+
+truths = st.sampled_from(["yes", "no", "none", "one", "zero"]).map(lambda name: Field("a", name))
+TRUTHS = Event(offset=5, time_ms=5, sections={"a": {"yes": True, "no": False, "none": None, "one": 1, "zero": 0}})
+deep = st.recursive(
+    truths
+    | st.builds(Compare, signs, truths, st.sampled_from([True, 1, 0]).map(Literal))
+    | st.builds(Compare, signs, truths, truths)
+    | st.builds(AtOffset, signs, st.integers(4, 6)),
+    nested,
+    max_leaves=20,
+)
+
+
+@many
+@given(deep)
+def test_conditions_as_values_are_decided_like_plain_ones_however_they_nest(condition: Anything) -> None:
+    for asked in (condition, Not(condition), IsNull(condition)):
+        assert accepted(Predicate(asked), TRUTHS) == matches(asked, TRUTHS)
+
+
 @many
 @given(conditions, st.integers(0, 20))
 def test_bounds_are_in_order_and_only_narrow(condition: Anything, latest: int) -> None:

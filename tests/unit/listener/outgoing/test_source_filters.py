@@ -131,6 +131,13 @@ def test_both_sql_filters_are_understood_by_code_and_by_name(code: Any) -> None:
     assert selection.predicate.is_range
 
 
+def test_filters_that_cost_too_much_together_are_refused() -> None:
+    one = f"colour LIKE '%_{'a' * 100}%'"
+    assert select({"a": Described(SQL, one)}).predicate is not None
+    with pytest.raises(Refused, match="amqp:invalid-field.*filter 'b'"):
+        select({"a": Described(SQL, one), "b": Described(SQL, one)})
+
+
 def test_sql_bounds_have_two_ends_and_are_sought() -> None:
     text = f"d.[event-streams-offset] >= '{HERE}' AND '{LATER}' >= d.event_streams_offset"
     selection = select(annotations(text, SQL))
