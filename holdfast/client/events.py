@@ -139,6 +139,10 @@ def as_event(event: Event | bytes | str, key: str | None, properties: Mapping[st
     """What is to be sent, with what the call says of it."""
     if not isinstance(event, Event):
         return Event(event, key=key, properties=properties)
+    if not isinstance(event.body, bytes):
+        raise ConfigurationError(
+            f"the body of an event was changed to {type(event.body).__name__}, and is bytes", advice="make a new Event"
+        )
     if key is None and properties is None:
         return event
     return Event(event.body, key=event.key if key is None else key, properties=properties or event.properties)

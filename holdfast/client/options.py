@@ -23,6 +23,25 @@ Compression = Literal["none", "gzip", "zstd"]
 """Of events on their way. What a log keeps is compressed as the log's own setting says."""
 
 
+MAX_PREFETCH = (1 << 31) - 1
+"""Credit is a number of 32 bits on its way, and proton counts with a sign."""
+
+
+def check_count(name: str, value: object, most: int | None = None) -> None:
+    """Of events or bytes: raises ConfigurationError, also for inf, which is no whole number."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0 or (most is not None and value > most):
+        limit = "" if most is None else f", and at most {most}"
+        raise ConfigurationError(
+            f"{name} must be a whole number more than 0{limit}, not {value!r}", advice="for no limit, give a large one"
+        )
+
+
+def check_time(name: str, value: object) -> None:
+    """In seconds; inf is one."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise ConfigurationError(f"{name} must be a time in seconds more than 0, not {value!r}")
+
+
 @dataclass(frozen=True)
 class ProducerOptions:
     """Of a `ProducerClient`."""
@@ -50,23 +69,16 @@ class ProducerOptions:
     def check(self) -> None:
         if self.route_by not in ("client", "node"):
             raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")
-        for name in (
-            "window",
-            "max_buffered_events",
-            "max_buffered_bytes",
-            "linger_bytes",
-            "max_batch_bytes",
-            "delivery_timeout_s",
-            "transaction_timeout_s",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
+        for name in ("window", "max_buffered_events", "max_buffered_bytes", "linger_bytes", "max_batch_bytes"):
+            check_count(name, getattr(self, name))
+        for name in ("delivery_timeout_s", "transaction_timeout_s"):
+            check_time(name, getattr(self, name))
         if self.compression not in get_args(Compression):
             names = ", ".join(get_args(Compression))
             raise ConfigurationError(f"compression is one of {names}, not {self.compression!r}")
         for name in ("linger_s", "latency_target_s"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigurationError(f"{name} cannot be negative: {getattr(self, name)}")
+            if getattr(self, name):
+                check_time(name, getattr(self, name))
         self._check_idempotence()
         self._check_transactions()
 
@@ -120,6 +132,6 @@ class ConsumerOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def check(self) -> None:
-        for name in ("prefetch", "prefetch_bytes", "reconnect_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} must be more than 0, not {getattr(self, name)}")
+        check_count("prefetch", self.prefetch, MAX_PREFETCH)
+        check_count("prefetch_bytes", self.prefetch_bytes)
+        check_time("reconnect_timeout_s", self.reconnect_timeout_s)

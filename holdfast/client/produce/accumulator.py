@@ -226,7 +226,7 @@ class Accumulator:
             return
         try:
             self.on_confirmed(partition, events)
-        except Exception as problem:  # noqa: BLE001 - the program's own fault must not end the connection
+        except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the program's own fault
             context = {"message": "a callback of confirmed events failed", "exception": problem}
             self._loop.call_exception_handler(context)
 

@@ -56,6 +56,7 @@ MAX_PLACES = 4096  # where links were redirected to; a client with more partitio
 MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
+MAX_IDLE_TIMEOUT_S = 1_000_000  # milliseconds travel in 32 bits
 
 
 class Backoff:
@@ -86,6 +87,15 @@ class NetworkOptions:
     first_contact_s: float | None = None
     security: Security = field(default_factory=Security)  # TLS, and who this client is
 
+    def check(self) -> None:
+        if not isinstance(self.idle_timeout_s, int | float) or not 0 < self.idle_timeout_s <= MAX_IDLE_TIMEOUT_S:
+            raise ConfigurationError(
+                f"idle_timeout_s must be a time in seconds from 0 to {MAX_IDLE_TIMEOUT_S}, not {self.idle_timeout_s!r}"
+            )
+        if not isinstance(self.container_id, str):
+            raise ConfigurationError(f"container_id is a string, not {self.container_id!r}")
+        self.security.check()
+
 
 class Network:
     """The connections of one client, by address, and the ways to its links."""
@@ -96,7 +106,7 @@ class Network:
         if not self._configured:
             raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
-        self.options.security.check()
+        self.options.check()
         self._learned: list[Address] = []
         self._logs: dict[str, LogIdentity] = {}
         self._places: dict[str, Address] = {}

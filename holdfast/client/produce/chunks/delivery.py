@@ -5,7 +5,8 @@ Rules never broken:
  - who awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room: each
    has a future of its own, so that whoever is cancelled takes nothing from the others. Rejected: one future for all,
    shielded. It takes a turn more, and meanwhile the program sends on: half of 100 bytes by `send_many` were known to be
-   confirmed a millisecond later.
+   confirmed a millisecond later;
+ - who stops waiting before it is settled hears nothing of a failure, so the producer does, and `flush` raises it.
 """
 
 from __future__ import annotations
@@ -120,14 +121,24 @@ class Outcome:
         """From now on somebody hears of a failure."""
         raise NotImplementedError
 
+    def _let_go(self) -> None:
+        """Who was to hear of a failure does not, as far as is known here."""
+        raise NotImplementedError
+
     def _until_done(self) -> Generator[object, None, None]:
         """Wait, of one that is not done."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[object, None, DeliveryResult]:
-        self._claim()
         if not self.is_done:
-            yield from self._until_done()
+            was_claimed = self.claimed
+            self._claim()
+            try:
+                yield from self._until_done()
+            except BaseException:  # who waits was cancelled: it does not hear of it
+                if not was_claimed:
+                    self._let_go()
+                raise
         return self.result()
 
     def result(self) -> DeliveryResult:
@@ -217,6 +228,11 @@ class ChunkDelivery(Outcome):
 
     def _claim(self) -> None:
         self._asked = True
+
+    def _let_go(self) -> None:
+        self._asked = False
+        if self._settled and self._error is not None:
+            self._unclaimed(self)
 
     def _until_done(self) -> Generator[object, None, None]:
         return wait_among(self._waiters)

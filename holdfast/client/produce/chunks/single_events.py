@@ -80,6 +80,9 @@ class Delivery(Outcome):
     def _claim(self) -> None:
         self._events.asked.add(self._place)
 
+    def _let_go(self) -> None:
+        self._events.let_go(self._place)
+
     def _until_done(self) -> Generator[object, None, None]:
         return self._events.until_done(self._place)
 
@@ -147,6 +150,13 @@ class GatheredEvents:
         assert part.start + part.events <= behind, "an event was settled twice"
         self._parts.insert(at, part)
 
+    def let_go(self, place: int) -> None:
+        """Who asked for the outcome of this one does not hear of it."""
+        self.asked.discard(place)
+        part = self.settled_at(place)
+        if part is not None and part.error is not None:
+            self._unclaimed(Delivery(self, place))
+
     def until_done(self, place: int) -> Generator[object, None, None]:
         return wait_among(self._waiters.setdefault(place, {}))
 
@@ -169,7 +179,7 @@ class GatheredEvents:
                 self._dones[place] = None  # what a callback holds is not held for the sake of the others
                 try:
                     done(part.error)
-                except Exception as problem:  # noqa: BLE001 - the program's own fault must not end the connection
+                except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the program's own fault
                     context = {"message": "a callback of a delivery failed", "exception": problem}
                     asyncio.get_running_loop().call_exception_handler(context)
         if part.error is not None:

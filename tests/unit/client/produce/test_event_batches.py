@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
+from holdfast.client.produce.chunks.delivery import Outcome
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
@@ -167,12 +170,13 @@ async def test_a_failure_is_told_once_to_whoever_asks_first(node: TinyNode) -> N
         assert [type(error) for error in told] == [RejectedError]
 
 
-async def test_a_callback_that_fails_does_not_end_the_connection(node: TinyNode) -> None:
+@pytest.mark.parametrize("problem", [ZeroDivisionError(), asyncio.CancelledError()], ids=repr)
+async def test_a_callback_that_fails_does_not_end_the_connection(node: TinyNode, problem: BaseException) -> None:
     reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(str(context["message"])))
 
     def careless(error: object) -> None:
-        raise ZeroDivisionError
+        raise problem
 
     async with ProducerClient(node.address, "trades") as producer:
         await producer.send(b"1", partition="0", done=careless)
@@ -182,14 +186,86 @@ async def test_a_callback_that_fails_does_not_end_the_connection(node: TinyNode)
     assert reported == ["a callback of a delivery failed"]
 
 
+@pytest.mark.parametrize("how", ["send_and_confirm", "await one", "await many", "send_batch"])
+async def test_flush_raises_what_failed_after_its_wait_was_cancelled(node: TinyNode, how: str) -> None:
+    """Who stopped waiting did not hear of it."""
+    node.answer = lambda payload: REJECTED
+
+    async def publish(producer: ProducerClient) -> None:
+        if how == "send_and_confirm":
+            await producer.send_and_confirm(b"x", partition="0")
+        elif how == "await one":
+            await (await producer.send(b"x", partition="0"))
+        elif how == "await many":
+            await (await producer.send_many([b"x"] * 5, partition="0"))
+        else:
+            await producer.send_batch([b"x"] * 5, partition="0")
+
+    async with ProducerClient(node.address, "trades") as producer:
+        waiting = asyncio.create_task(publish(producer))
+        while not producer.outstanding:  # noqa: ASYNC110 - it is cancelled before it is answered
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert waiting.cancelled()
+        assert producer.outstanding, "it was not answered before"
+        with pytest.raises(RejectedError):
+            await producer.flush()
+        await producer.flush()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+async def test_a_failure_that_was_known_when_its_wait_was_cancelled_is_not_lost(node: TinyNode, count: int) -> None:
+    node.answer = lambda payload: REJECTED
+    async with ProducerClient(node.address, "trades") as producer:
+        delivery: Outcome = await (
+            producer.send(b"x", partition="0") if count == 1 else producer.send_many([b"x"] * count, partition="0")
+        )
+        waiting = asyncio.ensure_future(_until(delivery))
+        while not delivery.is_done:  # noqa: ASYNC110 - it is cancelled in the very turn in which it is settled
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        if waiting.cancelled():
+            with pytest.raises(RejectedError):
+                await producer.flush()
+        else:
+            assert isinstance(waiting.exception(), RejectedError)
+
+
+async def _until(delivery: Awaitable[object]) -> object:
+    return await delivery
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("body", ["text", None, bytearray(b"x")], ids=repr)
+async def test_an_event_whose_body_was_changed_is_refused_when_it_is_given(
+    node: TinyNode, idempotent: bool, body: Any
+) -> None:
+    event = Event(b"x")
+    event.body = body
+    async with ProducerClient(node.address, "trades", ProducerOptions(idempotent=idempotent)) as producer:
+        with pytest.raises(ConfigurationError, match="body"):
+            await producer.send(event, partition="0")
+        with pytest.raises(ConfigurationError, match="body"):
+            await producer.send_many([b"y", event], partition="0")
+        await producer.send(b"good", partition="0")
+        await producer.flush()
+        assert producer.outstanding == 0
+    assert node.log.bodies("0")[-1] == b"good"
+
+
+@pytest.mark.parametrize("problem", [ZeroDivisionError(), asyncio.CancelledError()], ids=repr)
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
-async def test_an_on_confirmed_that_fails_stops_nothing(node: TinyNode, idempotent: bool, batch: bool) -> None:
+async def test_an_on_confirmed_that_fails_stops_nothing(
+    node: TinyNode, idempotent: bool, batch: bool, problem: BaseException
+) -> None:
     reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(str(context["message"])))
 
     def careless(partition: str | None, events: int) -> None:
-        raise ZeroDivisionError
+        raise problem
 
     async with ProducerClient(node.address, "trades", ProducerOptions(idempotent=idempotent)) as producer:
         producer.on_confirmed = careless

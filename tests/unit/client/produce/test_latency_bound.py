@@ -261,7 +261,7 @@ def test_without_a_target_only_the_buffer_bounds(target_s: float | None) -> None
 
 
 def test_a_negative_target_is_the_programs_mistake() -> None:
-    with pytest.raises(ConfigurationError, match="latency_target_s cannot be negative"):
+    with pytest.raises(ConfigurationError, match="latency_target_s must be a time"):
         ProducerOptions(latency_target_s=-1).check()
 
 

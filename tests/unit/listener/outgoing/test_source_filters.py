@@ -134,7 +134,7 @@ def test_both_sql_filters_are_understood_by_code_and_by_name(code: Any) -> None:
 def test_filters_that_cost_too_much_together_are_refused() -> None:
     one = f"colour LIKE '%_{'a' * 100}%'"
     assert select({"a": Described(SQL, one)}).predicate is not None
-    with pytest.raises(Refused, match="amqp:invalid-field.*filter 'b'"):
+    with pytest.raises(Refused, match=r"amqp:invalid-field.*filter 'b'"):
         select({"a": Described(SQL, one), "b": Described(SQL, one)})
 
 
