@@ -51,7 +51,7 @@ from node.listener.limits.intake import Intake
 from node.listener.limits.outlet import Outlet
 from node.listener.limits.turns import Turns
 from node.listener.log_limiter import LogLimiter
-from node.listener.management import Reply
+from node.listener.management import Reply, shown
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.consumer_groups.group_state import End
 from node.security.gate import Gate
@@ -106,10 +106,12 @@ class Connection(asyncio.Protocol):
         self.knows_streams = False
         self.transactions: dict[bytes, ClientTransaction] = {}
         self.declares_transactions = False
+        self.declares_under_way = 0
         self.attaches = AttachQueue(listener.turns, self._take_on)
         self.endpoints: dict[Link, Endpoint] = {}
         self.stranded = Stranded(self)
         self.heard_bytes = 0  # ever received
+        self.answer_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._peer = self.address = "?"  # with its port, and without
         self._excess = False  # over the limit of connections: will be told so, and closed
@@ -391,8 +393,8 @@ class Connection(asyncio.Protocol):
         if replies:
             replies[0].send(message)
         else:
-            text = "an answer to %s has nowhere to go: no receiver for %r"
-            self.listener.notes.write(text, self._peer, reply_to)
+            text = "an answer to %s has nowhere to go: no receiver for %s"
+            self.listener.notes.write(text, self._peer, shown(reply_to))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -38,10 +38,12 @@ class EndpointHost(Protocol):
     visitor: Visitor  # the peer, and what it may do
     transactions: dict[bytes, Any]  # by id: those that are open on the connection
     declares_transactions: bool  # the peer has attached to the coordinator
+    declares_under_way: int  # of all its control links: each may become one more of its transactions
     redirects: bool  # partition-bound links of this peer are redirected to the leader
     knows_streams: bool  # the peer attaches again when a link is closed to move it
     attaches: AttachQueue  # whose answer takes a while
     heard_bytes: int  # that ever came from the peer
+    answer_bytes: int  # that wait for credit on its reply links
 
     @property
     def is_held_back(self) -> bool:

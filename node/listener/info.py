@@ -3,7 +3,8 @@
 Problem: partitions, and where they begin and end, are known for certain only to their leaders, which may be
 elsewhere.
 Rule never broken: one message per credit, spaced in time, each with an entry for every partition. What could not be
-learned is marked (`available` false), never passed off as empty.
+learned is marked (`available` false), never passed off as empty. To who takes no output, or keeps too much unsettled,
+nothing is sent, and nobody is asked for it; an interval later that is looked at again.
 Rejected: answering from this node's replicas. A follower's end lags behind what producers have been told. Rejected: to
 ask all partitions at once. Each question is a round of messages in its group; a thousand at a time kept two busy cores
 from answering anybody for longer than leaders wait for their followers, and hundreds of groups elected new ones.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast import protocol
@@ -64,13 +66,8 @@ class Info(Endpoint):
             if view is None:
                 self.leave(errors.log_deleted(self.plan.log))
                 return
-            entries = await asyncio.gather(*(self._entry(partition) for partition in view.partitions))
-            body = {protocol.INFO_LOG: self.plan.log, protocol.INFO_PARTITIONS: list(entries)}
-            if self.link.credit > 0 and not self.leaving:
-                self._sent_at = time.monotonic()
-                message = encode_message(Message(body=Value(body)))
-                self.link.send_many([message])
-                self.host.delivered(0, len(message))
+            if not self._is_stuck():
+                await self._send(view.partitions)
         finally:
             self._asking = False
         if self.link.drain:
@@ -78,6 +75,23 @@ class Info(Endpoint):
         else:
             self.on_credit(Credit(self.link))
         self.host.flush_soon()
+
+    async def _send(self, partitions: Iterable[str]) -> None:
+        entries = await asyncio.gather(*(self._entry(partition) for partition in partitions))
+        body = {protocol.INFO_LOG: self.plan.log, protocol.INFO_PARTITIONS: list(entries)}
+        if self.link.credit > 0 and not self.leaving and not self._is_stuck():
+            self._sent_at = time.monotonic()
+            message = encode_message(Message(body=Value(body)))
+            self.link.send_many([message])
+            self.host.delivered(0, len(message))
+
+    def _is_stuck(self) -> bool:
+        """The node would only keep what is sent now. Then it is not sent before the next interval."""
+        host = self.host
+        is_stuck = host.output_full() or (self.link.unsettled > 0 and host.room_to_keep() <= 0)
+        if is_stuck:
+            self._sent_at = time.monotonic()
+        return is_stuck
 
     async def _entry(self, partition: str) -> dict[str, Any]:
         try:

@@ -37,9 +37,11 @@ from holdfast.amqp import (
     Value,
     decode_message,
     encode_message,
+    encode_value,
     int32,
 )
-from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, Error
+from holdfast.amqp.encoding.counting import count_values
+from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Error
 from node.admin.errors import AdminError
 from node.listener import errors
 from node.listener.attach import permissions
@@ -57,8 +59,24 @@ REQUESTS_UNDER_WAY = 16
 ANSWERS_WAITING = 64
 """Per reply link. A client that asks and gives no credit for the answers loses the newest ones."""
 
+ANSWERS_WAITING_BYTES = 1024 * 1024
+"""Of all reply links of a connection together. Of a client that gives no credit the newest answers are lost; one that
+is longer than that waits alone."""
+
 REQUEST_SIZE_LIMIT = 128 * 1024
 """Bytes. A request is a handful of names and numbers; the winners of a transaction group are up to 4096 names."""
+
+REQUEST_VALUES = 8192
+"""Lists, maps and what is in them. Each becomes an object, were it one byte on the wire."""
+
+CORRELATION_BYTES = 256
+"""Of the message-id of a request, encoded. Its answer says it again, and may wait."""
+
+SHOWN_CHARACTERS = 60
+"""Of what a peer said, where an answer or the log shows it again."""
+
+FAILURE_CHARACTERS = 1000
+"""Of the sentence that says why a request failed. Most are one line; whoever writes them may show a name in them."""
 
 REQUEST_TIMEOUT_S = 30.0
 """After that the answer is "unknown": the metadata group has no leader, or is very slow."""
@@ -81,6 +99,11 @@ class Request:
     reply_to: str | None
 
 
+def shown(said: Any) -> str:
+    """What a peer said, cut to where it can be recognised."""
+    return repr(said[:SHOWN_CHARACTERS] if isinstance(said, (str, bytes)) else said)[:SHOWN_CHARACTERS]
+
+
 def _text(properties: Mapping[str, Any], key: str) -> str:
     value = properties.get(key)
     if not isinstance(value, str) or not value:
@@ -97,19 +120,24 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
     unknown = sorted(str(key) for key in value if key not in allowed)
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
-        raise AdminError("invalid-argument", f"unknown argument {', '.join(unknown)}; known: {known}")
+        text = f"unknown argument {', '.join(unknown)[:SHOWN_CHARACTERS]}; known: {known}"
+        raise AdminError("invalid-argument", text)
     for key, argument in value.items():
         if key in protocol.TEXT_ARGUMENTS:
             if argument is not None and not isinstance(argument, str):
-                raise AdminError("invalid-argument", f"argument {key!r} must be a string or null, not {argument!r}")
+                raise AdminError(
+                    "invalid-argument", f"argument {key!r} must be a string or null, not {shown(argument)}"
+                )
         elif key in protocol.LIST_ARGUMENTS:
             if not isinstance(argument, list) or not all(isinstance(item, str) for item in argument):
-                raise AdminError("invalid-argument", f"argument {key!r} must be a list of strings, not {argument!r}")
+                raise AdminError(
+                    "invalid-argument", f"argument {key!r} must be a list of strings, not {shown(argument)}"
+                )
         elif key in protocol.FLAG_ARGUMENTS:
             if not isinstance(argument, bool):
-                raise AdminError("invalid-argument", f"argument {key!r} must be a boolean, not {argument!r}")
+                raise AdminError("invalid-argument", f"argument {key!r} must be a boolean, not {shown(argument)}")
         elif argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
-            raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {argument!r}")
+            raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {shown(argument)}")
     return {str(key): _plain(argument) for key, argument in value.items()}
 
 
@@ -129,7 +157,7 @@ def read_request(message: Message) -> Request:
     rule = protocol.REQUESTS.get((kind.lower(), operation.lower()))
     if rule is None:
         known = ", ".join(f"{a} {b}" for a, b in sorted(protocol.REQUESTS))
-        raise AdminError("not-implemented", f"no operation {operation!r} on {kind!r}; known: {known}")
+        raise AdminError("not-implemented", f"no operation {shown(operation)} on {shown(kind)}; known: {known}")
     needs_name, allowed, success = rule
     arguments = _read_arguments(message.body, allowed)
     if needs_name:
@@ -139,6 +167,25 @@ def read_request(message: Message) -> Request:
 
 def _correlation(message: Message) -> Any:
     return message.message_id if message.message_id is not None else message.correlation_id
+
+
+def _read(payload: bytes) -> Message:
+    """A request whose answer can be told. Raises MalformedMessage or Refused."""
+    if count_values(payload, REQUEST_VALUES) > REQUEST_VALUES:
+        text = f"a request holds at most {REQUEST_VALUES} values, this one has more: ask for less at a time"
+        raise Refused(Error(RESOURCE_LIMIT_EXCEEDED, text))
+    message = decode_message(payload)
+    correlation = _correlation(message)
+    if correlation is None:
+        raise Refused(Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told"))
+    try:
+        size = len(encode_value(correlation))
+    except Unencodable as problem:
+        raise Refused(Error(INVALID_FIELD, f"the message-id of a request cannot be told again: {problem}")) from None
+    if size > CORRELATION_BYTES:
+        text = f"the message-id of a request, {size} bytes, is too long to be told again: {CORRELATION_BYTES} at most"
+        raise Refused(Error(INVALID_FIELD, text))
+    return message
 
 
 def write_answer(correlation: Any, status: int, description: str, body: Mapping[str, Any], error: str = "") -> bytes:
@@ -183,9 +230,7 @@ class Management(Endpoint):
                     self._reject(deliveries, errors.unknown_transaction(), name)
                     continue
             try:
-                message = decode_message(payload)
-                if _correlation(message) is None:
-                    raise Refused(Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told"))
+                message = _read(payload)
             except MalformedMessage as problem:
                 self._reject(deliveries, Error(DECODE_ERROR, f"the request cannot be read: {problem}"), name, own)
                 continue
@@ -244,6 +289,7 @@ class Management(Endpoint):
             # Whatever went wrong in the node, the client waits for an answer, and other requests go on.
             log.exception("a management request failed")
             failure = AdminError("internal-error", "the node failed; see its log")
+        failure = AdminError(failure.code, failure.message[:FAILURE_CHARACTERS])
         if failure.code in PASSING and self.host.broker.is_cut_off:
             failure = AdminError(failure.code, f"{failure.message}; {CUT_OFF}")
         if own is not None:
@@ -310,11 +356,17 @@ class Reply(Endpoint):
         return reply_to in (self.address, self.link.name) or (isinstance(target, Target) and target.address == reply_to)
 
     def send(self, message: bytes) -> None:
+        size, host = len(message), self.host
         if len(self._waiting) >= ANSWERS_WAITING:
-            self.host.note("an answer on %s is dropped: %d wait for credit", self.link.name, len(self._waiting))
+            host.note("an answer on %s is dropped: %d wait for credit", self.link.name, len(self._waiting))
+            return
+        stays = self.link.credit <= len(self._waiting) or host.output_full()
+        if stays and host.answer_bytes and host.answer_bytes + size > ANSWERS_WAITING_BYTES:
+            host.note("an answer on %s is dropped: %d bytes wait for credit", self.link.name, host.answer_bytes)
             return
         self._waiting.append(message)
-        self.host.pump_soon(self)
+        host.answer_bytes += size
+        host.pump_soon(self)
 
     def on_credit(self, event: Credit) -> None:
         self.host.pump_soon(self)
@@ -322,8 +374,14 @@ class Reply(Endpoint):
     def pump(self) -> bool:
         while self._waiting and self.link.credit > 0:
             message = self._waiting.popleft()
+            self.host.answer_bytes -= len(message)
             self.link.send_many([message])
             self.host.delivered(0, len(message))
         if self.link.drain:
             self.link.drained()
         return False
+
+    def gone(self) -> None:
+        super().gone()
+        self.host.answer_bytes -= sum(map(len, self._waiting))
+        self._waiting.clear()

@@ -53,6 +53,7 @@ _NAMES = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
+_DESCRIPTORS = (0x80, 0xA3, 0xB3)
 _LISTS, _MAPS, _BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
 _CONSTRUCTORS: dict[int, tuple[int, ...]] = {
     HEADER: _LISTS,
@@ -144,6 +145,8 @@ def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
     kind = data[pos + 1]
     if kind == 0x53:
         return data[pos + 2], pos + 3, True
+    if kind not in _DESCRIPTORS:  # not looked at: it may be a list of a million
+        raise MalformedMessage(f"a section's descriptor is of type 0x{kind:02x}, neither a ulong nor a symbol")
     value, after = decode_value(data, pos + 1)
     if kind in (0xA3, 0xB3):
         code = _NAMES.get(value.encode("ascii"), 0)

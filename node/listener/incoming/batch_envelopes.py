@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.amqp import MalformedMessage
-from holdfast.amqp.messages.sections import DATA, decode_section, split
+from holdfast.amqp.messages.sections import DATA, decode_section, section_at, skip_value, split
 from holdfast.amqp.messages.well_formed import all_data
 from holdfast.batches.joined_messages import split_off
 from holdfast.batches.packed_batch import PackedNumbers, read_outside
@@ -30,6 +30,10 @@ from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.partition.record_batch import MAX_RECORDS
+
+MAX_SECTIONS = 2 * MAX_RECORDS
+"""Of all messages of an envelope together: with 32 bytes each they fill the largest there is. Each is looked at, in one
+turn of the event loop."""
 
 
 class Envelope(NamedTuple):
@@ -49,26 +53,45 @@ class Contents(NamedTuple):
     group_key: str | None
 
 
+_AROUND = 5  # sections that may stand in front of those of data
 _NO_BODY = b"\x00Sw\x40"
 
 
 def open_envelope(payload: bytes) -> Envelope:
     """Raises MalformedMessage."""
+    _check_sections(payload, MAX_RECORDS + _AROUND)
     sections = split(payload)
     inner = [decode_section(payload, section) for section in sections if section.code == DATA]
     if not inner or sections[-1].code != DATA:
         raise MalformedMessage("a batch is made of data sections and nothing behind them, each with a message in it")
     if len(inner) > MAX_RECORDS:
         raise MalformedMessage(f"a batch holds at most {MAX_RECORDS} messages, this one has {len(inner)}")
+    left = MAX_SECTIONS
     for position, message in enumerate(inner):
         try:
+            _check_sections(message, left)
             codes = [section.code for section in split(message)]
         except MalformedMessage as problem:
             raise MalformedMessage(f"message {position} of the batch cannot be read: {problem}") from None
+        left -= len(codes)
         if codes[-1] < DATA:
             raise MalformedMessage(f"message {position} of the batch has no body")
     front = next(section.start for section in sections if section.code == DATA)
     return Envelope(payload[:front] + _NO_BODY, inner)
+
+
+def _check_sections(payload: bytes, most: int) -> None:
+    """Raises MalformedMessage for bytes that are more sections than that, and looks at no more of them; what else is
+    wrong with them is for others to see."""
+    if payload.count(0) <= most:  # each begins with such a byte: counting these costs next to nothing
+        return
+    pos = previous = count = 0
+    while pos < len(payload):
+        if count >= most:
+            raise MalformedMessage(f"a batch holds at most {MAX_RECORDS} messages, of {MAX_SECTIONS} sections together")
+        previous, value = section_at(payload, pos, previous)
+        pos = skip_value(payload, value)
+        count += 1
 
 
 def open_packed(payload: bytes, most_bytes: int) -> Envelope:

@@ -43,7 +43,7 @@ from node.listener.incoming.answering_link import AnsweringLink
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.batch_envelopes import Envelope, open_envelope, open_packed, read_plain
 from node.listener.incoming.partition_choice import PartitionChoice
-from node.listener.incoming.unopened_batches import Unopened, UnopenedBatches
+from node.listener.incoming.unopened_batches import MESSAGES_A_TURN, Unopened, UnopenedBatches
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import Numbers
 
@@ -158,11 +158,11 @@ class IncomingLink(AnsweringLink):
         try:
             envelope = open_packed(batch.payload, self.host.config.max_message_size)
         except MalformedMessage as problem:
-            self._packed.opened(size)
+            self._packed.opened(size, MESSAGES_A_TURN)
             self._unreadable(own, size, problem)
         else:
             size = max(size, held_bytes(envelope.messages))
-            self._packed.opened(size)
+            self._packed.opened(size, len(envelope.messages))
             self.host.received(0, size - len(batch.payload), len(envelope.messages))
             self._take_envelope(own, envelope, size)
         finally:

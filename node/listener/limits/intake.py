@@ -42,6 +42,7 @@ class Eater(Protocol):
 
     engine: Engine
     config: ListenerConfig
+    answer_bytes: int  # that wait for credit
 
     def digest(self) -> None:
         """Handle the events that a piece has brought."""
@@ -162,7 +163,10 @@ class Intake:
     def account(self) -> None:
         if self._over:
             return
-        self.budget.tell(self._connection.engine.kept_bytes + len(self._waiting) + self.output_bytes)
+        connection = self._connection
+        self.budget.tell(
+            connection.engine.kept_bytes + connection.answer_bytes + len(self._waiting) + self.output_bytes
+        )
 
     def room_for_deliveries(self) -> int:
         """Bytes that may still be kept of what is sent and not settled; some are left for what the peer says."""

@@ -38,6 +38,7 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
+from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import (
     DECODE_ERROR,
     INTERNAL_ERROR,
@@ -60,9 +61,16 @@ from node.transactions.errors import Code, TransactionFailed
 from node.transactions.manager import TransactionManager
 from node.transactions.member import MemberProducer
 from node.transactions.producer import TransactionalProducer
+from node.transactions.transaction import Transaction
 
 CREDIT = 16
 """Declares and discharges under way on a link. Stock clients need two: a discharge and the next declare."""
+
+CONTROL_BYTES = 4096
+"""Of one declare or discharge. Both are some ten bytes, and what a client may add to any message."""
+
+CONTROL_VALUES = 256
+"""In one declare or discharge, lists and what is in them. Each becomes an object, were it one byte on the wire."""
 
 MAX_OPEN = 100
 """Transactions of one connection, all of its control links together."""
@@ -89,6 +97,13 @@ class TransactionsHost(EndpointHost, Protocol):
 
 def error_of(failed: TransactionFailed) -> Error:
     return Error(_CONDITIONS[failed.code], failed.detail)
+
+
+def _read(payload: bytes) -> Declare | Discharge:
+    """Raises MalformedMessage."""
+    if count_values(payload, CONTROL_VALUES) > CONTROL_VALUES:
+        raise MalformedMessage(f"it holds more than {CONTROL_VALUES} values; send it without them")
+    return decode_control(payload)
 
 
 class CoordinatorLink(Endpoint):
@@ -121,7 +136,7 @@ class CoordinatorLink(Endpoint):
         return self.plan.broker.is_coordinator_stranded(group)
 
     def open(self) -> None:
-        self.link.accept(target=granted(self._terms), properties=self._properties())
+        self.link.accept(target=granted(self._terms), properties=self._properties(), max_message_size=CONTROL_BYTES)
         self.link.grant(CREDIT)
         if self._member is not None:
             self._manager.leases.keep(self._member, self._was_heard, self._lease_over)
@@ -163,7 +178,7 @@ class CoordinatorLink(Endpoint):
         for delivery, payload in zip(event.deliveries, event.payloads, strict=True):
             self._unanswered += 1
             try:
-                request = decode_control(payload)
+                request = _read(payload)
             except MalformedMessage as problem:
                 self._answer([delivery], Rejected(Error(DECODE_ERROR, f"neither declare nor discharge: {problem}")))
                 continue
@@ -225,15 +240,16 @@ class CoordinatorLink(Endpoint):
             return Rejected(Error(NOT_IMPLEMENTED, text))
         if self._producer is not None and self._open:
             return Rejected(Error(NOT_ALLOWED, "a transactional id has one transaction at a time: discharge it first"))
-        if len(self.host.transactions) >= MAX_OPEN:
-            return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, f"{MAX_OPEN} transactions are open on this connection"))
+        if len(self.host.transactions) + self.host.declares_under_way >= MAX_OPEN:
+            text = f"{MAX_OPEN} transactions are open on this connection: discharge one, then declare"
+            return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, text))
+        self.host.declares_under_way += 1
         try:
-            if self._producer is not None:
-                transaction = await self._manager.begin(self._producer)
-            else:
-                transaction = await self._manager.begin_anonymous(self._terms.timeout_ms)
+            transaction = await self._begin()
         except TransactionFailed as failed:
             return Rejected(error_of(failed))
+        finally:
+            self.host.declares_under_way -= 1
         transaction.answers_early = self._terms.answers_early
         own = ClientTransaction(self.host, transaction, self.host.config.leader_wait_s)
         if not self.link.alive:
@@ -241,6 +257,12 @@ class CoordinatorLink(Endpoint):
             return Rejected(Error(TRANSACTION_ROLLBACK, "the link has ended"))
         self._open[own.txn_id] = self.host.transactions[own.txn_id] = own
         return Declared(own.txn_id)
+
+    async def _begin(self) -> Transaction:
+        """Raises TransactionFailed."""
+        if self._producer is not None:
+            return await self._manager.begin(self._producer)
+        return await self._manager.begin_anonymous(self._terms.timeout_ms)
 
     async def _discharge(self, own: ClientTransaction | None, *, fail: bool) -> DeliveryState | None:
         """`own` None: nothing that is open on this link was named."""

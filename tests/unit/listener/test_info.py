@@ -13,6 +13,7 @@ from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.info import ASKED_AT_ONCE, Info
 from node.partition.api import PartitionInfo
+from tests.unit.listener.support.peer import eventually
 
 PARTITIONS = 10 * ASKED_AT_ONCE
 
@@ -81,3 +82,74 @@ async def test_those_that_get_no_leader_in_time_are_not_available() -> None:
 
 async def test_who_gets_a_leader_meanwhile_is_asked_again() -> None:
     assert all(await answers(Leaders(refusals=2), 60.0))
+
+
+class Reader:
+    """The link to a peer that has granted credit, and its connection."""
+
+    credit, unsettled, drain = 1000, 0, False
+    full, room = False, 1
+
+    def __init__(self) -> None:
+        self.config = SimpleNamespace(info_interval_s=0.01, leader_wait_s=60.0)
+        self.sent = 0
+
+    def send_many(self, payloads: list[bytes]) -> None:
+        self.sent += len(payloads)
+        self.credit -= len(payloads)
+        self.unsettled += len(payloads)
+
+    def spawn(self, work: Any) -> None:
+        self.task = asyncio.ensure_future(work)
+
+    def output_full(self) -> bool:
+        return self.full
+
+    def room_to_keep(self) -> int:
+        return self.room
+
+    def flush_soon(self) -> None: ...
+    def delivered(self, count: int, size: int) -> None: ...
+
+
+class Asked(Leaders):
+    asked = 0
+
+    def describe(self, log: str) -> Any:
+        return SimpleNamespace(partitions=["0"])
+
+    async def info(self, partition: str) -> PartitionInfo:
+        self.asked += 1
+        return await super().info(partition)
+
+
+async def test_who_takes_nothing_is_sent_nothing_until_it_does() -> None:
+    reader, leaders = Reader(), Asked()
+    info = Info(cast(EndpointHost, reader), cast(Any, reader), cast(Plan, SimpleNamespace(broker=leaders, log="log")))
+    reader.full = True
+    info.on_credit(cast(Any, None))
+    await asyncio.sleep(0.1)
+    assert (reader.sent, leaders.asked) == (0, 0)
+    reader.full = False
+    await eventually(lambda: reader.sent >= 2)
+    reader.room, sent = 0, reader.sent  # what was sent is not settled, and there is no room for more
+    await asyncio.sleep(0.1)
+    assert reader.sent == sent
+    reader.unsettled = 0
+    await eventually(lambda: reader.unsettled)
+    info.gone()
+
+
+async def test_what_fills_up_while_leaders_are_asked_is_seen_too() -> None:
+    class Filling(Asked):
+        async def info(self, partition: str) -> PartitionInfo:
+            reader.full = True
+            return await super().info(partition)
+
+    reader, leaders = Reader(), Filling()
+    info = Info(cast(EndpointHost, reader), cast(Any, reader), cast(Plan, SimpleNamespace(broker=leaders, log="log")))
+    info.on_credit(cast(Any, None))
+    await eventually(lambda: leaders.asked)
+    await reader.task
+    assert reader.sent == 0
+    info.gone()

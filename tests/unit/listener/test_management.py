@@ -6,8 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from holdfast.amqp import ACCEPTED, Message, Source, Target, Value, decode_message, encode_message, ulong
-from node.listener.management import ANSWERS_WAITING, REQUESTS_UNDER_WAY
+from node.listener.management import (
+    ANSWERS_WAITING,
+    ANSWERS_WAITING_BYTES,
+    CORRELATION_BYTES,
+    FAILURE_CHARACTERS,
+    REQUEST_VALUES,
+    REQUESTS_UNDER_WAY,
+)
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
 
@@ -133,6 +142,97 @@ async def test_requests_and_answers_that_wait_are_bounded(node: SingleNode) -> N
         found = await answers(peer, link, ANSWERS_WAITING + 1)
         assert len(found) == ANSWERS_WAITING + 1
         assert found[-1].correlation_id == "last"
+
+
+async def test_answers_that_wait_are_bounded_in_bytes_and_belong_to_the_budget(node: SingleNode) -> None:
+    """Of all reply links of a connection together; a single one is taken whatever its size."""
+    size = ANSWERS_WAITING_BYTES // 4
+
+    async def wordy(operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        return {"text": "x" * (8 * size if operation == "node.drain" else size)}
+
+    node.admin = wordy  # type: ignore[method-assign]
+    async with Peer(node.port) as peer:
+        sender = await peer.sender("$management")
+        links = [await peer.receiver("$management", name=f"r{number}") for number in range(4)]
+        (connection,) = node.listener._connections
+        before = node.listener.accounts.node.held
+        asked = [
+            request("cluster", "status", reply_to=f"r{number % 4}", message_id=f"{number}") for number in range(12)
+        ]
+        await peer.send(sender, asked)
+        await peer.until(lambda: sender.credit == REQUESTS_UNDER_WAY)
+        assert connection.answer_bytes == pytest.approx(3 * size, rel=0.01)
+        await eventually(lambda: node.listener.accounts.node.held - before > 2 * size)
+        for link in links:
+            await peer.grant(link, 10)
+        await peer.until(lambda: sum(map(len, peer.received.values())) == 3)
+        assert connection.answer_bytes == 0
+        await peer.send(
+            sender, [request("cluster", "status", reply_to="r3", message_id=f"again {n}") for n in range(9)]
+        )
+        await answers(peer, links[3], 9)  # who gives credit may have more than that at once
+        last = await peer.receiver("$management", name="last")
+        await peer.send(sender, [request("node", "drain", reply_to="last")])
+        await eventually(lambda: connection.answer_bytes > ANSWERS_WAITING_BYTES)
+        last.close()
+        await peer.flush()
+        await eventually(lambda: connection.answer_bytes == 0)
+
+
+async def test_what_is_wrong_is_shown_cut(node: SingleNode) -> None:
+    """An answer that waits says what the peer said, and may not be as long."""
+    long = "\U000e0001" * 5000
+    wrong = [
+        request("log", long),
+        request(long, "list"),
+        request("log", "create", name="x", body=Value({long: 1})),
+        request("log", "create", name="x", body=Value({"compression": [long]})),
+        request("transaction-group", "commit", name="x", body=Value({"winners": long})),
+        request("log", "create", name="x", body=Value({"partitions": long})),
+        request("transaction-group", "open", name="x", body=Value({"once": long})),
+        request("log", "describe", name="x" * 20_000),
+        request("log", "list", reply_to=long),
+    ]
+    async with Peer(node.port) as peer:
+        sender = await peer.sender("$management")
+        link = await peer.receiver("$management", credit=20)
+        await peer.send(sender, wrong)
+        found = await answers(peer, link, len(wrong) - 1)
+        assert all(answer.application_properties["status-code"] >= 400 for answer in found)
+        assert max(map(len, peer.received[link])) < 2 * FAILURE_CHARACTERS
+
+
+@pytest.mark.parametrize("long", ["x" * CORRELATION_BYTES, b"x" * CORRELATION_BYTES], ids=["text", "bytes"])
+async def test_a_message_id_too_long_to_be_told_again_is_refused(node: SingleNode, long: Any) -> None:
+    async with Peer(node.port) as peer:
+        sender = await peer.sender("$management")
+        link = await peer.receiver("$management", credit=10)
+        await peer.send(sender, [request("log", "list", message_id=long)])
+        await peer.send(sender, [request("log", "list", message_id=None, correlation_id=long)])
+        await peer.send(sender, [request("log", "list", message_id=long[:-10])])
+        refused = (await peer.states(sender, 3))[:2]
+        assert [state.error.condition for state in refused] == ["amqp:invalid-field"] * 2
+        (answer,) = await answers(peer, link, 1)
+        assert answer.correlation_id == long[:-10]
+
+
+async def test_a_request_of_more_values_than_one_can_need_is_not_decoded(node: SingleNode) -> None:
+    def crowded(values: int) -> bytes:
+        return request("transaction-group", "commit", name="x", body=Value({"winners": [[]] * values}))
+
+    async with Peer(node.port) as peer:
+        sender = await peer.sender("$management")
+        link = await peer.receiver("$management", credit=10)
+        names = [f"writer-{number}" for number in range(4096)]
+        good = request("transaction-group", "commit", name="x", body=Value({"winners": names}))
+        await peer.send(sender, [crowded(REQUEST_VALUES), crowded(REQUEST_VALUES // 2), good])
+        refused, *taken = await peer.states(sender, 3)
+        assert refused.error.condition == "amqp:resource-limit-exceeded"
+        assert str(REQUEST_VALUES) in refused.error.description
+        assert taken == [ACCEPTED] * 2
+        assert len(await answers(peer, link, 2)) == 2
+        assert node.requests[-1][1]["winners"] == names
 
 
 async def test_info_comes_once_per_credit_and_is_spaced(node: SingleNode) -> None:

@@ -53,6 +53,10 @@ from node.partition.idempotence.producer_state import SEQUENCES
 TEMPLATES = 4
 """Kept for a link: numbers in one byte and in four, each with two kinds of what follows. More kinds are read slowly."""
 
+TEMPLATE_BYTES = 512
+"""Of the longest that is learned. The three annotations take a hundred. It is held as long as the link is, and is
+written down once for each message of a run: messages that begin with more are read one by one."""
+
 _BODY = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
 """How the part of a message begins that is stored for certain. There must be one."""
 
@@ -121,6 +125,8 @@ class _Template:
         """Whether the messages begin as they must if their numbers follow each other from `first` on."""
         count, length, at = len(payloads), self.length, len(self.head)
         if first + count - 1 > self.highest:
+            return False
+        if length * count > sum(map(len, payloads)):  # some are shorter: do not write down more than has come
             return False
         expected = bytearray(self.unit * count)
         numbers = struct.pack(f">{count}I", *range(first, first + count))
@@ -305,6 +311,8 @@ class SequenceNumberReader:
         at = next(entry.value for entry in found.entries if entry.key == protocol.PRODUCER_SEQUENCE)
         width = _WIDTHS.get(stored[at])
         if width is None:
+            return
+        if found.end + _NEXT_BYTES > TEMPLATE_BYTES:
             return
         start = at + 1
         tail = stored[start + width : found.end + _NEXT_BYTES]

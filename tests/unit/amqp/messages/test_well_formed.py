@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sys import hash_info
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.amqp import MalformedMessage, Message, Value, decode_message, decode_value, encode_message, ingest
 from holdfast.amqp.encoding.codec import encode_value, symbol
 from holdfast.amqp.encoding.decoder import MAX_ALIKE
-from holdfast.amqp.messages import well_formed
+from holdfast.amqp.messages import sections, well_formed
 from holdfast.amqp.messages.message import Sequence
 from holdfast.amqp.messages.sections import MAX_VALUES
 from holdfast.amqp.messages.well_formed import all_data, check_message, ends_in_data
@@ -176,3 +177,12 @@ def test_annotations_of_too_many_values_are_not_decoded() -> None:
     for section in (b"\x00Sq", b"\x00Sr"):
         with pytest.raises(MalformedMessage, match="annotations with more than"):
             ingest(section + many + b"\x00Su\xa0\x01x")
+
+
+@pytest.mark.parametrize("question", [check_message, decode_message, ingest])
+def test_a_section_whose_descriptor_is_no_name_is_not_decoded(question: Any) -> None:
+    """A list of a million there was made before it was refused."""
+    with mock.patch.object(sections, "decode_value", side_effect=AssertionError("it was decoded")):
+        for descriptor in (b"\xd0\x00\x00\x00\x08\x00\x00\x00\x04\x45\x45\x45\x45", b"\x45", b"\xa1\x01x", b"\x44"):
+            with pytest.raises(MalformedMessage, match="descriptor"):
+                question(b"\x00" + descriptor + b"\x45")

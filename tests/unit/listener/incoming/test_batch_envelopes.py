@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from holdfast.amqp import Message, decode_message, encode_message, symbol
+from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message, symbol
 from holdfast.amqp.partition_key import partition_index
+from node.listener.incoming import batch_envelopes
+from node.listener.incoming.batch_envelopes import MAX_SECTIONS, open_envelope
 from node.partition.record_batch import MAX_RECORDS
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender, envelope
 from tests.unit.listener.support.peer import Peer, message
@@ -23,6 +27,9 @@ from tests.unit.listener.support.producing import (
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.sending import KEY, TARGET, stored
 from tests.unit.listener.support.single import SingleNode
+
+EMPTY = b"\x00Su\xa0\x00"
+"""A data section."""
 
 BOUND = {"event-streams-partition": symbol("0")}
 
@@ -133,6 +140,34 @@ async def test_what_is_no_batch_is_refused_as_a_whole(node: SingleNode, payload:
         assert why in told
         assert await sender.outcome(sender.send(message(b"next"), batch=False)) == ACCEPTED
     assert records(node) == [message(b"next")]
+
+
+def test_a_batch_of_too_many_messages_is_not_looked_at_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = Counter[str]()
+    for name in ("section_at", "split", "decode_section"):
+        monkeypatch.setattr(batch_envelopes, name, counting(getattr(batch_envelopes, name), name, looked_at))
+    with pytest.raises(MalformedMessage, match=f"at most {MAX_RECORDS} messages"):
+        open_envelope(EMPTY * (2 * MAX_RECORDS))
+    assert looked_at["split"] == looked_at["decode_section"] == 0
+    assert looked_at["section_at"] <= MAX_RECORDS + 8
+    assert len(open_envelope(envelope(*[message()] * 1000)).messages) == 1000
+    assert looked_at["section_at"] <= MAX_RECORDS + 8, "of a usual batch nothing is looked at twice"
+
+
+def counting(call: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
+    def counted(*args: Any) -> Any:
+        counts[name] += 1
+        return call(*args)
+
+    return counted
+
+
+@pytest.mark.parametrize("spread", [1, 4, MAX_RECORDS // 2], ids=["in one", "in four", "in thousands"])
+def test_the_sections_of_its_messages_are_counted_together(spread: int) -> None:
+    part = MAX_SECTIONS // spread
+    assert len(open_envelope(envelope(*[EMPTY * part] * spread)).messages) == spread
+    with pytest.raises(MalformedMessage, match=f"{MAX_SECTIONS} sections"):
+        open_envelope(envelope(*[EMPTY * part] * spread, EMPTY))
 
 
 async def test_numbers_in_a_batch_on_a_link_without_numbers_are_refused(node: SingleNode) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import Message, decode_message, encode_message, int32, short, symbol, ulong
-from node.listener.incoming.idempotent.sequence_numbers import Run, SequenceNumberReader
+from node.listener.incoming.idempotent.sequence_numbers import TEMPLATE_BYTES, Run, SequenceNumberReader
 from node.partition.api import Numbers
 from tests.unit.listener.support.producing import (
     ARGUMENT_ERROR,
@@ -72,6 +73,45 @@ def test_only_the_first_message_of_a_kind_is_decoded() -> None:
         assert [(run.start, run.stop, run.numbers.first) for run in runs] == [(0, 7, first)]
         first += 7
     assert reader.decoded == 2, "numbers up to 127 take one byte, the others four"
+
+
+def annotated(number: int, filling: int) -> bytes:
+    """An event with one more annotation, of that many bytes."""
+    annotations = {
+        ID: ulong(PRODUCER),
+        EPOCH: short(EPOCH_NUMBER),
+        SEQUENCE: int32(number),
+        symbol("x"): b"z" * filling,
+    }
+    return encode_message(Message(body=b"e", message_annotations=annotations))
+
+
+@pytest.mark.parametrize(("filling", "decoded"), [(TEMPLATE_BYTES // 2, 1), (TEMPLATE_BYTES, 5)])
+def test_long_annotations_are_read_and_not_learned(filling: int, decoded: int) -> None:
+    reader = Counted(PRODUCER, EPOCH_NUMBER, "0")
+    for number in range(1000, 1005):
+        runs, wrong = reader.read([annotated(number, filling)])
+        assert wrong is None
+        assert [run.numbers.first for run in runs] == [number]
+    assert reader.decoded == decoded
+    assert all(template.length <= TEMPLATE_BYTES for template in reader._templates)
+
+
+def test_a_template_is_not_written_down_for_more_bytes_than_have_come(reader: SequenceNumberReader) -> None:
+    """One message that begins with what was learned, and thousands that are a few bytes each."""
+    assert reader.read([annotated(1000, TEMPLATE_BYTES // 2)])[1] is None
+    (template,) = reader._templates
+    payloads = [annotated(1001, TEMPLATE_BYTES // 2), *[body_of(b"e")] * 10_000]
+    tracemalloc.start()
+    try:
+        runs, wrong = reader.read(payloads)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [(run.start, run.stop) for run in runs] == [(0, 1)]
+    assert wrong is not None
+    assert wrong.position == 1
+    assert most < template.length * len(payloads) / 2
 
 
 @given(

@@ -36,7 +36,7 @@ class Parts:
         self.engine: Any = Engine()
         self.config = ListenerConfig()
         self.turns = Turns()
-        self.unanswered_bytes = 0
+        self.unanswered_bytes = self.answer_bytes = 0
         self.has_its_fill = False
 
     def input_share(self, usual_bytes: int) -> int:

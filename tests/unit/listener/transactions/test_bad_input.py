@@ -10,9 +10,23 @@ from typing import Any
 import pytest
 
 from holdfast import protocol
-from holdfast.amqp import Accepted, ConnectionClosed, Coordinator, Declared, Rejected, Source
+from holdfast.amqp import (
+    Accepted,
+    ConnectionClosed,
+    Coordinator,
+    Declared,
+    Described,
+    Message,
+    Rejected,
+    Source,
+    Value,
+    encode_message,
+    ulong,
+)
 from holdfast.amqp.transactions import encode_declare, encode_discharge
 from node.coordinator.markers import MarkerSender
+from node.listener.transactions import coordinator_link
+from node.listener.transactions.coordinator_link import CONTROL_BYTES, CONTROL_VALUES
 from node.transactions import transaction
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
@@ -143,6 +157,40 @@ async def test_declares_that_cannot_be(cluster: Cluster) -> None:
         assert why(nonsense) == "amqp:decode-error"
         assert why(await control.answer(await control.ask(encode_discharge(b"", False)))) == UNKNOWN_ID
         assert isinstance(await control.answer(await control.ask(encode_declare())), Declared)
+
+
+async def test_a_declare_with_more_values_than_one_can_need_is_not_decoded(cluster: Cluster) -> None:
+    def declare(values: int) -> bytes:
+        return encode_message(Message(body=Value(Described(ulong(0x31), [None, *[[]] * values]))))
+
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        assert isinstance(await control.answer(await control.ask(declare(CONTROL_VALUES // 2))), Declared)
+        assert why(await control.answer(await control.ask(declare(CONTROL_VALUES)))) == "amqp:decode-error"
+
+
+async def test_what_is_too_long_for_a_declare_is_not_taken(cluster: Cluster) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        assert control.link.remote_max_message_size == CONTROL_BYTES
+        await control.ask(encode_declare(b"x" * CONTROL_BYTES))
+        assert (await peer.refused(control.link)).condition == "amqp:link:message-size-exceeded"
+
+
+async def test_declares_that_are_under_way_count_as_open(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all control links of a connection, in one flush: each is looked at before any of them is open."""
+    monkeypatch.setattr(coordinator_link, "MAX_OPEN", 5)
+    async with Peer(cluster.ports[1]) as peer:
+        controls = [await Control.attach(peer) for _ in range(3)]
+        asked = [(control, number) for control in controls for number in control.link.send_many([encode_declare()] * 4)]
+        await peer.flush()
+        states = [await control.answer(number) for control, number in asked]
+        refused = [why(state) for state in states if not isinstance(state, Declared)]
+        assert refused == ["amqp:resource-limit-exceeded"] * 7
+        for control, state in zip((control for control, _ in asked), states, strict=True):
+            if isinstance(state, Declared):
+                await control.aborted(state.txn_id)
+        assert await controls[0].declare(), "those that were refused are not counted any more"
 
 
 async def test_a_settled_declare_ends_its_link(cluster: Cluster) -> None:
