@@ -16,10 +16,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from holdfast import protocol
-from holdfast.client.consume.group_members import Callback, GroupMembers, container_id
+from holdfast.client.consume.group_members import Callback, GroupMembers, container_id, report
 from holdfast.client.consume.handed_out import HandedOut
+from holdfast.client.consume.lent_events import LentEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver
 from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
@@ -82,9 +84,13 @@ class ConsumerClient:
         self._network = Network(servers, self.options.network)
         self._readers: list[PartitionReceiver] = []
         self._arrived: deque[tuple[PartitionReceiver, list[ReceivedEvent]]] = deque()
+        self._lent: LentEvents | None = None  # what an iteration goes through
         self._something = asyncio.Event()
         self._error: HoldfastError | None = None
+        self._starting, self._started = asyncio.Lock(), False
         self._closed = False
+        self._closing: asyncio.Task[Any] | None = None  # who has begun with it
+        self._all_closed = asyncio.Event()
         self.in_hands: PartitionReceiver | None = None  # whose events the program works on
         self._members: GroupMembers | None = None
         if group is not None and ownership is not None:
@@ -99,7 +105,14 @@ class ConsumerClient:
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Learn the partitions and begin to read them all; of a group, those that it gets as it gets them."""
+        """Learn the partitions and begin to read them all; of a group, those that it gets as it gets them. Once is
+        enough: a second time there is nothing to do."""
+        async with self._starting:
+            if not self._started:
+                await self._start_reading()
+                self._started = True
+
+    async def _start_reading(self) -> None:
         if self._members is not None:
             self._members.begin()
             return
@@ -109,13 +122,15 @@ class ConsumerClient:
         read = read_complete_info if ends_matter else read_info
         infos = await read(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
         by_name = {info.partition: info for info in infos}
+        readers = []
         for name in self._wanted if self._wanted is not None else by_name:
             if name not in by_name:
                 known = ", ".join(list(by_name)[:20])
                 raise NotFoundError(f"log {self.log!r} has no partition {name!r} (it has {known})")
             begin = self._start if isinstance(self._start, Start) else self._start.get(name, Start.latest())
-            self._readers.append(PartitionReceiver(self, self._network, by_name[name], begin))
-        for reader in self._readers:
+            readers.append(PartitionReceiver(self, self._network, by_name[name], begin))
+        self._readers += readers
+        for reader in readers:
             reader.begin()
         self._something.set()  # with until_end on an empty log there is nothing to wait for
 
@@ -133,20 +148,50 @@ class ConsumerClient:
         await self.close()
 
     async def close(self) -> None:
-        """Stop reading. Events not yet taken are dropped; their offsets were never handed out. Idempotent."""
+        """Stop reading. Events not yet taken are dropped; their offsets were never handed out. Idempotent. Raises what
+        `on_revoked` raises, when all is closed. Within a callback it returns at once: what calls us is closed when the
+        callback has returned."""
+        if self._members is not None and (callback := self._members.calling) is not None:
+            if self._closing is None:
+                self._closing = asyncio.get_running_loop().create_task(self._close_behind(callback), name="close")
+        elif self._closing is not None and self._closing is not asyncio.current_task():
+            await self._all_closed.wait()
+        else:
+            self._closing = asyncio.current_task()
+            await self._close()
+
+    async def _close_behind(self, callback: asyncio.Event) -> None:
+        await callback.wait()
+        try:
+            await self.close()
+        except Exception as problem:  # noqa: BLE001 - of the program's on_revoked, and nobody waits for us
+            report(problem)
+
+    async def _close(self) -> None:
         if self._closed:
             return
-        if self._members is not None:
-            await self._members.leave()
-        self._closed = True
-        self._something.set()
-        await asyncio.gather(*(reader.close() for reader in self._readers))
-        await self._network.close()
+        try:
+            if self._members is not None:
+                await self._members.leave()
+        finally:  # also if the program's callback failed, or was cancelled: others wait for the partitions
+            self._closed = True
+            self._something.set()
+            try:
+                await asyncio.gather(*(reader.close() for reader in self._readers))
+            finally:
+                try:
+                    await self._network.close()
+                finally:
+                    self._all_closed.set()
 
     @property
     def positions(self) -> dict[str, str]:
         """The offset of the last event handed out, by partition: `Start.after` of it continues there."""
-        return {reader.partition: reader.taken for reader in self._reading if reader.taken is not None}
+        lent = self._lent  # looked at, and not counted: the synchronous twin asks on the program's thread
+        offset = None if lent is None else lent.offset
+        within = {} if lent is None or offset is None else {lent.reader: offset}
+        found = {reader.partition: within.get(reader, reader.taken) for reader in self._reading}
+        return {partition: offset for partition, offset in found.items() if offset is not None}
 
     @property
     def _reading(self) -> Sequence[PartitionReceiver]:
@@ -170,12 +215,14 @@ class ConsumerClient:
         partition. Raises OwnershipLostError when another member has the partition by now."""
         if self._members is None:
             raise ConfigurationError("only a group has positions to commit", advice="give group=, or keep `positions`")
+        self._count()
         return await self._members.commit(event)
 
     def handed_out(self) -> list[HandedOut]:
         """For a transaction, which commits it: see `HandedOutEvents.all`."""
         if self._members is None:
             raise ConfigurationError("only a group has positions to commit", advice="give group= to the consumer")
+        self._count()
         return self._members.handed_out()
 
     @property
@@ -195,6 +242,7 @@ class ConsumerClient:
         chosen = self._chosen(partitions)
         for reader in chosen:
             reader.paused = True
+        self._take_back()
         kept: deque[tuple[PartitionReceiver, list[ReceivedEvent]]] = deque()
         for reader, events in self._arrived:
             if reader.paused:
@@ -223,6 +271,7 @@ class ConsumerClient:
         be asked, or because reading began at a time and nothing has come yet."""
         infos = await read_info(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
         by_name = {info.partition: info for info in infos}
+        self._count()
         return {
             reader.partition: reader.lag(by_name[reader.partition]) if reader.partition in by_name else None
             for reader in self._reading
@@ -242,13 +291,50 @@ class ConsumerClient:
             return []
         if not self._arrived:
             return []
-        reader, events = self._arrived.popleft()
-        if len(events) > max_events:
-            self._arrived.appendleft((reader, events[max_events:]))
-            events = events[:max_events]
-        reader.take(events)
-        self.in_hands = reader
+        reader, events = self._next(max_events)
+        reader.took(events[-1].offset)
         return events
+
+    async def _lend(self) -> LentEvents | None:
+        """For an iteration: the next events of one partition, handed out as it goes through them. None: the end."""
+        self._came_for_more()
+        await self._until_something()
+        if not self._arrived:
+            return None
+        self._lent = lent = LentEvents(*self._next(1000))
+        return lent
+
+    def _next(self, most: int) -> tuple[PartitionReceiver, list[ReceivedEvent]]:
+        """What arrived first, for the program."""
+        self._take_back()  # another task's, which came while we waited: partitions keep their order
+        reader, events = self._arrived.popleft()
+        if len(events) > most:
+            self._arrived.appendleft((reader, events[most:]))
+            events = events[:most]
+        reader.hand_over(len(events))
+        self.in_hands = reader
+        return reader, events
+
+    def _count(self) -> None:
+        """Note what an iteration has handed out since it was last noted."""
+        if self._lent is None or (offset := self._lent.count()) is None:
+            return
+        if self._members is not None:
+            self._members.came_for_more()
+        self._lent.reader.took(offset)
+
+    def _take_back(self) -> None:
+        """What an iteration was lent and has not handed out is what comes next."""
+        lent = self._lent
+        if lent is None:
+            return
+        rest = lent.take_back()  # first, so that what is counted is all
+        self._count()
+        self._lent = None
+        if rest:
+            lent.reader.came_back(len(rest))
+            self._arrived.appendleft((lent.reader, rest))
+            self._something.set()
 
     async def _until_something(self) -> None:
         """Until there are events that may be handed out, or the end is reached."""
@@ -265,6 +351,7 @@ class ConsumerClient:
             await self._members.prove()
 
     def _came_for_more(self) -> None:
+        self._take_back()
         self.in_hands = None  # who asks for more is done with what it was given
         if self._members is not None:
             self._members.came_for_more()
@@ -272,7 +359,8 @@ class ConsumerClient:
     @property
     def at_end(self) -> bool:
         """With `until_end`: everything up to the end was handed out."""
-        if not self.options.until_end or self._arrived:
+        lent = self._lent
+        if not self.options.until_end or self._arrived or not (lent is None or lent.is_done):
             return False
         return all(reader.finished and not reader.held for reader in self._readers)
 
@@ -282,8 +370,9 @@ class ConsumerClient:
             yield events
 
     async def __aiter__(self) -> AsyncIterator[ReceivedEvent]:
-        async for events in self.batches():
-            for event in events:
+        """Each event counts as handed out when the loop has it: who commits, or leaves the loop, skips nothing."""
+        while (lent := await self._lend()) is not None:
+            for event in lent:
                 yield event
 
     # ---------------------------------------------------------------- from the readers
@@ -297,6 +386,8 @@ class ConsumerClient:
 
     def drop(self, reader: PartitionReceiver) -> None:
         """What arrived of it and was not handed out is not ours any more."""
+        if self._lent is not None and self._lent.reader is reader:
+            self._take_back()
         reader.held.clear()
         self._arrived = deque((other, events) for other, events in self._arrived if other is not reader)
 

@@ -24,6 +24,7 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast import protocol
@@ -33,6 +34,7 @@ from holdfast.client.errors import (
     AdminError,
     ConnectionLostError,
     HoldfastError,
+    InternalError,
     LinkRedirected,
     LinkRefusedError,
     OwnershipLostError,
@@ -79,6 +81,24 @@ class GroupReceiver(PartitionReceiver):
         return self.owns or self._doubt is not None
 
     async def _run(self) -> None:
+        try:
+            await self._read_on()
+        except Exception as error:  # noqa: BLE001 - a defect of ours: who waits for events must hear of it
+            self._consumer.fail(InternalError.of(error))
+        await self._stop()
+
+    async def _stop(self) -> None:
+        """This link reads no more: what it had is for others, and nobody is to wait for it."""
+        self.owns = False
+        self._consumer.drop(self)
+        await self._give_up_doubt()
+        self._members.gone(self)
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            await receiver.close()
+
+    async def _read_on(self) -> None:
+        """Until there is nothing more to read for this link."""
         backoff, hint = Backoff(), None
         while True:
             self._ended.clear()
@@ -177,9 +197,9 @@ class GroupReceiver(PartitionReceiver):
         self._skip = None
         return events[first:]
 
-    def take(self, events: list[ReceivedEvent]) -> None:
-        super().take(events)
-        self._members.handed.took(self.partition, self.claim, events[-1].offset)
+    def took(self, offset: str) -> None:
+        super().took(offset)
+        self._members.handed.took(self.partition, self.claim, offset)
 
     # ---------------------------------------------------------------- losing it
 
@@ -233,6 +253,7 @@ class GroupMembers:
         self._group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
+        self._wants_more = partitions is None  # the nodes choose, and may give us more
         self._names = 0
         self.handed = HandedOutEvents(consumer.log, self._arguments, self._committed)
 
@@ -273,33 +294,72 @@ class GroupMembers:
         reader.begin()
 
     async def assigned(self, reader: GroupReceiver) -> None:
-        if self._partitions is None and not any(not one.has_partition for one in self._own):
+        if self._wants_more and not any(not one.has_partition for one in self._own):
             self._add(None)
-        await tell(self._on_assigned, reader.partition)
+        try:
+            await self._tell(self._on_assigned, reader.partition)
+        except HoldfastError:
+            await self._want_no_more()
+            raise
+        except Exception as problem:
+            await self._want_no_more()
+            raise HoldfastError(
+                f"on_assigned failed for partition {reader.partition!r} of {self.consumer.log!r}: {problem!r}",
+                advice="the callback is the program's own: its error is the cause of this one",
+            ) from problem
+
+    async def _want_no_more(self) -> None:
+        """The program has failed with a partition. We would be given the same one again as soon as we let it go."""
+        if self._wants_more:
+            self._wants_more = False
+            waiting = [one for one in self._own if not one.has_partition]
+            for one in waiting:
+                self.gone(one)
+            await asyncio.gather(*(one.close() for one in waiting))
 
     async def revoked(self, reader: GroupReceiver, partition: str) -> None:
-        """While the callback runs the partition can still be committed, unless its next owner was faster."""
+        """While the callback runs the partition can still be committed, unless its next owner was faster. Then a
+        commit fails, and so may the callback: the partition is gone all the same."""
         if not self._leaving:
             reader.closing = True
             try:
-                await tell(self._on_revoked, partition)
+                await self._tell(self._on_revoked, partition)
+            except Exception as problem:  # noqa: BLE001 - the program's own fault must not end our reading
+                report(problem)
             finally:
                 reader.closing = False
 
     def retires(self, reader: GroupReceiver) -> bool:
         """A link that lost its partition is not needed while another one waits."""
-        if self._partitions is None and any(one is not reader and not one.has_partition for one in self._own):
+        if self._partitions is not None:
+            return False
+        others = any(one is not reader and not one.has_partition for one in self._own)
+        return others or not self._wants_more
+
+    def gone(self, reader: GroupReceiver) -> None:
+        if reader in self.readers:
             self.readers.remove(reader)
-            return True
-        return False
 
     async def leave(self) -> None:
-        """The program is told of each partition, and may commit, while its claims still stand."""
+        """The program is told of each partition, and may commit, while its claims still stand. Raises what a callback
+        raises, when all are told."""
         if self._leaving:
             return
         self._leaving = True
-        for reader in self.owning:
-            await tell(self._on_revoked, reader.partition)
+        await self._tell_revoked([reader.partition for reader in self.owning])
+
+    async def _tell_revoked(self, partitions: Sequence[str]) -> None:
+        first: Exception | None = None
+        for partition in partitions:
+            try:
+                await self._tell(self._on_revoked, partition)
+            except Exception as problem:  # noqa: BLE001 - the program's own: the other partitions are to be told of
+                if first is None:
+                    first = problem
+                else:
+                    report(problem)
+        if first is not None:
+            raise first
 
     # ---------------------------------------------------------------- positions
 
@@ -361,9 +421,39 @@ class GroupMembers:
         self.handed.came_for_more()
         self.progressed()
 
+    # ---------------------------------------------------------------- the program's callbacks
 
-async def tell(callback: Callback | None, partition: str) -> None:
-    if callback is not None:
-        done = callback(partition)
-        if inspect.isawaitable(done):
-            await done
+    @property
+    def calling(self) -> asyncio.Event | None:
+        """Set at the end of the callback that asks this; None outside of one."""
+        calls = _calls.get()
+        ended = None if calls is None or calls[0] is not self else calls[1]
+        return None if ended is None or ended.is_set() else ended
+
+    async def _tell(self, callback: Callback | None, partition: str) -> None:
+        if callback is None:
+            return
+        ended = asyncio.Event()
+        before = _calls.set((self, ended))
+        try:
+            done = callback(partition)
+            if inspect.isawaitable(done):
+                await done
+        except asyncio.CancelledError as problem:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancels us: it waited for something that was cancelled.
+            raise RuntimeError("a callback waited for something that was cancelled") from problem
+        finally:
+            ended.set()
+            _calls.reset(before)
+
+
+_calls: ContextVar[tuple[GroupMembers, asyncio.Event] | None] = ContextVar("_calls", default=None)
+"""The callback that a task, or one that it has made, is in: of whom, and whether it has returned."""
+
+
+def report(problem: Exception) -> None:
+    context = {"message": "a callback of a revoked partition failed", "exception": problem}
+    asyncio.get_running_loop().call_exception_handler(context)

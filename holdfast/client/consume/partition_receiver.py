@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast import protocol
 from holdfast.client.blocks.packed_block import PackedBlock
 from holdfast.client.consume.packed_window import PackedWindow
-from holdfast.client.errors import HoldfastError
+from holdfast.client.errors import DamagedEventError, HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start_position import Start
@@ -148,7 +148,7 @@ class PartitionReceiver:
         if events:
             self._next = Start.after(events[-1].offset)
             if self._options.on_damaged is not None:
-                events = readable(events, self._options.on_damaged)
+                events = readable(events, self._tell_damaged)
         if events:
             self._buffered += len(events)
             self._consumer.deliver(self, events)
@@ -167,6 +167,14 @@ class PartitionReceiver:
             found += block.events()
         return found
 
+    def _tell_damaged(self, error: DamagedEventError) -> None:
+        assert self._options.on_damaged is not None
+        try:
+            self._options.on_damaged(error)
+        except Exception as problem:  # noqa: BLE001 - the program's own fault must not lose the events around it
+            context = {"message": "a callback of a damaged event failed", "exception": problem}
+            asyncio.get_running_loop().call_exception_handler(context)
+
     def _fresh(self, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
         """Those that were not handed out before."""
         return events
@@ -177,11 +185,18 @@ class PartitionReceiver:
 
     # ---------------------------------------------------------------- credit
 
-    def take(self, events: list[ReceivedEvent]) -> None:
-        """The program has taken these: there is room for others."""
-        self._buffered -= len(events)
-        self.taken = events[-1].offset
+    def hand_over(self, events: int) -> None:
+        """So many are with the program: there is room for others."""
+        self._buffered -= events
         self.grant()
+
+    def came_back(self, events: int) -> None:
+        """The program has left so many of them to be handed out later."""
+        self._buffered += events
+
+    def took(self, offset: str) -> None:
+        """Everything up to here is handed out."""
+        self.taken = offset
 
     def grant(self) -> None:
         """Keep credit and buffer together within the window; in steps of half of it, not one by one."""

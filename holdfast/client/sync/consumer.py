@@ -117,5 +117,5 @@ class ConsumerClient(Twin[consumer.ConsumerClient]):
             yield events
 
     def __iter__(self) -> Iterator[ReceivedEvent]:
-        for events in self.batches():
-            yield from events
+        while (lent := self._run(lambda client: client._lend())) is not None:
+            yield from lent

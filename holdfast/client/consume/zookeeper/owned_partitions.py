@@ -24,7 +24,6 @@ from holdfast.client.consume.group_members import (
     Callback,
     GroupMembers,
     GroupReceiver,
-    tell,
 )
 from holdfast.client.consume.partition_receiver import ReceivingConsumer
 from holdfast.client.consume.zookeeper.ownership import Keeper, ZooKeeperOwnership
@@ -199,12 +198,15 @@ class OwnedPartitions(GroupMembers):
         self._leaving = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for reader in self.owning:
-            if not (isinstance(reader, OwnedReceiver) and reader.told):
-                await tell(self._on_revoked, reader.partition)
-        await asyncio.gather(*(reader.close() for reader in self.readers))
-        await self._keeper.close()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            told = [reader for reader in self.owning if isinstance(reader, OwnedReceiver) and reader.told]
+            await self._tell_revoked([reader.partition for reader in self.owning if reader not in told])
+        finally:
+            try:
+                await asyncio.gather(*(reader.close() for reader in self.readers))
+            finally:
+                await self._keeper.close()
 
     # ---------------------------------------------------------------- having stood still
 

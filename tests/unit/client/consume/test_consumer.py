@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from holdfast.client import (
     ConfigurationError,
     ConsumerClient,
     ConsumerOptions,
+    DamagedEventError,
     HoldfastError,
     NetworkOptions,
     NotFoundError,
@@ -278,3 +280,49 @@ async def test_a_node_that_knows_no_groups_is_found_out(node: TinyNode) -> None:
     async with ConsumerClient(node.address, "trades", group="readers", partitions=["0"]) as consumer:
         with pytest.raises(ProtocolError, match="does not know consumer groups"):
             await consumer.receive(timeout_s=10)
+
+
+async def test_a_callback_of_a_damaged_event_that_fails_loses_no_other_event(node: TinyNode) -> None:
+    fill(node.log, 5)
+    node.log.partitions["0"].append((1, b"\x00\x53\x75\xa0\xffcut off"))
+    fill(node.log, 5)
+    damaged: list[DamagedEventError] = []
+    told: list[dict[str, Any]] = []
+
+    def on_damaged(error: DamagedEventError) -> None:
+        damaged.append(error)
+        raise ValueError("the program's own fault")
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    options = ConsumerOptions(until_end=True, on_damaged=on_damaged)
+    async with ConsumerClient(node.address, "trades", start=Start.earliest(), options=options) as consumer:
+        found = await read_all(consumer)
+        assert consumer.links_opened == 4
+    assert {partition: len(events) for partition, events in found.items()} == dict.fromkeys("0123", 10)
+    assert [error.offset for error in damaged] == [f"{5:016x}"]
+    assert [str(context["exception"]) for context in told] == ["the program's own fault"]
+
+
+async def test_to_start_twice_is_to_start_once(node: TinyNode) -> None:
+    fill(node.log, 10)
+    consumer = ConsumerClient(node.address, "trades", start=Start.earliest(), options=UNTIL_END)
+    await asyncio.gather(consumer.start(), consumer.start())
+    async with consumer:
+        assert {partition: len(events) for partition, events in (await read_all(consumer)).items()} == dict.fromkeys(
+            "0123", 10
+        )
+
+
+async def test_a_start_that_failed_can_be_tried_again(node: TinyNode) -> None:
+    consumer = ConsumerClient(node.address, "later", start=Start.earliest(), partitions=["0", "1"], options=UNTIL_END)
+    with pytest.raises(NotFoundError):
+        await consumer.start()
+    node.log.name = "later"
+    del (one := node.log.partitions)["1"]
+    with pytest.raises(NotFoundError):
+        await consumer.start()
+    one["1"] = []
+    fill(node.log, 10)
+    async with consumer:
+        found = await read_all(consumer)
+    assert {partition: len(events) for partition, events in found.items()} == {"0": 10, "1": 10}

@@ -483,3 +483,49 @@ async def test_the_synchronous_twin(nodes: Nodes, zookeeper: ZooKeeper) -> None:
             return consumer.epochs
 
     assert await asyncio.to_thread(read) == {"0": 1, "1": 1}
+
+
+async def test_callbacks_that_fail_keep_nothing_from_others(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+    log = await filled(nodes, 4, 10)
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    heard: list[str] = []
+
+    def fail(partition: str) -> None:
+        heard.append(partition)
+        raise ValueError("own fault")
+
+    try:
+        ours = owned(zookeeper.address, hand_over_s=0.1)
+        consumer = ConsumerClient(
+            nodes.servers, log, group="g", start=Start.earliest(), ownership=ours, on_revoked=fail
+        )
+        await consumer.start()
+        await eventually(lambda: len(consumer.assignment) == 4, LONG_S)
+        async with member(nodes, log, zookeeper.address) as second:
+            await eventually(lambda: len(second.partitions) == 2, LONG_S)
+            assert [str(error) for error in told] == ["own fault"] * 2
+            assert second.partitions == set(heard)
+        await eventually(lambda: len(consumer.assignment) == 4, LONG_S)
+        with pytest.raises(ValueError, match="own fault"):
+            await consumer.close()
+        assert sorted(heard[2:]) == ["0", "1", "2", "3"]
+        async with member(nodes, log, zookeeper.address) as last:
+            await eventually(lambda: len(last.partitions) == 4, LONG_S)
+    finally:
+        asyncio.get_running_loop().set_exception_handler(None)
+
+
+async def test_close_within_a_callback_of_a_hand_over(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+    log = await filled(nodes, 4, 10)
+    ours = owned(zookeeper.address, hand_over_s=0.1)
+
+    async def revoked(partition: str) -> None:
+        await consumer.close()
+
+    consumer = ConsumerClient(nodes.servers, log, group="g", start=Start.earliest(), ownership=ours, on_revoked=revoked)
+    await consumer.start()
+    await eventually(lambda: len(consumer.assignment) == 4, LONG_S)
+    async with member(nodes, log, zookeeper.address) as second:
+        await eventually(lambda: len(second.partitions) == 4, LONG_S)
+    await asyncio.wait_for(consumer.close(), LONG_S)
