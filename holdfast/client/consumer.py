@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Any
 
 from holdfast import protocol
-from holdfast.client.consume.group_members import Callback, GroupMembers, container_id, report
+from holdfast.client.callbacks import report
+from holdfast.client.consume.group_members import OF_REVOKED, Callback, GroupMembers, container_id
 from holdfast.client.consume.handed_out import HandedOut
 from holdfast.client.consume.lent_events import LentEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver
@@ -165,7 +166,7 @@ class ConsumerClient:
         try:
             await self.close()
         except Exception as problem:  # noqa: BLE001 - of the program's on_revoked, and nobody waits for us
-            report(problem)
+            report(OF_REVOKED, problem)
 
     async def _close(self) -> None:
         if self._closed:

@@ -28,6 +28,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast import protocol
+from holdfast.client.callbacks import report
 from holdfast.client.consume.handed_out import HandedOut, HandedOutEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceivingConsumer
 from holdfast.client.errors import (
@@ -56,6 +57,9 @@ CONTINUE_WITHIN_S = 5.0
 
 def container_id() -> str:
     return f"holdfast-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+OF_REVOKED = "of a revoked partition"
 
 
 class GroupReceiver(PartitionReceiver):
@@ -325,7 +329,7 @@ class GroupMembers:
             try:
                 await self._tell(self._on_revoked, partition)
             except Exception as problem:  # noqa: BLE001 - the program's own fault must not end our reading
-                report(problem)
+                report(OF_REVOKED, problem)
             finally:
                 reader.closing = False
 
@@ -357,7 +361,7 @@ class GroupMembers:
                 if first is None:
                     first = problem
                 else:
-                    report(problem)
+                    report(OF_REVOKED, problem)
         if first is not None:
             raise first
 
@@ -452,8 +456,3 @@ class GroupMembers:
 
 _calls: ContextVar[tuple[GroupMembers, asyncio.Event] | None] = ContextVar("_calls", default=None)
 """The callback that a task, or one that it has made, is in: of whom, and whether it has returned."""
-
-
-def report(problem: Exception) -> None:
-    context = {"message": "a callback of a revoked partition failed", "exception": problem}
-    asyncio.get_running_loop().call_exception_handler(context)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from holdfast import protocol
 from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.consume.packed_window import PackedWindow
 from holdfast.client.errors import DamagedEventError, HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
@@ -171,9 +172,8 @@ class PartitionReceiver:
         assert self._options.on_damaged is not None
         try:
             self._options.on_damaged(error)
-        except Exception as problem:  # noqa: BLE001 - the program's own fault must not lose the events around it
-            context = {"message": "a callback of a damaged event failed", "exception": problem}
-            asyncio.get_running_loop().call_exception_handler(context)
+        except FAULTS as problem:  # or the events around it would be lost
+            report("of a damaged event", problem)
 
     def _fresh(self, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
         """Those that were not handed out before."""

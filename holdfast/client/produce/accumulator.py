@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import BufferFullError
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
@@ -226,9 +227,8 @@ class Accumulator:
             return
         try:
             self.on_confirmed(partition, events)
-        except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the program's own fault
-            context = {"message": "a callback of confirmed events failed", "exception": problem}
-            self._loop.call_exception_handler(context)
+        except FAULTS as problem:
+            report("of confirmed events", problem)
 
     def _idle_again(self) -> None:
         if self.events == 0 and self._publishing == 0:

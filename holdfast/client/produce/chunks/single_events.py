@@ -14,10 +14,10 @@ the garbage collector walks through, again and again.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Generator
 
+from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
 from holdfast.client.produce.chunks.chunk import Chunk, Run
@@ -179,9 +179,8 @@ class GatheredEvents:
                 self._dones[place] = None  # what a callback holds is not held for the sake of the others
                 try:
                     done(part.error)
-                except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the program's own fault
-                    context = {"message": "a callback of a delivery failed", "exception": problem}
-                    asyncio.get_running_loop().call_exception_handler(context)
+                except FAULTS as problem:
+                    report("of a delivery", problem)
         if part.error is not None:
             for place, done in enumerate(dones, start):
                 if done is None and place not in self.asked:

@@ -188,8 +188,8 @@ def disposition(first: int, last: int | None, state: Any = None, *, filler: int 
 @pytest.mark.parametrize("form", ["short", "long descriptor", "wide list"])
 def test_dispositions_of_many_deliveries_come_in_many_pieces(before: int, count: int, state: Any, form: str) -> None:
     """Each of them is an event of proton's, for each delivery."""
-    peer = consumer(1000)
-    said = disposition(0, 999, state, filler=300 if form == "wide list" else 0)
+    peer = consumer(50)
+    said = disposition(0, 1999, state, filler=300 if form == "wide list" else 0)
     said = (wire.with_long_descriptor(said) if form == "long descriptor" else said) * count
     said = disposition(0, None) * before + said
     taken = []

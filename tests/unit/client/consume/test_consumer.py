@@ -282,7 +282,10 @@ async def test_a_node_that_knows_no_groups_is_found_out(node: TinyNode) -> None:
             await consumer.receive(timeout_s=10)
 
 
-async def test_a_callback_of_a_damaged_event_that_fails_loses_no_other_event(node: TinyNode) -> None:
+@pytest.mark.parametrize("fault", [ValueError("the program's own fault"), asyncio.CancelledError()], ids=repr)
+async def test_a_callback_of_a_damaged_event_that_fails_loses_no_other_event(
+    node: TinyNode, fault: BaseException
+) -> None:
     fill(node.log, 5)
     node.log.partitions["0"].append((1, b"\x00\x53\x75\xa0\xffcut off"))
     fill(node.log, 5)
@@ -291,7 +294,7 @@ async def test_a_callback_of_a_damaged_event_that_fails_loses_no_other_event(nod
 
     def on_damaged(error: DamagedEventError) -> None:
         damaged.append(error)
-        raise ValueError("the program's own fault")
+        raise fault
 
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     options = ConsumerOptions(until_end=True, on_damaged=on_damaged)
@@ -300,7 +303,7 @@ async def test_a_callback_of_a_damaged_event_that_fails_loses_no_other_event(nod
         assert consumer.links_opened == 4
     assert {partition: len(events) for partition, events in found.items()} == dict.fromkeys("0123", 10)
     assert [error.offset for error in damaged] == [f"{5:016x}"]
-    assert [str(context["exception"]) for context in told] == ["the program's own fault"]
+    assert [context["exception"] for context in told] == [fault]
 
 
 async def test_to_start_twice_is_to_start_once(node: TinyNode) -> None:
