@@ -24,6 +24,11 @@ UNFINISHED_BYTES = 4 * 1024 * 1024 - 64 * 1024
 CHUNK = bytes(60_000)
 EMPTY_LISTS = 15_000
 
+EVENT = b"\x00Su\xa0\x01x"
+UNREAD_BURST = 500
+UNREAD_PAUSE_S = 0.02
+"""In which a node takes in and answers a burst, or most of its credit is left."""
+
 Attack = Callable[[Wire, str], Awaitable[int]]
 """(connection, log) -> how often it did what it does. Ends with the connection, else it is cancelled."""
 
@@ -103,6 +108,30 @@ async def answers_to_nowhere(peer: Wire, log: str) -> int:
     return sent
 
 
+async def unread_sessions(peer: Wire, log: str) -> int:
+    peer.reading.clear()
+    pairs = (wire.begin(1) + wire.end(1)) * 1000
+    done = 0
+    while not peer.ended:
+        await peer.say(pairs)
+        done += 1000
+    return done
+
+
+async def unread_settlements(peer: Wire, log: str) -> int:
+    """Events in turns on two links, so that no two settlements are said as one; the node's credit is guessed."""
+    for handle in range(2):
+        await peer.say(wire.attach(f"l{handle}", handle, log))
+    await peer.until(lambda: peer.seen[FLOW] >= 2)
+    peer.reading.clear()
+    sent = 0
+    while not peer.ended:
+        await peer.say(b"".join(wire.transfer(n % 2, n % 2**32, EVENT) for n in range(sent, sent + UNREAD_BURST)))
+        sent += UNREAD_BURST
+        await asyncio.sleep(UNREAD_PAUSE_S)
+    return sent
+
+
 ATTACKS: dict[str, Attack] = {
     "unfinished-messages": unfinished_messages,
     "nested-properties": nested_properties,
@@ -111,6 +140,8 @@ ATTACKS: dict[str, Attack] = {
     "many-groups": many_groups,
     "many-producers": many_producers,
     "answers-to-nowhere": answers_to_nowhere,
+    "unread-sessions": unread_sessions,
+    "unread-settlements": unread_settlements,
 }
 
 

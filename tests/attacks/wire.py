@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from holdfast.amqp import Described, symbol, uint, ulong
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
+
+RECEIVE_BYTES = 64 * 1024
+"""That the system keeps of what a connection does not read."""
 
 _HEAD = struct.Struct(">IBBH")
 
@@ -56,6 +60,20 @@ def transfer(handle: int, number: int, payload: bytes, *, more: bool = False) ->
     return frame(0, performative(TRANSFER, fields) + payload)
 
 
+def begin(channel: int) -> bytes:
+    """A session more, behind the one that `opening` begins."""
+    return on_channel(channel, frame(0, performative(BEGIN, [None, uint(0), uint(2048), uint(2048)])))
+
+
+def end(channel: int) -> bytes:
+    return on_channel(channel, frame(0, performative(END, [])))
+
+
+def on_channel(channel: int, whole: bytes) -> bytes:
+    """The same frame in another session."""
+    return whole[:6] + struct.pack(">H", channel) + whole[8:]
+
+
 def earliest() -> Any:
     """A filter for all that a log has."""
     from tests.unit.listener.support.reading import start_at
@@ -64,17 +82,24 @@ def earliest() -> Any:
 
 
 class Wire:
-    """One connection. `seen` counts the performatives that came, by code."""
+    """One connection. `seen` counts the performatives that came, by code; while `reading` is not set, what comes is
+    left in the socket, which is a small one."""
 
     def __init__(self, port: int) -> None:
         self.seen: Counter[int] = Counter()
         self.ended = False
+        self.reading = asyncio.Event()
+        self.reading.set()
         self._port = port
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Wire:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        end = socket.socket()
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        end.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(end, ("127.0.0.1", self._port))
+        self._reader, self._writer = await asyncio.open_connection(sock=end)
         self._task = asyncio.create_task(self._read())
         await self.say(opening())
         return self
@@ -100,6 +125,7 @@ class Wire:
         buffer = bytearray()
         with contextlib.suppress(OSError):
             while data := await self._reader.read(1 << 18):
+                await self.reading.wait()
                 buffer += data
                 self._count(buffer)
                 self._news.set()

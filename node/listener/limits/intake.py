@@ -192,11 +192,11 @@ class Intake:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        config, pending = self._connection.config, self._connection.engine.pending_output
+        config = self._connection.config
         limit = self._listener.input_share(config.uncommitted_bytes)
         self._has_too_much = self._unanswered_bytes > (limit // 2 if self._has_too_much else limit)
         full = self._rests or bool(self._waiting) or self._has_too_much
-        stuck = pending > config.pending_output_limit_bytes and self.write_paused
+        stuck = self.output_bytes > config.pending_output_limit_bytes and self.write_paused
         if (full or stuck) != self.read_paused:
             self.read_paused = not self.read_paused
             if self.read_paused:

@@ -1,7 +1,10 @@
 """The output of one connection: what its links send, and when the socket gets it.
 
-The rules: output is written once per turn of the loop, however many events produced it, and no more is produced than
-the socket takes; a link that has more waits behind the connection's others, and a connection behind the node's others.
+The rules: output is written once per turn of the loop, however many events produced it, and no more events are sent
+than the socket takes; a link that has more waits behind the connection's others, and a connection behind the node's
+others. What is said in answer to the peer (settlements, begins, attaches) is encoded even while the socket takes
+nothing: as bytes it is counted and small, in proton it is neither. Beyond a limit the peer is not read any more
+(`intake.py`).
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class Outlet:
         self._connection = connection
         self._intake, self._engine = connection.intake, connection.engine
         self._usual_bytes = connection.config.pending_output_bytes
+        self._limit_bytes = connection.config.pending_output_limit_bytes
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -105,7 +109,12 @@ class Outlet:
 
     @property
     def full(self) -> bool:
-        return self._engine.pending_output >= self._listener.output_share(self._usual_bytes)
+        return self._pending() >= self._listener.output_share(self._usual_bytes)
+
+    def _pending(self) -> int:
+        """Bytes in proton and in the transport."""
+        transport = self._transport
+        return self._engine.pending_output + (0 if transport is None else transport.get_write_buffer_size())
 
     def _flush(self) -> None:
         """Once per turn of the loop: let the links that may send do so, then give the socket what it takes."""
@@ -116,15 +125,12 @@ class Outlet:
         connection, engine = self._connection, self._engine
         try:
             more = not self._pump_waits and self._pump()
-            while not connection.intake.write_paused:
-                data = engine.data_to_send()
-                if not data:
-                    break
+            while not self._stuck(transport) and (data := engine.data_to_send()):
                 transport.write(data)
         except Exception as error:  # noqa: BLE001 - a bug met by one peer's links must not reach another peer
             connection.fail(error)
             return
-        self._account(engine.pending_output + transport.get_write_buffer_size())
+        self._account(self._pending())
         connection.intake.account()
         connection.intake.read_or_pause()
         if engine.output_done:
@@ -132,6 +138,10 @@ class Outlet:
         elif more and not connection.intake.write_paused:
             self._pump_waits = True
             self._listener.turns.wait_to_give(self)
+
+    def _stuck(self, transport: asyncio.Transport) -> bool:
+        """The peer does not read, and as much waits for it as may."""
+        return self._intake.write_paused and transport.get_write_buffer_size() > self._limit_bytes
 
     def _pump(self) -> bool:
         """One share for each link that has something to send; the rest stays ready."""

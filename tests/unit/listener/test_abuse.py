@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,27 @@ async def test_a_peer_that_never_reads_costs_a_bounded_amount_and_gets_everythin
         assert node.listener.counters.events_out < 1024
         reader.reading.set()
         await reader.until(lambda: len(reader.received.get(link, [])) == 1024)
+
+
+async def test_answers_that_a_peer_does_not_read_are_bounded_and_not_lost(tmp_path: Path) -> None:
+    """Each session that it begins and ends is an answer of some dozen bytes, and in the engine some hundred."""
+    node = await SingleNode(tmp_path, pending_output_limit_bytes=700_000).start()
+    limit, count = node.config.pending_output_limit_bytes, 40_000
+    async with Wire(node.port) as peer:
+        await peer.until(lambda: peer.seen[wire.BEGIN] >= 1)
+        peer.reading.clear()
+        (connection,) = node.listener._connections
+        assert connection._transport is not None
+        connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        flood = asyncio.create_task(peer.say((wire.begin(1) + wire.end(1)) * count))
+        await eventually(lambda: connection.outlet.bytes > limit)
+        assert connection.outlet.bytes < 2 * limit
+        peer.reading.set()
+        await flood
+        await peer.until(lambda: peer.seen[wire.END] >= count)
+        assert not peer.ended
+        assert peer.seen[wire.BEGIN] == count + 1
+    await node.stop()
 
 
 async def test_a_peer_that_never_settles_is_held_and_then_told(tmp_path: Path) -> None:
