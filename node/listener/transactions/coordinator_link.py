@@ -73,7 +73,8 @@ CONTROL_VALUES = 256
 """In one declare or discharge, lists and what is in them. Each becomes an object, were it one byte on the wire."""
 
 MAX_OPEN = 100
-"""Transactions of one connection, all of its control links together."""
+"""Transactions of one connection, all of its control links together, those that are gone too: whose links were detached
+before a discharge, until they are rolled back."""
 
 _CONDITIONS: dict[Code, str] = {
     "unavailable": INTERNAL_ERROR,
@@ -321,7 +322,7 @@ class CoordinatorLink(Endpoint):
         super().gone()
         for own in list(self._open.values()):
             if own.is_open:
-                self.host.transactions.pop(own.txn_id, None)
+                own.ends()
                 self._open.pop(own.txn_id, None)
                 self.host.errand(self._abandon(own))
             else:
@@ -330,10 +331,13 @@ class CoordinatorLink(Endpoint):
             self._manager.let_go(self._producer)
 
     async def _abandon(self, own: ClientTransaction) -> None:
+        """Until then it counts as one of its connection's: who declares and detaches in a loop has no more under way
+        than who discharges."""
         try:
             await own.abort()
         except TransactionFailed:  # it is left to its timeout
             return
         finally:
+            self.host.transactions.pop(own.txn_id, None)
             if self._producer is None:
                 self._manager.give_back(own.transaction)

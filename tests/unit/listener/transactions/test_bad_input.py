@@ -16,6 +16,7 @@ from holdfast.amqp import (
     Coordinator,
     Declared,
     Described,
+    LinkDetached,
     Message,
     Rejected,
     Source,
@@ -191,6 +192,34 @@ async def test_declares_that_are_under_way_count_as_open(cluster: Cluster, monke
             if isinstance(state, Declared):
                 await control.aborted(state.txn_id)
         assert await controls[0].declare(), "those that were refused are not counted any more"
+
+
+async def test_transactions_of_links_that_are_gone_count_until_they_are_rolled_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attach, declare, detach, again and again: while the first are being rolled back no more can be under way."""
+    monkeypatch.setattr(coordinator_link, "MAX_OPEN", 3)
+    may_end, abort = asyncio.Event(), transaction.Transaction.abort
+
+    async def delayed(self: transaction.Transaction) -> None:
+        await may_end.wait()
+        await abort(self)
+
+    monkeypatch.setattr(transaction.Transaction, "abort", delayed)
+    async with Peer(cluster.ports[1]) as peer:
+        for _ in range(3):
+            control = await Control.attach(peer)
+            await control.declare()
+            control.link.close()
+            await peer.flush()
+            await peer.wait(LinkDetached, lambda event, gone=control: event.link is gone.link)
+        control = await Control.attach(peer)
+        refused = await control.answer(await control.ask(encode_declare()))
+        assert why(refused) == "amqp:resource-limit-exceeded"
+        may_end.set()
+        (connection,) = (one for one in cluster.nodes[1]._listeners[0]._connections if one.transactions)
+        await eventually(lambda: not connection.transactions)
+        assert await control.declare(), "what was rolled back is not counted any more"
 
 
 async def test_a_settled_declare_ends_its_link(cluster: Cluster) -> None:
