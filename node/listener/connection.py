@@ -51,7 +51,7 @@ from node.listener.limits.intake import Intake
 from node.listener.limits.outlet import Outlet
 from node.listener.limits.turns import Turns
 from node.listener.log_limiter import LogLimiter
-from node.listener.management import Reply, shown
+from node.listener.management import Replies, Reply, shown
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.consumer_groups.group_state import End
 from node.security.gate import Gate
@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self.declares_under_way = 0
         self.attaches = AttachQueue(listener.turns, self._take_on)
         self.endpoints: dict[Link, Endpoint] = {}
+        self._replies = Replies()  # those of the endpoints that carry answers
         self.stranded = Stranded(self)
         self.heard_bytes = 0  # ever received
         self.answer_bytes = 0
@@ -329,6 +330,8 @@ class Connection(asyncio.Protocol):
     def serve(self, link: Link, endpoint: Endpoint) -> None:
         link.context = endpoint
         self.endpoints[link] = endpoint
+        if isinstance(endpoint, Reply):
+            self._replies.add(endpoint)
         counters = self.listener.counters
         counters.links_open += 1
         counters.links_total += 1
@@ -352,6 +355,8 @@ class Connection(asyncio.Protocol):
         if endpoint is not None:
             self.listener.counters.links_open -= 1
             self.outlet.forget(endpoint)
+            if isinstance(endpoint, Reply):
+                self._replies.remove(endpoint)
             endpoint.ended = how
             endpoint.gone()
 
@@ -386,12 +391,9 @@ class Connection(asyncio.Protocol):
         return await self.listener.until(condition, wait_s)
 
     def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None:
-        replies = [other for other in self.endpoints.values() if isinstance(other, Reply)]
-        if reply_to is not None:
-            replies = [other for other in replies if other.matches(reply_to)]
-        replies.sort(key=lambda other: other.link.session is not endpoint.link.session)
-        if replies:
-            replies[0].send(message)
+        found = self._replies.find(endpoint.link.session, reply_to)
+        if found is not None:
+            found.send(message)
         else:
             text = "an answer to %s has nowhere to go: no receiver for %s"
             self.listener.notes.write(text, self._peer, shown(reply_to))

@@ -351,9 +351,10 @@ class Reply(Endpoint):
     def open(self) -> None:
         self.link.accept(source=Source(address=self.address, dynamic=self.plan.dynamic))
 
-    def matches(self, reply_to: str) -> bool:
+    def called(self) -> set[str | None]:
+        """What a reply-to may say to mean it. None: a request that does not say where its answer goes."""
         target = self.link.remote_target
-        return reply_to in (self.address, self.link.name) or (isinstance(target, Target) and target.address == reply_to)
+        return {None, self.address, self.link.name, target.address if isinstance(target, Target) else None}
 
     def send(self, message: bytes) -> None:
         size, host = len(message), self.host
@@ -385,3 +386,31 @@ class Reply(Endpoint):
         super().gone()
         self.host.answer_bytes -= sum(map(len, self._waiting))
         self._waiting.clear()
+
+
+class Replies:
+    """The reply links of a connection, by what a reply-to may call them: an answer is not to look at all links of its
+    connection, of which there may be thousands."""
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[Any, str | None], dict[Reply, None]] = {}  # by session (None: any), in their order
+
+    def add(self, reply: Reply) -> None:
+        for place in self._places(reply):
+            self._links.setdefault(place, {})[reply] = None
+
+    def remove(self, reply: Reply) -> None:
+        for place in self._places(reply):
+            called = self._links.get(place, {})
+            called.pop(reply, None)
+            if not called:
+                self._links.pop(place, None)
+
+    def find(self, session: Any, reply_to: str | None) -> Reply | None:
+        """The first that is meant, of the session in which the request came before others."""
+        called = self._links.get((session, reply_to)) or self._links.get((None, reply_to))
+        return None if called is None else next(iter(called))
+
+    @staticmethod
+    def _places(reply: Reply) -> list[tuple[Any, str | None]]:
+        return [(session, name) for name in reply.called() for session in (None, reply.link.session)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import ACCEPTED, Message, Source, Target, Value, decode_message, encode_message, ulong
+from holdfast.amqp import ACCEPTED, LinkDetached, Message, Source, Target, Value, decode_message, encode_message, ulong
 from node.listener.management import (
     ANSWERS_WAITING,
     ANSWERS_WAITING_BYTES,
@@ -53,6 +53,54 @@ async def test_answers_go_where_reply_to_points_by_address_target_or_name(node: 
             assert answer.correlation_id == f"for {link.name}"
             assert answer.application_properties["status-code"] == 200
         assert set(await peer.states(sender, 4)) == {ACCEPTED}
+
+
+async def test_an_answer_goes_to_the_session_of_its_request_and_elsewhere_when_nothing_there_takes_it(
+    node: SingleNode,
+) -> None:
+    async with Peer(node.port) as peer:
+        other = peer.engine.open_session()
+        elsewhere = await peer.receiver("$management", credit=10, name="one-name", session=other)
+        here = await peer.receiver("$management", credit=10, name="one-name")
+        sender = await peer.sender("$management")
+        for reply_to in (None, "one-name"):
+            await peer.send(sender, [request("log", "list", reply_to=reply_to)])
+        assert len(await answers(peer, here, 2)) == 2
+        assert elsewhere not in peer.received
+        here.close()
+        await peer.flush()
+        await peer.wait(LinkDetached, lambda event: event.link is here)
+        for reply_to in (None, "one-name"):
+            await peer.send(sender, [request("log", "list", reply_to=reply_to)])
+        assert len(await answers(peer, elsewhere, 2)) == 2
+        elsewhere.close()
+        await peer.flush()
+        await peer.wait(LinkDetached, lambda event: event.link is elsewhere)
+        (connection,) = node.listener._connections
+        assert not connection._replies._links, "nothing is remembered of those that are gone"
+
+
+class Walked(dict[Any, Any]):
+    """Counts how often all of it is looked at."""
+
+    times = 0
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+
+async def test_an_answer_does_not_look_at_all_links_of_its_connection(node: SingleNode) -> None:
+    """A connection may have thousands, and ask as often."""
+    async with Peer(node.port) as peer:
+        links = [await peer.receiver("$management", credit=10, name=f"reply-{number}") for number in range(20)]
+        sender = await peer.sender("$management")
+        (connection,) = node.listener._connections
+        connection.endpoints = walked = Walked(connection.endpoints)
+        for link in links:
+            await peer.send(sender, [request("log", "list", reply_to=link.name, message_id=link.name)])
+            assert [answer.correlation_id for answer in await answers(peer, link, 1)] == [link.name]
+        assert walked.times == 0
 
 
 async def test_the_correlation_keeps_its_type(node: SingleNode) -> None:
