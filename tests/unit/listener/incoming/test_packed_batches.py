@@ -12,6 +12,8 @@ from holdfast.batches.joined_messages import table_of
 from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
+from node.listener.incoming import incoming_link
+from node.listener.incoming.unopened_batches import UnopenedBatches
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import Peer, message
@@ -246,3 +248,34 @@ async def test_a_damaged_batch_of_an_idempotent_producer_ends_its_link(node: Sin
         assert (await sender.outcome(sender.send(damaged, batch=False))).startswith("amqp:decode-error")
         assert await sender.end() == "amqp:decode-error"
     assert records(node) == []
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [of_bodies(b"a", b"b")[:-1] + b"c", pack([message(b"a")], Codec.ZSTD)[:-1], message(b"no batch at all"), b"\x00"],
+    ids=["its checksum", "its end", "its head", "everything"],
+)
+async def test_a_batch_that_cannot_be_read_is_a_full_share_of_a_turn(
+    node: SingleNode, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    """What it has cost to find that out nobody knows, and the next one may cost as much."""
+    opened: list[bytes] = []
+    shares: list[int] = []
+    open_one, take_on = incoming_link.open_packed, UnopenedBatches.take_on
+
+    def opens(payload: bytes, most_bytes: int) -> Any:
+        opened.append(payload)
+        return open_one(payload, most_bytes)
+
+    def takes_on(self: UnopenedBatches) -> None:
+        before = len(opened)
+        take_on(self)
+        shares.append(len(opened) - before)
+
+    monkeypatch.setattr(incoming_link, "open_packed", opens)
+    monkeypatch.setattr(UnopenedBatches, "take_on", takes_on)
+    async with RawSender(node.port, "trades", BOUND) as sender:
+        for told in [sender.send(damaged, batch=False) for _ in range(5)]:
+            assert (await sender.outcome(told)).startswith("amqp:decode-error: the batch cannot be read")
+    assert opened == [damaged] * 5
+    assert max(shares) == 1, "though all five were there"
