@@ -16,6 +16,10 @@ from node.security.principal import ANONYMOUS, Principal
 SECRETS = frozenset({"scram_sha_256", "scram_sha_512"})
 """Arguments of requests that are never written down."""
 
+WRITTEN_CHARACTERS = 256
+"""Of an argument of a request in the audit log, which keeps what it has room for: the names of logs, users and groups
+are shorter, and who asks for nonsense at length is not to wash away what came before."""
+
 
 class Visitor:
     def __init__(self, gate: Gate) -> None:
@@ -64,8 +68,25 @@ class Visitor:
 
     def administered(self, operation: str, arguments: Mapping[str, Any], outcome: str) -> None:
         """It has asked for a change, and this is what came of it."""
-        said = {name: value for name, value in arguments.items() if name not in SECRETS}
+        said = {name: _cut(value) for name, value in arguments.items() if name not in SECRETS}
         self._note("administered", operation=operation, arguments=said, outcome=outcome)
 
     def _note(self, event: str, *, often: bool = False, **facts: object) -> None:
         self._gate.audit.note(event, often=often, user=self.principal.name, peer=self.peer, **facts)
+
+
+def _cut(argument: Any) -> Any:
+    """To WRITTEN_CHARACTERS, and a word about the rest: a text, or the texts of a list together."""
+    if isinstance(argument, str):
+        left_out = len(argument) - WRITTEN_CHARACTERS
+        return argument if left_out <= 0 else f"{argument[:WRITTEN_CHARACTERS]}... and {left_out} characters"
+    if not isinstance(argument, list):
+        return argument
+    written: list[Any] = []
+    left = WRITTEN_CHARACTERS
+    for one in argument:
+        left -= max(1, len(one))
+        if left < 0:
+            return [*written, f"... and {len(argument) - len(written)} more"]
+        written.append(one)
+    return written

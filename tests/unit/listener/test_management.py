@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,9 @@ from node.listener.management import (
     REQUEST_VALUES,
     REQUESTS_UNDER_WAY,
 )
+from node.security.audit import Audit
+from node.security.gate import Gate
+from node.security.visitor import WRITTEN_CHARACTERS
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
 
@@ -292,3 +297,32 @@ async def test_info_comes_once_per_credit_and_is_spaced(node: SingleNode) -> Non
         await peer.until(lambda: len(peer.received[link]) == 2)
         assert loop.time() - first_s > 0.8 * node.config.info_interval_s
         assert link.credit == 0
+
+
+async def test_what_the_audit_log_keeps_of_a_request_is_cut(tmp_path: Path) -> None:
+    """A flood of long ones would wash away what came before."""
+    audit = Audit(str(tmp_path / "audit.jsonl"))
+    node = await SingleNode(tmp_path / "data", Gate(audit=audit)).start()
+    async with Peer(node.port) as peer:
+        sender = await peer.sender("$management")
+        link = await peer.receiver("$management", credit=10)
+        long, winners = "x" * 100_000, [f"winner-{number}" for number in range(4096)]
+        asked = (
+            request("log", "create", name=long),
+            request("transaction-group", "commit", name="writer", body=Value({"batch": ulong(1), "winners": winners})),
+            request("user", "roles", name="ann", body=Value({"roles": ["readers", "auditors"]})),
+        )
+        for one in asked:
+            await peer.send(sender, [one])
+        await answers(peer, link, len(asked))
+    await node.stop()
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    written = [one for one in map(json.loads, lines) if one["event"] == "administered"]
+    kept = {one["operation"]: one["arguments"] for one in written}
+    told = f"... and {len(long) - WRITTEN_CHARACTERS} characters"
+    assert kept["log.create"]["name"] == long[:WRITTEN_CHARACTERS] + told
+    *first, rest = kept["transaction-group.commit"]["winners"]
+    assert first == winners[: len(first)]
+    assert rest == f"... and {len(winners) - len(first)} more"
+    assert kept["user.roles"]["roles"] == ["readers", "auditors"], "what people ask for stands there whole"
+    assert max(map(len, lines)) < 1000
