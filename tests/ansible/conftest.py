@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.closed import Closed
-from tests.ansible.hosts import Network, missing
+from tests.ansible.hosts.network import Network, missing
 from tests.ansible.playbooks import ROOT, Control, ansible_directory
+from tests.ansible.security.closed import Closed
 
 whole_of_provisioning = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_PROVISION"),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.hosts import Network
-from tests.ansible.spaces import PYTHON
+from tests.ansible.hosts.network import Network
+from tests.ansible.hosts.spaces import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = ROOT / "ansible"

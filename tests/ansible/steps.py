@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.spaces import Space
 from tests.ansible.playbooks import CLUSTER, ROOT, Control, Outcome
-from tests.ansible.spaces import Space
 from tests.integration.clusters.cluster import wait_until
 
 LOG, PARTITIONS = "events", 6
@@ -61,7 +61,7 @@ def numbers(lines: str) -> set[str]:
 def beside(space: Space, module: str, *arguments: str) -> Iterator[Callable[[], dict[str, Any]]]:
     """One of this folder's programs, at work in the space; what is yielded ends it and returns what it found."""
     process = subprocess.Popen(
-        space.command(PYTHON_OF_TESTS, "-m", f"tests.ansible.{module}", *arguments),
+        space.command(PYTHON_OF_TESTS, "-m", f"tests.ansible.clients.{module}", *arguments),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 

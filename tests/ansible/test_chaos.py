@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
 from tests.ansible.playbooks import COLLECTION, ROOT, Control, ansible_directory
 from tests.ansible.steps import LOG, PYTHON_OF_TESTS, done, process, status
 from tests.authority import Authority

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import OUTSIDE, Host, Network
+from tests.ansible.hosts.network import OUTSIDE, Host, Network
+from tests.ansible.hosts.spaces import PYTHON
 from tests.ansible.playbooks import CLUSTER, ROOT, Control
-from tests.ansible.spaces import PYTHON
 from tests.ansible.steps import (
     CONTROL,
     LOG,
@@ -112,7 +112,7 @@ def a_stranger_in_another_network_uses_every_node(network: Network) -> None:
     named: set[str] = set()
     for turn, host in enumerate(network.hosts):
         answer = network.in_client(
-            PYTHON_OF_TESTS, "-m", "tests.ansible.outside", f"{host.outside}:5672", "strangers", str(PARTITIONS),
+            PYTHON_OF_TESTS, "-m", "tests.ansible.clients.outside", f"{host.outside}:5672", "strangers", str(PARTITIONS),
             str(5 * turn), PYTHONPATH=str(ROOT),
         )  # fmt: skip
         assert answer.returncode == 0, answer.stderr

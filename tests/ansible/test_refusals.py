@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.spaces import PYTHON
 from tests.ansible.playbooks import Control
-from tests.ansible.spaces import PYTHON
 
 Hosts = dict[str, dict[str, Any]]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ansible.hosts import Network
+from tests.ansible.hosts.network import Network
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import (
     a_node_that_is_killed_is_started_again,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import done
 

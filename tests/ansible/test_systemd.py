@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning, why_not
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.systemd import SystemdHost, missing_systemd, python_for_services
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import NODE, ZOOKEEPER, done, health, logs_rotate, whole
-from tests.ansible.systemd_hosts import SystemdHost, missing_systemd, python_for_services
 from tests.ansible.test_chaos import faults_that_struck, ran, told
 from tests.integration.clusters.cluster import wait_until
 

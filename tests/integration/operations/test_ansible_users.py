@@ -1,5 +1,5 @@
 """The modules by which plays bring the operator, users and grants into a cluster: what they change, and what not. The
-plays themselves are `tests/ansible/test_users.py`."""
+plays themselves are `tests/ansible/security/test_users.py`."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.ansible.hosts import missing
+from tests.ansible.hosts.network import missing
 from tests.ansible.playbooks import ROOT
 from tests.integration.clusters.cluster import wait_until
 
 HOLD = """
 import sys
 from pathlib import Path
-from tests.ansible.hosts import Network
+from tests.ansible.hosts.network import Network
 network = Network(Path(sys.argv[1]), 1)
 network.start()
 network.control.run("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")  # a daemon, such as ssh leaves one

@@ -17,11 +17,11 @@ import pytest
 
 from node import config as node_config
 from node.config import Config
-from tests.ansible.closed import Closed, ask
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.spaces import PYTHON
 from tests.ansible.playbooks import CLUSTER, COLLECTION, ansible_directory
-from tests.ansible.spaces import PYTHON
+from tests.ansible.security.closed import Closed, ask
 from tests.ansible.steps import done, running
 from tests.authority import Authority
 from tests.integration.clusters.cluster import wait_until

@@ -16,8 +16,8 @@ from cryptography import x509
 
 from cluster.rpc import PeerTls
 from cluster.rpc.peer_tls import node_host, node_uri
+from tests.ansible.collection.test_files_module import RUN
 from tests.ansible.playbooks import COLLECTION, ansible_directory
-from tests.ansible.test_files_module import RUN
 
 pytestmark = pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it")
 

@@ -1,4 +1,4 @@
-"""Hosts whose first process is systemd, as on a real machine; see `hosts` for the rest.
+"""Hosts whose first process is systemd, as on a real machine; see `network` for the rest.
 
 systemd wants a /dev and a tree of control groups that it may change. The rule: it changes nothing of this machine: its
 /dev is its own, /proc/sys is read only, and its control groups are below one that is named after the host and removed
@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ansible.hosts import SSHD, Host, Network, missing
-from tests.ansible.spaces import PYTHON
+from tests.ansible.hosts.network import SSHD, Host, Network, missing
+from tests.ansible.hosts.spaces import PYTHON
 from tests.integration.clusters.cluster import wait_until
 
 SYSTEMD = Path("/lib/systemd/systemd")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import Network
+from tests.ansible.hosts.network import Network
 from tests.ansible.playbooks import Control
 from tests.ansible.steps import (
     done,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
 from tests.ansible.playbooks import Control, Outcome
 
 OPERATOR = "ops"

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from tests.ansible.closed import Closed, ask
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts import Host, Network
+from tests.ansible.hosts.network import Host, Network
 from tests.ansible.playbooks import CLUSTER
+from tests.ansible.security.closed import Closed, ask
 from tests.ansible.steps import done
 
 pytestmark = whole_of_provisioning

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from tests.ansible.spaces import PYTHON, Space, Switch, run
+from tests.ansible.hosts.spaces import PYTHON, Space, Switch, run
 from tests.integration.clusters.cluster import wait_until
 
 INSIDE, OUTSIDE = "10.77.0", "10.78.0"
