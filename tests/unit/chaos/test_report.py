@@ -21,7 +21,7 @@ from chaos.history.moments import ANSWER_LOST, ROLLED_BACK, moments
 from chaos.report import serve
 from chaos.run import CannotRun, Plan, Run
 from holdfast.cli.app import main
-from tests.unit.chaos.synthetic import Story, clean, invented, lost
+from tests.unit.chaos.checkers.synthetic import Story, clean, invented, lost
 
 PLAN = Plan("W4", ("F1", "F3"), 20.0, 7)
 

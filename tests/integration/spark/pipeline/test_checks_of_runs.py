@@ -21,7 +21,7 @@ from chaos.history.tables import TABLES, Commit
 from pipeline.checks.all import CHECKS, OF_RUNS
 from tests.integration.conftest import number_from
 from tests.integration.spark.pipeline.audit_worlds import MUTATIONS, NAMES, World, history_of
-from tests.unit.chaos.synthetic import DAMAGES, S, Story, clean, new_owner_late
+from tests.unit.chaos.checkers.synthetic import DAMAGES, S, Story, clean, new_owner_late
 
 pytestmark = [pytest.mark.slow]
 

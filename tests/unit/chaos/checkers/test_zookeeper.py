@@ -9,7 +9,7 @@ from chaos.checkers.verdict import Result, Verdict
 from chaos.cluster.zookeeper import password_of
 from chaos.history.history import History
 from chaos.history.tables import INFO, OK, Fault, Send
-from tests.unit.chaos.synthetic import S, Story, changed, clean, zookeeper_noticed
+from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, zookeeper_noticed
 
 
 def verdict(history: History, name: str) -> Verdict:

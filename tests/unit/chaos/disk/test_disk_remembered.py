@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chaos.disk import Disk
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 REMEMBER = """
 import os

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos.disk import Disk
 from chaos.disk.orders import Call
-from tests.unit.chaos.conftest import Run, begin
+from tests.unit.chaos.disk.conftest import Run, begin
 
 
 def test_the_third_sync_of_the_files_that_match_fails_and_each_open_file_is_told_once(disk: Disk, run: Run) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chaos.disk import Disk
-from tests.unit.chaos.conftest import Run, begin
-from tests.unit.chaos.operations import Model, program
+from tests.unit.chaos.disk.conftest import Run, begin
+from tests.unit.chaos.disk.operations import Model, program
 
 
 def tree(root: Path) -> dict[str, bytes | None]:

@@ -12,7 +12,7 @@ from chaos.checkers.view import View
 from chaos.faults.fault import named
 from chaos.faults.processes import Kill, Pause
 from chaos.history.tables import Fault, Leader
-from tests.unit.chaos.synthetic import S, Story, changed, clean, steadily, survivors_slow
+from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, steadily, survivors_slow
 
 
 def verdict(story: Story) -> Verdict:

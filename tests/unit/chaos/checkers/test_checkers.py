@@ -14,7 +14,7 @@ from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
 from chaos.history.tables import ADDED_LATER, TABLES, Moment, ReplicaDump
-from tests.unit.chaos.synthetic import DAMAGES, NODES, Damage, Story, clean
+from tests.unit.chaos.checkers.synthetic import DAMAGES, NODES, Damage, Story, clean
 
 
 def test_a_clean_history_passes_with_every_checker() -> None:
