@@ -112,7 +112,8 @@ def a_stranger_in_another_network_uses_every_node(network: Network) -> None:
     named: set[str] = set()
     for turn, host in enumerate(network.hosts):
         answer = network.in_client(
-            PYTHON_OF_TESTS, "-m", "tests.ansible.clients.outside", f"{host.outside}:5672", "strangers", str(PARTITIONS),
+            PYTHON_OF_TESTS, "-m", "tests.ansible.clients.outside",
+            f"{host.outside}:5672", "strangers", str(PARTITIONS),
             str(5 * turn), PYTHONPATH=str(ROOT),
         )  # fmt: skip
         assert answer.returncode == 0, answer.stderr
