@@ -49,7 +49,7 @@ def rule(name: str) -> Callable[[Check], Check]:
 
 def checks() -> dict[str, Check]:
     for module in _MODULES:
-        importlib.import_module(f"tests.conformance.{module}")
+        importlib.import_module(f"tests.conformance.checks.{module}")
     return _checks
 
 

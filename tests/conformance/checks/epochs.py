@@ -14,7 +14,7 @@ from proton import Described, int32, symbol, uint, ulong
 from proton.utils import LinkDetached
 
 from tests.conformance.broker import EPOCH, GROUP, PARTITION, Broker, marks, properties_of
-from tests.conformance.groups import group_name
+from tests.conformance.checks.groups import group_name
 from tests.conformance.suite import NotApplicable, rule
 from tests.integration.workloads.raw import ATTACH, Raw, frame
 
