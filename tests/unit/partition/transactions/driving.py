@@ -9,7 +9,7 @@ from node.partition.record_batch import Attributes, encode
 from node.partition.transactions.control_record import ControlType, Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import TransactionDone, TransactionRefused
-from tests.unit.partition.producing import digests_of
+from tests.unit.partition.idempotence.producing import digests_of
 
 TIMEOUT_MS = 60_000
 COORDINATOR = 3

@@ -13,7 +13,7 @@ from node.partition.idempotence.producer_state import (
     StoredAt,
 )
 from node.partition.machine import LAYOUT, AppendAccepted, AppendRejected, LogState, PartitionMachine
-from tests.unit.partition.producing import DAY_MS, Log, code
+from tests.unit.partition.idempotence.producing import DAY_MS, Log, code
 
 LAST = SEQUENCES - 1
 

@@ -12,7 +12,7 @@ from node.partition.api import Appended, Failed, Latest, Numbers, ProducerOpened
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
 from node.partition.limits import PartitionLimits
 from node.partition.machine import LONGEST_STEP_MS
-from tests.unit.partition.producing import digests_of
+from tests.unit.partition.idempotence.producing import digests_of
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
 
 

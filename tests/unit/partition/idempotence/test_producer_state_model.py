@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import SEQUENCES
 from node.partition.machine import AppendAccepted, AppendRejected, Opened
-from tests.unit.partition.producing import Log
+from tests.unit.partition.idempotence.producing import Log
 
 BATCHES, EVENTS = 2, 6
 """So small that scripts of some dozen steps meet every bound."""
