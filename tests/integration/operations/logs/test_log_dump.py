@@ -5,7 +5,7 @@ from __future__ import annotations
 from proton import Message
 
 from tests.integration.clusters.cluster import Cluster
-from tests.integration.operations.test_node_commands import holdfast
+from tests.integration.operations.nodes.test_node_commands import holdfast
 from tests.integration.workloads.plain import Batcher, send
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.clusters.cluster import Cluster, wait_until
-from tests.integration.operations.test_node_commands import holdfast
+from tests.integration.operations.nodes.test_node_commands import holdfast
 from tests.integration.workloads.plain import read, send
 
 pytestmark = pytest.mark.cluster
