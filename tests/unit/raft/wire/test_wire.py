@@ -18,7 +18,7 @@ from cluster.rpc.rpc_pb2 import Frame
 from cluster.rpc.streams.frames import FRAME_MESSAGES
 
 MESSAGES_TAG = bytes((FRAME_MESSAGES << 3 | 2,))
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 U64 = st.integers(0, 2**64 - 1)
 
 
