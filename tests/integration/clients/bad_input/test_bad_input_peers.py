@@ -13,7 +13,7 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.refusals import WHY
-from tests.integration.clients.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
+from tests.integration.clients.bad_input.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import Heartbeat
 from tests.integration.workloads.raw import AMQP_HEADER, Raw

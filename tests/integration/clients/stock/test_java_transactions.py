@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.clients.java_clients import MISSING, PROGRAMS, JavaClient
+from tests.integration.clients.stock.java_clients import MISSING, PROGRAMS, JavaClient
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import Bound, connected, read, send, starting
 

@@ -19,7 +19,7 @@ from proton.utils import BlockingConnection
 
 from holdfast.client.transport.security import Security
 from tests.authority import Authority, Files
-from tests.integration.clients.java_clients import MISSING, build
+from tests.integration.clients.stock.java_clients import MISSING, build
 from tests.integration.clusters.cluster import Cluster, Settings, wait_until
 from tests.unit.security.people import Provider
 

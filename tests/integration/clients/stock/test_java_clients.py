@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.clients.java_clients import MISSING, PROGRAMS, JavaClient
+from tests.integration.clients.stock.java_clients import MISSING, PROGRAMS, JavaClient
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import read
 
