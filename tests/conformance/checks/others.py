@@ -5,8 +5,8 @@ from __future__ import annotations
 from proton import Message, symbol
 from proton.utils import LinkDetached
 
-from tests.conformance.checks import routing
 from tests.conformance.broker import PARTITION, SOURCE_PARTITION, TARGET_PARTITION, Broker, Properties, marks
+from tests.conformance.checks import routing
 from tests.conformance.suite import rule
 
 
