@@ -22,10 +22,10 @@ from node.storage.row_format import (
     row_there,
 )
 from node.storage.wal.record_format import ValueLocation, WalPosition
-from tests.simulation.stage import GROUP, Stage
+from tests.simulation.scenarios.stage import GROUP, Stage
 from tests.simulation.world.disk import SimDisk
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def led_by_one(nodes: int = 3, options: RaftOptions | None = None) -> Stage:

@@ -1,7 +1,7 @@
 """A stage for scenario scripts: the real MultiRaft of each node and one group; messages wait until they are delivered.
 
 Nothing is random and no time passes by itself. What the nodes do is written down in one line each, in the order in
-which they do it: messages sent, roles taken, entries applied, proposals answered. `scenario.py` is the language.
+which they do it: messages sent, roles taken, entries applied, proposals answered. `language.py` is the language.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.parsing import parsed
-from tests.simulation import test_holes
 from tests.simulation.mutations.catalogue import BY_SCRIPTS
-from tests.simulation.scenario import COMMANDS, DIRECTORY, Wrong, play
+from tests.simulation.scenarios import test_holes
+from tests.simulation.scenarios.language import COMMANDS, DIRECTORY, Wrong, play
 
-SCRIPTS = sorted(DIRECTORY.glob("*.txt"))
+SCRIPTS = sorted(DIRECTORY.rglob("*.txt"))
 HOLES = [f"a{number}" for number in range(1, 19)] + [f"l{number}" for number in range(1, 17)]
 """Of the audit of pysyncobj 0.3.17: A for safety, L for liveness and operation."""
 FIGURES = ["fig-06", "fig-07", "fig-08-d", "fig-08-e", "fig-09", "fig-10", "fig-12"]
@@ -23,7 +23,7 @@ FIGURES = ["fig-06", "fig-07", "fig-08-d", "fig-08-e", "fig-09", "fig-10", "fig-
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_the_script_comes_out_as_written(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert play(text) == text, f"if this is right: python -m tests.simulation.scenario --rewrite {path}"
+    assert play(text) == text, f"if this is right: python -m tests.simulation.scenarios.language --rewrite {path}"
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -53,7 +53,7 @@ def test_the_figures_of_the_paper_have_scripts(figure: str) -> None:
 @pytest.mark.parametrize("name", sorted(BY_SCRIPTS))
 def test_a_reopened_hole_changes_its_script(name: str) -> None:
     mutation = BY_SCRIPTS[name]
-    path = DIRECTORY / f"{mutation.script}.txt"
+    (path,) = [path for path in SCRIPTS if path.stem == mutation.script]
     text = path.read_text(encoding="utf-8")
     with mutation.apply():
         try:

@@ -6,7 +6,7 @@
     ----
     1 leads t1, ready
 
-`python -m tests.simulation.scenario [--rewrite] [files]` runs them; `--rewrite` writes down what happened, for a
+`python -m tests.simulation.scenarios.language [--rewrite] [files]` runs them; `--rewrite` writes down what happened, for a
 reviewer to read. The first line of a script says what it is about; commands are in `COMMANDS`.
 
 Rejected: assertions instead of traces. A trace shows also what nobody thought of asserting.
@@ -25,9 +25,10 @@ from typing import Any
 
 from cluster.raft import ENTRY_REGULAR, RaftMessage, RaftOptions
 from cluster.raft.replication.messages import Stamp
-from tests.simulation.stage import GROUP, Pair, Stage, describe
+from tests.simulation.scenarios.stage import GROUP, Pair, Stage, describe
 
-DIRECTORY = Path(__file__).parent / "scenarios"
+DIRECTORY = Path(__file__).parent
+"""Scripts lie in folders by their subject."""
 RULE = "----"
 COMMANDS: dict[str, Callable[[Any, list[str]], None]] = {}
 
@@ -376,8 +377,8 @@ def play(text: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.scenario", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, default=sorted(DIRECTORY.glob("*.txt")))
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.scenarios.language", description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, default=sorted(DIRECTORY.rglob("*.txt")))
     parser.add_argument("--rewrite", action="store_true", help="write down what happened as what is expected")
     arguments = parser.parse_args()
     different = 0
