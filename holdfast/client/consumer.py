@@ -29,6 +29,7 @@ from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions, Isolation
+from holdfast.client.release import Release
 from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
@@ -92,6 +93,7 @@ class ConsumerClient:
         self._closed = False
         self._closing: asyncio.Task[Any] | None = None  # who has begun with it
         self._all_closed = asyncio.Event()
+        self._release = Release(self._let_go, f"close the consumer of {log}")
         self.in_hands: PartitionReceiver | None = None  # whose events the program works on
         self._members: GroupMembers | None = None
         if group is not None and ownership is not None:
@@ -150,8 +152,9 @@ class ConsumerClient:
 
     async def close(self) -> None:
         """Stop reading. Events not yet taken are dropped; their offsets were never handed out. Idempotent. Raises what
-        `on_revoked` raises, when all is closed. Within a callback it returns at once: what calls us is closed when the
-        callback has returned."""
+        `on_revoked` raises, when all is closed. Who is cancelled while it waits has stopped waiting, first for a
+        callback, then for the rest; all is let go nevertheless, and a second call waits for that. Within a callback it
+        returns at once: what calls us is closed when the callback has returned."""
         if self._members is not None and (callback := self._members.calling) is not None:
             if self._closing is None:
                 self._closing = asyncio.get_running_loop().create_task(self._close_behind(callback), name="close")
@@ -177,13 +180,16 @@ class ConsumerClient:
         finally:  # also if the program's callback failed, or was cancelled: others wait for the partitions
             self._closed = True
             self._something.set()
+            await self._release.done()
+
+    async def _let_go(self) -> None:
+        try:
+            await asyncio.gather(*(reader.close() for reader in self._readers))
+        finally:
             try:
-                await asyncio.gather(*(reader.close() for reader in self._readers))
+                await self._network.close()
             finally:
-                try:
-                    await self._network.close()
-                finally:
-                    self._all_closed.set()
+                self._all_closed.set()
 
     @property
     def positions(self) -> dict[str, str]:

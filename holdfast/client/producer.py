@@ -40,6 +40,7 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.intake import Intake
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.release import Release
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
@@ -88,7 +89,8 @@ class ProducerClient:
         self._servers = servers
         self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
         self._transaction: Transaction | None = None  # the one that is open
-        self._closing = self._closed = False
+        self._closing = False
+        self._release = Release(self._let_go, f"close the producer for {log}")
 
     # ---------------------------------------------------------------- life
 
@@ -118,7 +120,8 @@ class ProducerClient:
 
     async def close(self) -> None:
         """Take nothing more, wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises
-        what failed. Idempotent."""
+        what failed. Idempotent. Who is cancelled while it waits has stopped waiting, first for what is unconfirmed,
+        then for the rest; all is let go nevertheless, and a second call waits for that."""
         self._closing = True
         try:
             await self.flush()
@@ -127,10 +130,14 @@ class ProducerClient:
 
     async def abandon(self) -> None:
         """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
-        if not self._closed:
-            self._closing = self._closed = True
+        self._closing = True
+        await self._release.done()
+
+    async def _let_go(self) -> None:
+        try:
             if self._transactor is not None:
                 await self._transactor.close()
+        finally:
             await self._accumulator.close()
 
     def _check_open(self) -> None:

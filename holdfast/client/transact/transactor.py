@@ -29,6 +29,7 @@ from holdfast.client.errors import (
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
+from holdfast.client.release import Release
 from holdfast.client.transact.control_link import (
     ControlLink,
     CoordinatorWish,
@@ -103,6 +104,7 @@ class Transactor:
         self._session: Session | None = None
         self._holder: str | None = None
         self._attaching = asyncio.Lock()
+        self._release = Release(self._let_go, "close the transactor")
 
     @property
     def name(self) -> str | None:
@@ -155,6 +157,10 @@ class Transactor:
             await session.close()
 
     async def close(self) -> None:
+        """Idempotent; goes on if it is cancelled."""
+        await self._release.done()
+
+    async def _let_go(self) -> None:
         await self._home.close()
         await self.drop()
         await self._network.close()

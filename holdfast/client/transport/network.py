@@ -31,6 +31,7 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
+from holdfast.client.release import Release
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import Connection
@@ -115,6 +116,7 @@ class Network:
         self._met = False  # a server has been reached once
         self._untried = set(self._configured)
         self._closed = False
+        self._release = Release(self._let_go, "close connections")
 
     # ---------------------------------------------------------------- links
 
@@ -312,8 +314,12 @@ class Network:
         return connection
 
     async def close(self) -> None:
-        """Close every connection; bounded, never raises for a peer's misbehaviour. Idempotent."""
+        """Close every connection; bounded, never raises for a peer's misbehaviour. Idempotent; goes on if it is
+        cancelled."""
         self._closed = True
+        await self._release.done()
+
+    async def _let_go(self) -> None:
         tasks, self._opening = list(self._opening.values()), {}
         for task in tasks:
             if not task.done():
