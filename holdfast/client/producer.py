@@ -16,7 +16,7 @@ of that partition to its leader. With `route_by="node"` there is one agnostic li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -355,7 +355,7 @@ class ProducerClient:
         self._check_transactions()
         wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
         wish.check()
-        side = self._transaction_side(_nothing, _nothing)
+        side = self._transaction_side(_no_turn, _nothing)
         return GroupMember(side, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
 
     @property
@@ -370,8 +370,12 @@ class ProducerClient:
                 advice="leave out idempotent=True",
             )
 
-    def _transaction_begins(self, transaction: Transaction) -> None:
+    async def _transaction_begins(self, transaction: Transaction) -> None:
         self._check_open()
+        if self._transaction is not None and self._transaction.ending is not None:
+            # Who asked for its end may have been cancelled, and cannot wait for it.
+            await asyncio.wait({self._transaction.ending}, timeout=self.options.delivery_timeout_s)
+            self._check_open()
         if self._transaction is not None:
             raise InvalidOperationError(
                 "another transaction of this producer is open", advice="end it first, or open another producer"
@@ -383,7 +387,7 @@ class ProducerClient:
             self._transaction = None
 
     def _transaction_side(
-        self, begins: Callable[[Transaction], None], over: Callable[[Transaction], None]
+        self, begins: Callable[[Transaction], Awaitable[None]], over: Callable[[Transaction], None]
     ) -> ProducerSide:
         return ProducerSide(self._transaction_place, self._accumulator.routes.turn_passes, begins, over)
 
@@ -402,6 +406,10 @@ class ProducerClient:
         if not self.options.idempotent:
             return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
         return await self._accumulator.routes.line_for(partition).properties()
+
+
+async def _no_turn(_: Transaction) -> None:
+    """As many members as are wanted are open at a time."""
 
 
 def _nothing(_: Transaction) -> None:

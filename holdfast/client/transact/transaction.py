@@ -86,7 +86,7 @@ class ProducerSide:
 
     place: Callable[[str | None, str | None], str | None]  # of a key and a partition: where it goes
     turn_passes: Callable[[], None]  # the next event without a place goes to another partition than the last one
-    begins: Callable[[Transaction], None]  # raises InvalidOperationError while another one is open
+    begins: Callable[[Transaction], Awaitable[None]]  # raises InvalidOperationError while another one is open
     over: Callable[[Transaction], None]
 
 
@@ -111,6 +111,7 @@ class Transaction:
         self._positions: list[HandedOut] = []
         self._places: set[str | None] = set()  # that its events went to
         self._beginning = asyncio.Lock()
+        self.ending: asyncio.Future[None] | None = None  # it goes on, though who asked for it may be cancelled
 
     # ---------------------------------------------------------------- life
 
@@ -133,7 +134,7 @@ class Transaction:
     async def begin(self) -> None:
         """`async with` does it."""
         self._check_new()
-        self._producer.begins(self)
+        await self._producer.begins(self)
         try:
             self._session, self.txn_id = await self._transactor.declare()
         except BaseException:
@@ -417,9 +418,9 @@ class Transaction:
                     sender.forget(self)
                 self._producer.over(self)
 
-        ending = asyncio.ensure_future(whole())
-        ending.add_done_callback(_heard)
-        await asyncio.shield(ending)
+        self.ending = asyncio.ensure_future(whole())
+        self.ending.add_done_callback(_heard)
+        await asyncio.shield(self.ending)
 
     def _senders(self) -> list[TransactionalSender]:
         return [] if self._session is None else self._session.senders
@@ -457,7 +458,7 @@ class Transaction:
             self._go(State.ROLLED_BACK)
 
 
-def _heard(task: asyncio.Task[None]) -> None:
+def _heard(task: asyncio.Future[None]) -> None:
     """A failure is known, even if who asked was cancelled."""
     if not task.cancelled():
         task.exception()

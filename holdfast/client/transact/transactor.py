@@ -192,6 +192,9 @@ class Transactor:
             session = await self.session(deadline_s)
             try:
                 return session, await session.control.declare(max(0.1, deadline_s - loop.time()))
+            except asyncio.CancelledError:
+                await self.drop()  # one may be open there by now whose id nobody has: another would be refused
+                raise
             except HoldfastError as error:
                 self._hear(error)
                 if isinstance(error, ProducerFencedError):

@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        return self._error is not None or self._closed.done()
+        return self._closing or self._error is not None or self._closed.done()
 
     async def close(self) -> None:
         """Say goodbye and shut the socket, with a bound. Idempotent; never raises."""
@@ -161,9 +161,11 @@ class Connection(asyncio.Protocol):
         self._links.clear()
         self._engine.close()
         self._flush()
-        done, _ = await asyncio.wait({self._closed}, timeout=CLOSE_BOUND_S)
-        if not done:
-            self._abort()
+        try:
+            await asyncio.wait({self._closed}, timeout=CLOSE_BOUND_S)
+        finally:  # also if who waits is cancelled: nobody else would shut it
+            if not self._closed.done():
+                self._abort()
 
     def _abort(self) -> None:
         self._opened.cancel()  # whoever opened it has given up, and does not hear how it ends

@@ -1,0 +1,76 @@
+"""Who is cancelled while a transaction begins or ends does not spoil the next one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.amqp.links.delivery_states import DeliveryState
+from holdfast.client import ProducerClient
+from holdfast.client.transact.control_link import ControlLink
+from node.listener.transactions.client_transaction import ClientTransaction
+from node.listener.transactions.coordinator_link import CoordinatorLink
+from tests.unit.client.support.real_cluster import Nodes
+from tests.unit.client.support.transacting import bodies
+from tests.unit.listener.support.peer import WAIT_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("name", [None, "cancelled in begin"])
+async def test_a_begin_that_is_cancelled_leaves_nothing_open(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    log = await nodes.log(1)
+    answered = asyncio.Event()
+
+    def unheard(link: ControlLink, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        """The node has begun the transaction, and its answer comes in the turn in which the program gives up."""
+        answered.set()
+
+    async with ProducerClient(nodes.servers, log, transactional_id=name) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlLink, "on_outcomes", unheard)
+            beginning = asyncio.create_task(producer.transaction().begin())
+            async with asyncio.timeout(WAIT_S):
+                await answered.wait()
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+        async with producer.transaction() as transaction:
+            await transaction.send(b"after it", partition="0")
+    assert await bodies(nodes, log) == [b"after it"]
+
+
+async def test_the_next_transaction_waits_for_a_commit_whose_caller_was_cancelled(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await nodes.log(1)
+    original = CoordinatorLink._discharge
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(link: CoordinatorLink, own: ClientTransaction, *, fail: bool) -> object:
+        asked.set()
+        await go.wait()
+        return await original(link, own, fail=fail)
+
+    monkeypatch.setattr(CoordinatorLink, "_discharge", slow)
+    async with ProducerClient(nodes.servers, log) as producer, asyncio.timeout(WAIT_S):
+        first = producer.transaction()
+        await first.begin()
+        await first.send(b"first", partition="0")
+        committing = asyncio.create_task(first.commit())
+        await asked.wait()
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        second = producer.transaction()
+        beginning = asyncio.create_task(second.begin())
+        await asyncio.sleep(0)
+        assert not beginning.done()
+        go.set()
+        await beginning
+        await second.send(b"second", partition="0")
+        await second.commit()
+    assert await bodies(nodes, log) == [b"first", b"second"]
