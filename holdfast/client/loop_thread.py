@@ -3,13 +3,14 @@
 Problem: a synchronous program must not have to know that its client is not.
 Rules never broken: every call ends with the outcome of what it asked for, or takes it back when it is interrupted; the
 thread is there from the first use to `close`, and no longer; a call from the loop's own thread, which could never
-return, is refused.
+return, is refused; so is one in a process that was forked, where there is no thread.
 Rejected: one loop for all clients of a process. Closing one would be a matter of counting the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -31,6 +32,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._lock = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
         self._thread.start()
 
     def _work(self) -> None:
@@ -41,7 +43,17 @@ class LoopThread:
         finally:
             self._loop.close()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """This process was forked from the one whose thread it is."""
+        return os.getpid() != self._process
+
     def check_thread(self) -> None:
+        if self.is_elsewhere:
+            raise InvalidOperationError(
+                "the client belongs to the process that this one was forked from",
+                advice="make a client in this process, after the fork",
+            )
         if threading.current_thread() is self._thread:
             raise InvalidOperationError(
                 "a callback of the client must not call it: it runs on the client's own thread",
@@ -80,7 +92,10 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """End the thread; what was still running there is cancelled. Idempotent."""
+        """End the thread; what was still running there is cancelled. Idempotent. In a process that was forked there is
+        nothing to end, and the sockets are the other one's."""
+        if self.is_elsewhere:
+            return
         self.check_thread()
         with self._lock:
             if self._closed:

@@ -31,6 +31,8 @@ class Twin(Generic[C]):
 
     def _close(self, call: Callable[[C], Coroutine[Any, Any, None]]) -> None:
         """The last call; then the thread ends, whatever came of it. Idempotent."""
+        if self._background.is_elsewhere:
+            return
         self._background.check_thread()
         try:
             self._run(call)
