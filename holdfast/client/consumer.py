@@ -348,7 +348,7 @@ class ConsumerClient:
         while True:
             while not self._arrived and not self.at_end:
                 if self._error is not None:
-                    raise self._error
+                    raise self._error.with_traceback(None)  # kept, and raised again: else it would keep each frame
                 if self._closed:
                     raise ClosedError("the consumer was closed")
                 self._something.clear()
