@@ -6,8 +6,8 @@
     ----
     1 leads t1, ready
 
-`python -m tests.simulation.scenarios.language [--rewrite] [files]` runs them; `--rewrite` writes down what happened, for a
-reviewer to read. The first line of a script says what it is about; commands are in `COMMANDS`.
+`python -m tests.simulation.scenarios.language [--rewrite] [files]` runs them; `--rewrite` writes down what happened,
+for a reviewer to read. The first line of a script says what it is about; commands are in `COMMANDS`.
 
 Rejected: assertions instead of traces. A trace shows also what nobody thought of asserting.
 """
