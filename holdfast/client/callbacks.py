@@ -1,18 +1,30 @@
 """What a program's callback raises is the program's own fault: it is told of it, and nobody else pays.
 
 The rule: it goes to the event loop's exception handler, and neither ends a connection nor keeps an event from its
-owner. A callback may raise `CancelledError`, too, by asking for the result of something that was cancelled.
+owner. A callback may raise `CancelledError`, too, by asking for the result of something that was cancelled. One that
+wants the program to end (`sys.exit`) ends the event loop, as it would without us, but in a turn of its own: what is
+being settled when it says so is settled to the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-FAULTS = (Exception, asyncio.CancelledError)
+ENDS = (SystemExit, KeyboardInterrupt)
+"""By which event loops end."""
+
+FAULTS = (Exception, asyncio.CancelledError, *ENDS)
 """Of a callback that is called, not awaited."""
 
 
 def report(whose: str, problem: BaseException) -> None:
     """`whose`: the callback, as in "of a delivery"."""
-    context = {"message": f"a callback {whose} failed", "exception": problem}
-    asyncio.get_running_loop().call_exception_handler(context)
+    loop = asyncio.get_running_loop()
+    if isinstance(problem, ENDS):
+        loop.call_soon(_raise, problem)
+    else:
+        loop.call_exception_handler({"message": f"a callback {whose} failed", "exception": problem})
+
+
+def _raise(problem: BaseException) -> None:
+    raise problem

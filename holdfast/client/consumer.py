@@ -26,7 +26,13 @@ from holdfast.client.consume.lent_events import LentEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver
 from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
-from holdfast.client.errors import ClosedError, ConfigurationError, HoldfastError, NotFoundError
+from holdfast.client.errors import (
+    ClosedError,
+    ConfigurationError,
+    HoldfastError,
+    InvalidOperationError,
+    NotFoundError,
+)
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions, Isolation
 from holdfast.client.release import Release
@@ -179,6 +185,7 @@ class ConsumerClient:
                 await self._members.leave()
         finally:  # also if the program's callback failed, or was cancelled: others wait for the partitions
             self._closed = True
+            self._take_back()  # a loop that goes through it is told, instead of being given the rest
             self._something.set()
             await self._release.done()
 
@@ -346,7 +353,7 @@ class ConsumerClient:
     async def _until_something(self) -> None:
         """Until there are events that may be handed out, or the end is reached."""
         while True:
-            while not self._arrived and not self.at_end:
+            while (self._closed or not self._arrived) and not self.at_end:
                 if self._error is not None:
                     raise self._error.with_traceback(None)  # kept, and raised again: else it would keep each frame
                 if self._closed:
@@ -358,6 +365,8 @@ class ConsumerClient:
             await self._members.prove()
 
     def _came_for_more(self) -> None:
+        if not (self._started or self._closed or self._starting.locked()):
+            raise InvalidOperationError("the consumer was not started", advice="use `async with`, or await start()")
         self._take_back()
         self.in_hands = None  # who asks for more is done with what it was given
         if self._members is not None:

@@ -3,7 +3,8 @@
 Problem: a synchronous program must not have to know that its client is not.
 Rules never broken: every call ends with the outcome of what it asked for, or takes it back when it is interrupted; the
 thread is there from the first use to `close`, and no longer; a call from the loop's own thread, which could never
-return, is refused; so is one in a process that was forked, where there is no thread.
+return, is refused; so is one in a process that was forked, where there is no thread. A callback of the program's that
+says `sys.exit` ends the thread, not the program: whoever waits is told.
 Rejected: one loop for all clients of a process. Closing one would be a matter of counting the others.
 """
 
@@ -13,11 +14,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 import uvloop
 
+from holdfast.client.callbacks import ENDS
 from holdfast.client.errors import ClosedError, InvalidOperationError
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._lock = threading.Lock()
         self._closed = False
+        self._ended_by: BaseException | None = None
         self._process = os.getpid()
         self._thread.start()
 
@@ -39,6 +42,11 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+        except ENDS as problem:
+            with self._lock:
+                self._ended_by, self._closed = problem, True
+            self._loop.run_until_complete(_cancel_others())
+        try:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
@@ -66,6 +74,10 @@ class LoopThread:
         future = self.start(make)
         try:
             return future.result(timeout_s)
+        except CancelledError:
+            if self._ended_by is not None:
+                raise self._closed_error() from self._ended_by
+            raise
         except BaseException:
             future.cancel()  # Ctrl-C, or the timeout; nothing if the coroutine itself raised
             raise
@@ -74,8 +86,14 @@ class LoopThread:
         """Have a coroutine run there, and go on meanwhile; its outcome is the future's."""
         with self._lock:
             if self._closed:
-                raise ClosedError("the client was closed")
+                raise self._closed_error() from self._ended_by
             return asyncio.run_coroutine_threadsafe(make(), self._loop)
+
+    def _closed_error(self) -> ClosedError:
+        if self._ended_by is None:
+            return ClosedError("the client was closed")
+        advice = "let the callback tell another thread, for example by a queue"
+        return ClosedError(f"the client's thread was ended by a callback: {self._ended_by!r}", advice=advice)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call something there that does not wait."""

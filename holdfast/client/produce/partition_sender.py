@@ -147,10 +147,11 @@ class PartitionSender:
             room = room_of(sender, most)
             if under_way and worth_waiting(waiting, room):
                 break
-            transfers = next_transfers(waiting, room)
-            if any(transfer.message_bytes > limit for transfer in transfers):
-                transfers = self._without_too_large(transfers, limit)
+            transfers: list[Transfer] = []
             try:
+                transfers = next_transfers(waiting, room)
+                if any(transfer.message_bytes > limit for transfer in transfers):
+                    transfers = self._without_too_large(transfers, limit)
                 under_way.send(sender, transfers, now_s=self._loop.time())
             except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
                 waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))

@@ -113,41 +113,53 @@ def room_of(sender: Sender, most_events: int) -> Room:
 
 
 def next_transfers(waiting: deque[Run], room: Room) -> list[Transfer]:
-    """The next ones, taken out of the queue. A message that is larger than the link takes has a transfer of its own."""
-    if room.packs:
-        return [_next_transfer(waiting, room.events, room.batch_bytes, room.overhead)]
-    transfers: list[Transfer] = []
+    """The next ones, taken out of the queue. A message that is larger than the link takes has a transfer of its own.
+    Where this fails, the queue is as it was."""
+    taken: list[Run] = []
+    try:
+        if room.packs:
+            return [_next_transfer(waiting, taken, room.events, room.batch_bytes, room.overhead)]
+        return _next_singles(waiting, taken, room.events)
+    except BaseException:
+        waiting.extendleft(reversed(taken))
+        raise
+
+
+def _next_singles(waiting: deque[Run], taken: list[Run], most_events: int) -> list[Transfer]:
     size = 0
-    while waiting and size < PUMP_BYTES and len(transfers) < room.events:
-        run = waiting.popleft()
+    while waiting and size < PUMP_BYTES and len(taken) < most_events:
+        run = waiting[0]
         few = max(1, (PUMP_BYTES - size) // run.largest) if run.size > PUMP_BYTES - size else run.events
-        singles, rest = run.singles(min(few, room.events - len(transfers)))
-        transfers += [Transfer([one], 1, one.size) for one in singles]
+        singles, rest = run.singles(min(few, most_events - len(taken)))
+        if rest is None:
+            waiting.popleft()
+        else:
+            waiting[0] = rest
+        taken += singles
         size += run.size if rest is None else run.size - rest.size
-        if rest is not None:
-            waiting.appendleft(rest)
-    return transfers
+    return [Transfer([one], 1, one.size) for one in taken]
 
 
-def _next_transfer(waiting: deque[Run], most_events: int, most_bytes: int, overhead: int) -> Transfer:
+def _next_transfer(
+    waiting: deque[Run], taken: list[Run], most_events: int, most_bytes: int, overhead: int
+) -> Transfer:
     """At least one event, whatever its size."""
-    runs: list[Run] = []
     events = size = 0
     while waiting and events < most_events:
         run = waiting[0]
         count = run.fitting(most_events - events, most_bytes, overhead)
-        if not count and runs:
+        if not count and taken:
             break
-        waiting.popleft()
         count = count or 1  # one that is larger than all others may be together
         if count < run.events:
-            run, rest = run.cut(count)
-            waiting.appendleft(rest)
+            run, waiting[0] = run.cut(count)
+        else:
+            waiting.popleft()
+        taken.append(run)
         most_bytes -= run.weight(overhead)
         events += run.events
         size += run.size
-        runs.append(run)
-    return Transfer(runs, events, size)
+    return Transfer(taken, events, size)
 
 
 def transfer_of(runs: Iterable[Run]) -> Transfer:

@@ -34,7 +34,7 @@ class _Refused:
         self._error = error
 
     def handed_out(self) -> Sequence[HandedOut]:
-        raise self._error
+        raise self._error.with_traceback(None)
 
 
 class _Elsewhere:

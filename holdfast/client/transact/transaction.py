@@ -287,7 +287,7 @@ class Transaction:
     def _check_usable(self, what: str) -> None:
         if self._state is State.DOOMED:
             assert self._why is not None
-            raise self._why
+            raise self._why.with_traceback(None)
         if self._state is State.NEW:
             raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
         self._check(State.OPEN, what)
@@ -434,7 +434,7 @@ class Transaction:
                 await self._progress()
         if self._why is not None:
             await self._abort()
-            raise self._transactor.fenced or self._why
+            raise (self._transactor.fenced or self._why).with_traceback(None)
         try:
             await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
         except TransactionOutcomeUnknownError:

@@ -124,7 +124,7 @@ class Transactor:
                 return self._session
             await self.drop()
             if self.fenced is not None:
-                raise self.fenced
+                raise self.fenced.with_traceback(None)
             wish = self.wish()
 
             async def attach(connection: Connection, bound_s: float) -> ControlLink:

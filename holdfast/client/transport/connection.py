@@ -271,7 +271,8 @@ class Connection(asyncio.Protocol):
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise self._error or ConnectionLostError(f"the connection to {self.address} is closed")
+            error = self._error or ConnectionLostError(f"the connection to {self.address} is closed")
+            raise error.with_traceback(None)  # kept, and raised to each who asks: else it would keep their frames
 
     async def _attached(self, client_link: ClientLink, bound_s: float) -> None:
         self._links[client_link.link] = client_link

@@ -146,7 +146,7 @@ class Outcome:
         assert self.is_done, "await it first"
         self._claim()
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # kept, and raised to each who asks: else it would keep their frames
         return DeliveryResult(self.partition, self.offset_text, self.sequence_number, self.count)
 
 

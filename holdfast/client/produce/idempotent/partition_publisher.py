@@ -264,13 +264,14 @@ class PartitionPublisher:
         if sender is None or source is None or self._returned or self._fatal is not None:
             return
         while (room := min(sender.credit, self._window - under_way.events)) > 0:
-            transfers = self._next_ones(source, sender, room)
-            if not transfers:
-                break
+            transfers: list[Transfer] = []
             try:
+                transfers = self._next_ones(source, sender, room)
+                if not transfers:
+                    break
                 under_way.send(sender, transfers, now_s=self._loop.time())
             except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
-                self._again.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
+                self._put_back(transfers)
                 self._defect = error
                 self._decided.set()
                 return
@@ -282,9 +283,16 @@ class PartitionPublisher:
         """Those to be sent again, then new ones; all with their numbers."""
         most = room_of(sender, room).numbered(NUMBERING_BYTES, each=not self._counted)
         transfers = next_transfers(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
-        for transfer in transfers:
-            self._number(transfer, packs=most.packs)
+        try:
+            for transfer in transfers:
+                self._number(transfer, packs=most.packs)
+        except BaseException:
+            self._put_back(transfers)
+            raise
         return transfers
+
+    def _put_back(self, transfers: list[Transfer]) -> None:
+        self._again.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
 
     def _number(self, transfer: Transfer, *, packs: bool) -> None:
         """Give the events their numbers, and to what carries them what says so. A packed batch of bodies says it for

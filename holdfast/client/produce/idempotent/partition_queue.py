@@ -291,18 +291,26 @@ class _Buffer:
             if wait and worth_waiting(self.waiting, room):
                 break
             transfers = next_transfers(self.waiting, room)
-            if self._most_bytes and any(transfer.message_bytes > limit for transfer in transfers):
+            if self._most_bytes:
                 transfers = self._without_too_large(transfers, limit)
         self.taken += sum(transfer.events for transfer in transfers)
         return transfers
 
     def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
         """Each such message has a transfer of its own."""
-        for transfer in transfers:
-            if transfer.message_bytes > limit:
-                self._stats.rejected += transfer.events
-                self._finish(transfer, EventTooLargeError.of(transfer.message_bytes, limit))
-        return [transfer for transfer in transfers if transfer.message_bytes <= limit]
+        fitting: list[Transfer] = []
+        try:
+            sizes = [transfer.message_bytes for transfer in transfers]
+        except BaseException:
+            self.waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
+            raise
+        for transfer, size in zip(transfers, sizes, strict=True):
+            if size <= limit:
+                fitting.append(transfer)
+                continue
+            self._stats.rejected += transfer.events
+            self._finish(transfer, EventTooLargeError.of(size, limit))
+        return fitting
 
     def accepted(self, transfers: list[Transfer]) -> None:
         events = size = 0

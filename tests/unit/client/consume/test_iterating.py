@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from holdfast.client import ConsumerClient, ConsumerOptions, Start, encode_event, sync
+import pytest
+
+from holdfast.client import (
+    ClosedError,
+    ConsumerClient,
+    ConsumerOptions,
+    InvalidOperationError,
+    Start,
+    encode_event,
+    sync,
+)
 from holdfast.client.consume.lent_events import LentEvents
 from holdfast.client.events import ReceivedEvent
 from tests.unit.client.support.tiny_node import TinyNode
@@ -126,3 +136,41 @@ def test_an_event_is_given_or_taken_back() -> None:
         assert lent.is_done
         assert lent.count() == lent.offset == given[-1].offset
         assert lent.count() is None
+
+
+async def test_nothing_is_given_to_a_loop_or_a_call_once_the_consumer_is_closed(node: TinyNode) -> None:
+    fill(node, "0", 50)
+    found = 0
+
+    async def close_at_the_third(consumer: ConsumerClient) -> None:
+        nonlocal found
+        async for _ in consumer:
+            found += 1
+            if found == 3:
+                await consumer.close()
+
+    consumer = ConsumerClient(node.address, "trades", start=Start.earliest(), partitions=["0"])
+    async with asyncio.timeout(20):
+        await consumer.start()
+        with pytest.raises(ClosedError):
+            await close_at_the_third(consumer)
+        assert found == 3
+        with pytest.raises(ClosedError):
+            await consumer.receive(timeout_s=1)
+
+
+async def test_a_consumer_that_was_not_started_says_so_instead_of_waiting_for_ever(node: TinyNode) -> None:
+    consumer = ConsumerClient(node.address, "trades", start=Start.earliest())
+    for call in (consumer.receive(), anext(aiter(consumer))):
+        with pytest.raises(InvalidOperationError, match="not started"):
+            await call
+    await consumer.close()
+
+
+async def test_a_consumer_that_was_read_to_its_end_stays_at_its_end(node: TinyNode) -> None:
+    fill(node, "0", 5)
+    where = {"start": Start.earliest(), "partitions": ["0"], "options": UNTIL_END}
+    async with ConsumerClient(node.address, "trades", **where) as consumer, asyncio.timeout(20):  # type: ignore[arg-type]
+        assert await some(consumer, 10) == [0, 1, 2, 3, 4]
+    assert consumer.at_end
+    assert await consumer.receive(timeout_s=1) == []

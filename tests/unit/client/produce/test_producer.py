@@ -26,6 +26,7 @@ from holdfast.client import (
     UndeliveredError,
     UnreachableError,
 )
+from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
 from holdfast.client.produce.partition_sender import PartitionSender
 from holdfast.client.produce.transfers import UnderWay
@@ -387,6 +388,8 @@ async def test_events_without_a_key_spread_over_the_partitions(node: TinyNode) -
         (True, PartitionPublisher, "_open"),
         (False, UnderWay, "send"),
         (True, UnderWay, "send"),
+        (False, Run, "weight"),
+        (True, Run, "weight"),
     ],
 )
 async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_events_go_on(
@@ -400,9 +403,9 @@ async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_eve
 
     producer = idempotent(node) if idempotently else ProducerClient(node.address, "trades")
     async with asyncio.timeout(100), producer:
-        node.credit = 100 if where is UnderWay else 0
+        node.credit = 100 if where in (UnderWay, Run) else 0
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, misspelt if where is UnderWay else misspelt_later)
+            patch.setattr(where, name, misspelt if where in (UnderWay, Run) else misspelt_later)
             deliveries = [await producer.send(b"one", partition="0") for _ in range(3)]
             for delivery in deliveries:
                 with pytest.raises(UndeliveredError, match="a defect of this client") as told:
