@@ -11,6 +11,7 @@ Rejected: one loop for all clients of a process. Closing one would be a matter o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -43,13 +44,20 @@ class LoopThread:
         try:
             self._loop.run_forever()
         except ENDS as problem:
-            with self._lock:
+            with self._lock:  # nothing is begun there from now on
                 self._ended_by, self._closed = problem, True
-            self._loop.run_until_complete(_cancel_others())
+            self._cancel_all()
         try:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+    def _cancel_all(self) -> None:
+        """Whoever waits is told, whatever other callbacks say meanwhile."""
+        while True:
+            with contextlib.suppress(*ENDS):
+                self._loop.run_until_complete(_cancel_others())
+                return
 
     @property
     def is_elsewhere(self) -> bool:
@@ -119,11 +127,12 @@ class LoopThread:
             if self._closed:
                 return
             self._closed = True
-        cancelled = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
+            cancelled = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
         try:
             cancelled.result()
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with contextlib.suppress(RuntimeError):  # a callback has ended the loop by now, and the thread closed it
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
 
