@@ -26,6 +26,10 @@ times their size for as long as the link lives."""
 MAX_CONTROL_VALUES = 1024
 """And have some dozens of values, a filter's expression being one. Counted before any of them becomes an object."""
 
+MAX_STATE_VALUES = 128
+"""And transfers, dispositions and flows, where they are looked into, some twenty, with whatever an error tells. Of
+these there may be hundreds in a read."""
+
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer whose data sections are messages themselves."""
 
@@ -83,7 +87,8 @@ def walk(stream: bytes) -> Iterator[ScannedFrame]:
         if code in _WANTED:
             said = stream[body:after]
             values = count_values(said, MAX_CONTROL_VALUES)
-            yield ScannedFrame(code, channel, _fields(said, values), len(said), values)
+            fields = None if values > MAX_CONTROL_VALUES else _fields(said)
+            yield ScannedFrame(code, channel, fields, len(said), values)
 
 
 def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
@@ -93,7 +98,7 @@ def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
         if code != TRANSFER_FRAME:
             continue
         begin = list_end(stream, body + (3 if stream[body + 1] == 0x53 else 10), after) or after
-        if count_values(stream[body:begin], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES:
+        if count_values(stream[body:begin], MAX_STATE_VALUES) > MAX_STATE_VALUES:
             continue
         try:
             value, _ = decode_value(stream, body, begin)
@@ -114,7 +119,7 @@ def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
         begin = body + (3 if stream[body + 1] == 0x53 else 10)
         end = list_end(stream, begin, after)
         try:
-            is_crowded = count_values(stream[begin:end], MAX_CONTROL_VALUES) > MAX_CONTROL_VALUES
+            is_crowded = count_values(stream[begin:end], MAX_STATE_VALUES) > MAX_STATE_VALUES
             if is_crowded:
                 fields = _first_fields(stream, begin, end)
             else:
@@ -154,7 +159,7 @@ def _dropped(field: list[Any]) -> list[Any] | None:
 
 def names_transaction(disposition: bytes) -> bool:
     """Whether it has a transactional state that proton drops. One that is too large to be looked into may have."""
-    fields = _fields(disposition)
+    fields = _few_fields(disposition)
     return SYMBOLIC_STATE in disposition if fields is None else _dropped(fields[4:5]) is not None
 
 
@@ -163,17 +168,20 @@ def acquisitions(stream: bytes) -> Iterator[Place]:
     for code, channel, body, after in frames(stream):
         if code != FLOW_FRAME:
             continue
-        fields = _fields(stream[body:after]) or []
+        fields = _few_fields(stream[body:after]) or []
         match fields[4:5] + fields[10:11]:
             case [int(handle), dict(properties)] if ACQUISITION in properties:
                 yield channel, int(handle)
 
 
-def _fields(body: bytes, values: int | None = None) -> list[Any] | None:
-    """None if it is malformed or too large. `values`: how many it has, if they are counted already."""
+def _few_fields(body: bytes) -> list[Any] | None:
+    """The same if they are few."""
+    return None if count_values(body, MAX_STATE_VALUES) > MAX_STATE_VALUES else _fields(body)
+
+
+def _fields(body: bytes) -> list[Any] | None:
+    """Of a performative whose values are counted. None if it is malformed or too large."""
     if len(body) > MAX_CONTROL_FRAME_BYTES:
-        return None
-    if (count_values(body, MAX_CONTROL_VALUES) if values is None else values) > MAX_CONTROL_VALUES:
         return None
     try:
         value, _ = decode_value(body)

@@ -24,7 +24,7 @@ from holdfast.amqp import (
     ulong,
 )
 from holdfast.amqp.framing import frame_scanner
-from holdfast.amqp.framing.performatives import BATCH_FORMAT
+from holdfast.amqp.framing.performatives import BATCH_FORMAT, MAX_STATE_VALUES
 from holdfast.amqp.transactions import encode_discharge
 from tests.unit.amqp.transactions.support import (
     ACCEPTED_VALUE,
@@ -324,14 +324,15 @@ def test_what_comes_beyond_the_credit_or_behind_garbage_is_not_lost_to_its_trans
     assert (told(heard), dropped(heard)) == ([], [TXN])
 
 
+@pytest.mark.parametrize("values", [MAX_STATE_VALUES, 2000])
 @pytest.mark.parametrize("more", [False, True])
-def test_a_symbolic_state_of_too_many_values_names_no_transaction(more: bool) -> None:
+def test_a_symbolic_state_of_too_many_values_names_no_transaction(more: bool, values: int) -> None:
     peer = RawPeer()
     link = peer.accepted(credit=10)
     control(peer)
     heard = peer.say(
         transfer(0, b"plain"),
-        transfer(1, b"crowded", of=state([TXN, *[[]] * 2000], SYMBOL), more=more),
+        transfer(1, b"crowded", of=state([TXN, *[[]] * values], SYMBOL), more=more),
         *([peer.transfer(1, b"end", stated=None)] if more else []),
     )
     assert told(heard) == [(b"plain", None)]
