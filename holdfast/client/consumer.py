@@ -179,6 +179,7 @@ class ConsumerClient:
 
     async def _close(self) -> None:
         if self._closed:
+            await self._release.done()
             return
         try:
             if self._members is not None:

@@ -55,7 +55,7 @@ class LoopThread:
     def _cancel_all(self) -> None:
         """Whoever waits is told, whatever other callbacks say meanwhile."""
         while True:
-            with contextlib.suppress(*ENDS):
+            with contextlib.suppress(*ENDS, asyncio.CancelledError):  # `close` may do the same, and cancel this
                 self._loop.run_until_complete(_cancel_others())
                 return
 
@@ -129,7 +129,8 @@ class LoopThread:
             self._closed = True
             cancelled = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
         try:
-            cancelled.result()
+            with contextlib.suppress(CancelledError):  # by the thread, which has done it itself
+                cancelled.result()
         finally:
             with contextlib.suppress(RuntimeError):  # a callback has ended the loop by now, and the thread closed it
                 self._loop.call_soon_threadsafe(self._loop.stop)

@@ -168,14 +168,13 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.engine.receive_eof()
         self.engine.events()
-        self._put_off.clear()
         for timer in (self._tick_timer, self._end_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
         self.stranded.end()
         for task in self._tasks:
             task.cancel()
-        self._drop_endpoints()
+        self._drop_endpoints(self._end_of_put_off())
         self.outlet.end()
         self.intake.end()
         self.listener.turns.wait_to_end(self._free_some)
@@ -391,10 +390,22 @@ class Connection(asyncio.Protocol):
             endpoint.ended = how
             endpoint.gone()
 
+    def _end_of_put_off(self) -> End:
+        """Of a connection that is lost: what its peer had said of its links is not forgotten. How the others ended."""
+        put_off, self._put_off = self._put_off, []
+        how = End.LOST
+        for event in put_off:
+            if isinstance(event, LinkDetached):
+                if (endpoint := self.endpoints.get(event.link)) is not None:
+                    endpoint.ended = End.CLOSED if event.closed else End.RELEASED
+            elif isinstance(event, ConnectionClosed) and event.error is None:
+                how = End.RELEASED
+        return how
+
     def _drop_endpoints(self, how: End = End.LOST) -> None:
         """All of them; thousands in several turns of the loop. Links that are gone bear being called."""
-        for link in list(islice(self.endpoints, DROPPED_A_TURN)):
-            self._forget_link(link, None, how)
+        for link, endpoint in list(islice(self.endpoints.items(), DROPPED_A_TURN)):
+            self._forget_link(link, None, how if endpoint.ended is End.LOST else endpoint.ended)
         if self.endpoints:
             self._loop.call_soon(self._drop_endpoints, how)
 

@@ -150,8 +150,9 @@ class PartitionSender:
             transfers: list[Transfer] = []
             try:
                 transfers = next_transfers(waiting, room)
-                if any(transfer.message_bytes > limit for transfer in transfers):
-                    transfers = self._without_too_large(transfers, limit)
+                sizes = [transfer.message_bytes for transfer in transfers]
+                if max(sizes, default=0) > limit:
+                    transfers = self._without_too_large(transfers, sizes, limit)
                 under_way.send(sender, transfers, now_s=self._loop.time())
             except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
                 waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
@@ -159,14 +160,17 @@ class PartitionSender:
                 self._trouble.set()
                 return
 
-    def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
+    def _without_too_large(self, transfers: list[Transfer], sizes: list[int], limit: int) -> list[Transfer]:
         """Each such message has a transfer of its own. The node would end the link, at each attempt."""
-        for transfer in transfers:
-            if transfer.message_bytes > limit:
-                self._stats.rejected += transfer.events
-                self._progress_at_s = self._loop.time()
-                self._finish(transfer, EventTooLargeError.of(transfer.message_bytes, limit))
-        return [transfer for transfer in transfers if transfer.message_bytes <= limit]
+        fitting: list[Transfer] = []
+        for transfer, size in zip(transfers, sizes, strict=True):
+            if size <= limit:
+                fitting.append(transfer)
+                continue
+            self._stats.rejected += transfer.events
+            self._progress_at_s = self._loop.time()
+            self._finish(transfer, EventTooLargeError.of(size, limit))
+        return fitting
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""

@@ -88,8 +88,10 @@ class Session:
 
     async def close(self) -> None:
         """What is open is rolled back by the node."""
-        await self.control.close()
-        await self.connection.close()
+        try:
+            await self.control.close()
+        finally:  # also if who waits is cancelled again
+            await self.connection.close()
 
 
 class Transactor:

@@ -109,7 +109,9 @@ class Outlet:
 
     @property
     def full(self) -> bool:
-        return self._pending() >= self._listener.output_share(self._usual_bytes)
+        """Until the transport says stop, what is in it makes nobody wait: nothing would say when to go on."""
+        pending = self._pending() if self._intake.write_paused else self._engine.pending_output
+        return pending >= self._listener.output_share(self._usual_bytes)
 
     def _pending(self) -> int:
         """Bytes in proton and in the transport."""

@@ -118,3 +118,26 @@ async def test_what_letting_go_raises_is_raised_to_the_first_who_is_there_to_hea
     with pytest.raises(OSError, match="full"):
         await release.done()
     await release.done()
+
+
+async def test_who_has_stopped_waiting_for_a_consumer_to_close_waits_for_it_the_second_time(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = ConsumerClient(node.address, "trades")
+    may_end, has_ended = asyncio.Event(), asyncio.Event()
+
+    async def close_slowly(self: Network) -> None:
+        await may_end.wait()
+        has_ended.set()
+
+    await consumer.start()
+    network = consumer._network
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "close", close_slowly)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await consumer.close()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        await asyncio.wait_for(consumer.close(), WAIT_S)
+        assert has_ended.is_set()
+    await network.close()

@@ -12,6 +12,7 @@ from holdfast.amqp import uint
 from holdfast.amqp.framing.handshake import frame, performative
 from node.listener.connection import DROPPED_A_TURN, Connection
 from node.listener.limits import turns
+from node.partition.consumer_groups.group_state import End
 from tests.attacks import wire
 from tests.attacks.wire import Wire
 from tests.unit.listener.support.peer import eventually
@@ -72,7 +73,9 @@ async def test_a_connection_that_is_lost_meanwhile_takes_the_rest_along(node: Si
         connection = await with_many_links(node, raw)
         await raw.say(ENDS)
         await turn_by_turn(lambda: len(connection.endpoints) < LINKS)
-        assert connection.endpoints
+        left = list(connection.endpoints.values())
+        assert left
         connection.abort()
         await eventually(lambda: connection.lost.done() and not connection.endpoints)
+    assert {endpoint.ended for endpoint in left} == {End.RELEASED}, "their session was ended in peace"
     assert node.listener.counters.links_open == 0
