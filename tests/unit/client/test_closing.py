@@ -138,6 +138,7 @@ async def test_who_has_stopped_waiting_for_a_consumer_to_close_waits_for_it_the_
             async with asyncio.timeout(0.05):
                 await consumer.close()
         asyncio.get_running_loop().call_later(0.05, may_end.set)
-        await asyncio.wait_for(consumer.close(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):  # in the same task
+            await consumer.close()
         assert has_ended.is_set()
     await network.close()
