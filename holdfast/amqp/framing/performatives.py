@@ -175,7 +175,7 @@ def acquisitions(stream: bytes) -> Iterator[Place]:
 
 
 def _few_fields(body: bytes) -> list[Any] | None:
-    """The same if they are few."""
+    """Of a performative that may have few values only. None if it has more, or is malformed or too large."""
     return None if count_values(body, MAX_STATE_VALUES) > MAX_STATE_VALUES else _fields(body)
 
 
