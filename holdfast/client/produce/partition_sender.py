@@ -50,6 +50,7 @@ from holdfast.client.produce.transfers import (
     runs_of,
     transfer_of,
     weight_of,
+    without_too_large,
     worth_waiting,
 )
 from holdfast.client.transport.links import Sender
@@ -149,10 +150,8 @@ class PartitionSender:
                 break
             transfers: list[Transfer] = []
             try:
-                transfers = next_transfers(waiting, room)
-                sizes = [transfer.message_bytes for transfer in transfers]
-                if max(sizes, default=0) > limit:
-                    transfers = self._without_too_large(transfers, sizes, limit)
+                taken = next_transfers(waiting, room)
+                transfers = without_too_large(waiting, taken, limit, self._too_large)
                 under_way.send(sender, transfers, now_s=self._loop.time())
             except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
                 waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
@@ -160,17 +159,10 @@ class PartitionSender:
                 self._trouble.set()
                 return
 
-    def _without_too_large(self, transfers: list[Transfer], sizes: list[int], limit: int) -> list[Transfer]:
-        """Each such message has a transfer of its own. The node would end the link, at each attempt."""
-        fitting: list[Transfer] = []
-        for transfer, size in zip(transfers, sizes, strict=True):
-            if size <= limit:
-                fitting.append(transfer)
-                continue
-            self._stats.rejected += transfer.events
-            self._progress_at_s = self._loop.time()
-            self._finish(transfer, EventTooLargeError.of(size, limit))
-        return fitting
+    def _too_large(self, transfer: Transfer, error: EventTooLargeError) -> None:
+        self._stats.rejected += transfer.events
+        self._progress_at_s = self._loop.time()
+        self._finish(transfer, error)
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
 from holdfast.batches.codec import Codec
 from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
 from holdfast.batches.packed_batch import PackedNumbers, pack_joined
+from holdfast.client.errors import EventTooLargeError
 from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.receipts import receipt_of
 from holdfast.client.produce.round_trips import RoundTrips
@@ -160,6 +161,27 @@ def _next_transfer(
         events += run.events
         size += run.size
     return Transfer(taken, events, size)
+
+
+def without_too_large(
+    waiting: deque[Run], transfers: list[Transfer], limit: int, refuse: Callable[[Transfer, EventTooLargeError], None]
+) -> list[Transfer]:
+    """Those whose messages a link takes; a node would end the link for any other, at each attempt. Each such message
+    has a transfer of its own. Where the sizes cannot be told, all stand in the queue again."""
+    try:
+        sizes = [transfer.message_bytes for transfer in transfers]
+    except BaseException:
+        waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
+        raise
+    if max(sizes, default=0) <= limit:
+        return transfers
+    fitting: list[Transfer] = []
+    for transfer, size in zip(transfers, sizes, strict=True):
+        if size <= limit:
+            fitting.append(transfer)
+        else:
+            refuse(transfer, EventTooLargeError.of(size, limit))
+    return fitting
 
 
 def transfer_of(runs: Iterable[Run]) -> Transfer:

@@ -37,6 +37,7 @@ from holdfast.client.produce.transfers import (
     next_transfers,
     transfer_of,
     weight_of,
+    without_too_large,
     worth_waiting,
 )
 
@@ -292,25 +293,13 @@ class _Buffer:
                 break
             transfers = next_transfers(self.waiting, room)
             if self._most_bytes:
-                transfers = self._without_too_large(transfers, limit)
+                transfers = without_too_large(self.waiting, transfers, limit, self._too_large)
         self.taken += sum(transfer.events for transfer in transfers)
         return transfers
 
-    def _without_too_large(self, transfers: list[Transfer], limit: int) -> list[Transfer]:
-        """Each such message has a transfer of its own."""
-        fitting: list[Transfer] = []
-        try:
-            sizes = [transfer.message_bytes for transfer in transfers]
-        except BaseException:
-            self.waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
-            raise
-        for transfer, size in zip(transfers, sizes, strict=True):
-            if size <= limit:
-                fitting.append(transfer)
-                continue
-            self._stats.rejected += transfer.events
-            self._finish(transfer, EventTooLargeError.of(size, limit))
-        return fitting
+    def _too_large(self, transfer: Transfer, error: EventTooLargeError) -> None:
+        self._stats.rejected += transfer.events
+        self._finish(transfer, error)
 
     def accepted(self, transfers: list[Transfer]) -> None:
         events = size = 0
