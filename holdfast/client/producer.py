@@ -191,7 +191,7 @@ class ProducerClient:
             self._check_open()
         delivery = self._intake.one(event, key, partition, properties, done)
         if accumulator.turn_is_over:
-            await asyncio.sleep(0)  # let what was produced go out, and answers come in
+            await accumulator.give_way()
         return delivery
 
     def send_nowait(
@@ -225,7 +225,7 @@ class ProducerClient:
                     self._check_open()
                 self._intake.take_next(pieces)
                 if accumulator.turn_is_over:
-                    await asyncio.sleep(0)
+                    await accumulator.give_way()
                     if pieces.left:
                         self._check_open()
         except BaseException:

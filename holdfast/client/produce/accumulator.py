@@ -34,6 +34,9 @@ from holdfast.client.transport.network import Network
 YIELD_EVENTS_OF_ROUTE = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
+# It gives way for so many turns: see `give_way`. With the event loop of the standard library what came is read one turn
+# later than with uvloop.
+TURNS_GIVEN = 3
 
 # Failures kept for the next `flush`; more are only counted.
 MAX_FAILURES_KEPT = 100
@@ -113,6 +116,14 @@ class Accumulator:
             return self.staged_bytes >= YIELD_BYTES
         most_events = min(YIELD_EVENTS, YIELD_EVENTS_OF_ROUTE * len(self._staged))
         return self.this_turn >= most_events or self.staged_bytes >= YIELD_BYTES
+
+    async def give_way(self) -> None:
+        """Of who has taken in enough for one turn. It goes on behind those who await an outcome that has come by then:
+        in the first turn what it took in goes out and what has come meanwhile is read, in the second those who await
+        that go on. When it went on after the first one, they waited for its next piece to be made: half of 100 bytes
+        by `send_many` were known to be confirmed 1.4 ms after the answer was read, and 0.7 with two more."""
+        for _ in range(TURNS_GIVEN):
+            await asyncio.sleep(0)
 
     def take(self, route: Route, run: Run) -> None:
         """Events that were given together."""

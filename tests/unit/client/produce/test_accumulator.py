@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+import socket
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import pytest
+import uvloop
 
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import (
@@ -115,3 +118,39 @@ async def test_a_turn_is_over_after_so_many_bytes_however_few_the_events() -> No
     assert not one.turn_is_over
     take(one, route, 1, bytes(YIELD_BYTES // 2))
     assert one.turn_is_over
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_come(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    did: list[str] = []
+
+    async def turns() -> None:
+        ours, theirs = socket.socketpair()
+        loop, outcome = asyncio.get_running_loop(), asyncio.Event()
+
+        class Telling(KeepingRoute):
+            def pump(self) -> None:
+                did.append("went out")
+
+        async def learn() -> None:
+            await outcome.wait()
+            did.append("told")
+
+        with ours, theirs:
+            loop.add_reader(ours, outcome.set)
+            learning = asyncio.ensure_future(learn())
+            await asyncio.sleep(0)
+            one = opened()
+            take(one, Telling("0"), YIELD_EVENTS_OF_ROUTE)
+            theirs.send(b"an answer")
+            await one.give_way()
+            did.append("went on")
+            await learning
+            loop.remove_reader(ours)
+
+    with contextlib.closing(new_loop()) as loop:
+        loop.run_until_complete(turns())
+    assert sorted(did[:2]) == ["told", "went out"]
+    assert did[2] == "went on"
