@@ -6,7 +6,8 @@ Rules never broken:
  - memory is bounded: above a bound there is no room, until half of it is free again; who can wait for room is bounded
    by the latency that is aimed at, too (`latency_bound`), and there until a piece of it is;
  - what a partition without progress holds is not counted against the others' latency;
- - what is taken in during one turn of the loop, or while it lingers, goes out together, in order.
+ - what is taken in during one turn of the loop, or while it lingers, goes out together, in order; without lingering no
+   later than its sender waits.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from holdfast.client.transport.network import Network
 YIELD_EVENTS_OF_ROUTE = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
-# It gives way for so many turns: see `give_way`. With the event loop of the standard library what came is read one turn
-# later than with uvloop.
+# It gives way for so many turns. In one of them what came is read, with the event loop of the standard library later
+# than with uvloop, and in the next one those who await it go on.
 TURNS_GIVEN = 3
 
 # Failures kept for the next `flush`; more are only counted.
@@ -85,12 +86,14 @@ class Accumulator:
 
     async def wait_for_room(self) -> None:
         while not self.has_room:
-            if self._options.linger_s:
-                self.pump()  # nobody can join what lingers: it would only be waited for
+            self.pump()  # nobody can join what was taken in: it would only be waited for
             self._latency.waits(self._loop.time())
             if self._looking is None:
                 self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
             await self._room.wait()
+            # The first of the outcomes that were read together may have made the room: those who await the others are
+            # told first, and do not wait for the next piece to be made.
+            await asyncio.sleep(0)
 
     def _look_again(self) -> None:
         """While somebody waits for room: what the partitions without progress hold is not what it waits for."""
@@ -118,10 +121,12 @@ class Accumulator:
         return self.this_turn >= most_events or self.staged_bytes >= YIELD_BYTES
 
     async def give_way(self) -> None:
-        """Of who has taken in enough for one turn. It goes on behind those who await an outcome that has come by then:
-        in the first turn what it took in goes out and what has come meanwhile is read, in the second those who await
-        that go on. When it went on after the first one, they waited for its next piece to be made: half of 100 bytes
-        by `send_many` were known to be confirmed 1.4 ms after the answer was read, and 0.7 with two more."""
+        """Of who has taken in enough for one turn: it goes out, and its sender goes on behind those who await an
+        outcome that has come meanwhile. They waited for its next piece to be made, and for the last one to go out,
+        when both were left to the next turn: half of 100 bytes by `send_many` were known to be confirmed 1.4 ms after
+        their answer was read, and now after 0.4."""
+        if not self._options.linger_s:
+            self.pump()
         for _ in range(TURNS_GIVEN):
             await asyncio.sleep(0)
 

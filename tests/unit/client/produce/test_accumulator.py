@@ -143,6 +143,7 @@ def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_com
             learning = asyncio.ensure_future(learn())
             await asyncio.sleep(0)
             one = opened()
+            loop.call_soon(did.append, "others")
             take(one, Telling("0"), YIELD_EVENTS_OF_ROUTE)
             theirs.send(b"an answer")
             await one.give_way()
@@ -152,5 +153,37 @@ def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_com
 
     with contextlib.closing(new_loop()) as loop:
         loop.run_until_complete(turns())
-    assert sorted(did[:2]) == ["told", "went out"]
-    assert did[2] == "went on"
+    assert did == ["went out", "others", "told", "went on"]
+
+
+async def test_who_waits_for_room_goes_on_behind_those_who_learn_of_outcomes_that_came_together() -> None:
+    did: list[str] = []
+    one, route = opened(max_buffered_events=1000, latency_target_s=None), KeepingRoute("0")
+    take(one, route, 1000)
+    outcomes = [asyncio.Event() for _ in range(3)]
+
+    async def send() -> None:
+        await one.wait_for_room()
+        did.append("went on")
+
+    async def learn(outcome: asyncio.Event) -> None:
+        await outcome.wait()
+        did.append("told")
+
+    sending = asyncio.ensure_future(send())
+    learning = [asyncio.ensure_future(learn(outcome)) for outcome in outcomes]
+    await asyncio.sleep(0)
+    for outcome in outcomes:  # the first one makes the room
+        outcome.set()
+        one._on_settled("0", 600 if outcome is outcomes[0] else 100, 0, True)
+    await asyncio.gather(sending, *learning)
+    assert did == ["told", "told", "told", "went on"]
+
+
+async def test_what_was_taken_in_goes_out_before_its_sender_waits_for_room() -> None:
+    one, route = opened(max_buffered_events=100, latency_target_s=None), KeepingRoute("0")
+    take(one, route, 100)
+    waiting = one.wait_for_room()
+    waiting.send(None)
+    assert sum(run.events for run in route.got) == 100
+    waiting.close()
