@@ -8,7 +8,7 @@ Rules never broken:
  - input: a connection with too much received and not yet replicated, or with too much output that it does not take,
    is not read; that is the only back-pressure that a peer cannot ignore;
  - what it makes the node hold and how long it keeps the loop have bounds: `limits/`, which takes in its input
-   (`intake.py`) and gives out its output (`outlet.py`).
+   (`intake.py`), has its events handled (`event_queue.py`) and gives out its output (`outlet.py`).
 
 Rejected: asyncio streams (a task and several awaits per chunk of input cost more than decoding it).
 """
@@ -35,7 +35,6 @@ from holdfast.amqp import (
     LinkDetached,
     LinkRequested,
     Settlements,
-    Transfers,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
@@ -47,6 +46,7 @@ from node.listener.config import ListenerConfig
 from node.listener.counters import Counters
 from node.listener.endpoint import Endpoint
 from node.listener.limits.accounts import Accounts, Budget
+from node.listener.limits.event_queue import DROPPED_A_TURN, EventQueue
 from node.listener.limits.intake import Intake
 from node.listener.limits.outlet import Outlet
 from node.listener.limits.turns import Turns
@@ -61,10 +61,6 @@ log = logging.getLogger("holdfast.listener")
 
 LAST_WORDS_S = 2.0
 """A peer that was told to go has so long to read it and answer."""
-
-DROPPED_A_TURN = 16
-"""Links of a lost connection that are let go in one turn of the loop, and as many at once that are released: each takes
-some ten microseconds, of a consumer group a hundred. As many at once of those that a session takes along."""
 
 
 class ConnectionOwner(Protocol):
@@ -91,8 +87,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Implements `endpoint.Host`, `attach.Attacher`, `intake.Eater`, `outlet.Speaker` and, for events that it has put
-    off, `turns.Taker`."""
+    """Implements `endpoint.Host`, `attach.Attacher`, `intake.Eater`, `event_queue.Handler` and `outlet.Speaker`."""
 
     def __init__(self, listener: ConnectionOwner, deadline_s: float | None = None) -> None:
         """`deadline_s`: in the loop's time, for the AMQP open; None: counted from the connection."""
@@ -117,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._peer = self.address = "?"  # with its port, and without
         self._excess = False  # over the limit of connections: will be told so, and closed
-        self._put_off: list[Event] = []  # behind those of a piece that were enough for one turn
+        self._events = EventQueue(self, listener.turns)
         self._closing = False  # our close has been sent, or the peer's has arrived
         self._tasks: set[asyncio.Task[None]] = set()
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -196,45 +191,16 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------------- events
 
     def digest(self) -> None:
-        """Handle the events that the engine has, behind those that were put off."""
-        events = self.engine.events()
-        if self._put_off:
-            self._put_off += events
-        else:
-            self._handle(events)
+        """Handle the events that the engine has."""
+        self._events.take(self.engine.events())
 
-    def _handle(self, events: list[Event]) -> None:
-        """In their order. One frame ends a session with thousands of links: when some are gone the rest is put off,
-        with all that comes behind it. Nothing is taken in meanwhile: who attaches again finds nothing of its old link.
-        """
-        gone = 0
-        for at, event in enumerate(events):
-            if isinstance(event, Transfers):
-                endpoint = event.link.context
-                if endpoint is not None:
-                    endpoint.on_transfers(event)
-                continue
-            if isinstance(event, LinkDetached):
-                if gone == DROPPED_A_TURN:
-                    self._put_off = events[at:]
-                    self.listener.turns.wait_to_take(self)
-                    break
-                gone += 1
-            self._handle_rare(event)
+    def handled(self) -> None:
         self.flush_soon()
 
-    def work_on(self) -> bool:
-        """What was put off, as far as a piece goes; it waits again if that was not all."""
-        events, self._put_off = self._put_off, []
-        try:
-            self._handle(events)
-        except Exception as error:  # noqa: BLE001 - a bug met by one peer's links must not reach another peer
-            self.fail(error)
-        if not self._put_off:
-            self.intake.go_on()
-        return False
+    def caught_up(self) -> None:
+        self.intake.go_on()
 
-    def _handle_rare(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         if isinstance(event, Credit | Settlements):
             endpoint = event.link.context
             if endpoint is None:
@@ -350,7 +316,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def has_its_fill(self) -> bool:
-        return bool(self._put_off) or self.attaches.is_full
+        return bool(self._events) or self.attaches.is_full
 
     def _take_on(self) -> None:
         self.intake.go_on()
@@ -392,9 +358,8 @@ class Connection(asyncio.Protocol):
 
     def _end_of_put_off(self) -> End:
         """Of a connection that is lost: what its peer had said of its links is not forgotten. How the others ended."""
-        put_off, self._put_off = self._put_off, []
         how = End.LOST
-        for event in put_off:
+        for event in self._events.end():
             if isinstance(event, LinkDetached):
                 if (endpoint := self.endpoints.get(event.link)) is not None:
                     endpoint.ended = End.CLOSED if event.closed else End.RELEASED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.amqp import Engine
-from node.listener.connection import DROPPED_A_TURN
+from node.listener.limits.event_queue import DROPPED_A_TURN
 from node.listener.limits.garbage import (
     FIRST_GUESS_S,
     LEAST_GROWTH_BLOCKS,

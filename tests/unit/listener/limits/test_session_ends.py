@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.amqp import uint
 from holdfast.amqp.framing.handshake import frame, performative
-from node.listener.connection import DROPPED_A_TURN, Connection
+from node.listener.connection import Connection
 from node.listener.limits import turns
+from node.listener.limits.event_queue import DROPPED_A_TURN
 from node.partition.consumer_groups.group_state import End
 from tests.attacks import wire
 from tests.attacks.wire import Wire
