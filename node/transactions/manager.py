@@ -20,7 +20,7 @@ from node.transactions.coordinators import Calls, Coordinators
 from node.transactions.errors import TransactionFailed
 from node.transactions.member import Leases, MemberProducer, MemberTerms
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import State, Transaction
+from node.transactions.transaction import Transaction
 
 log = logging.getLogger("holdfast.transactions")
 
@@ -155,23 +155,10 @@ class TransactionManager:
 
     # ------------------------------------------------------------ ends that nobody waits for
 
-    def abandon(self, transaction: Transaction, *, anonymous: bool) -> None:
-        """Its client is gone: it is rolled back, if it was not ended."""
-        self._soon(self._abandon(transaction, anonymous=anonymous))
-
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-
-    async def _abandon(self, transaction: Transaction, *, anonymous: bool) -> None:
-        if transaction.state is State.OPEN:
-            try:
-                await transaction.abort()
-            except TransactionFailed as error:
-                log.info("a transaction of %r is left to its timeout: %s", transaction.producer.name, error.detail)
-            if anonymous:
-                self.give_back(transaction)
 
     async def close(self) -> None:
         """The node stops; what is open is left to its coordinator, and to time."""

@@ -254,7 +254,8 @@ class CoordinatorLink(Endpoint):
         transaction.answers_early = self._terms.answers_early
         own = ClientTransaction(self.host, transaction, self.host.config.leader_wait_s)
         if not self.link.alive:
-            self._manager.abandon(transaction, anonymous=self._producer is None)
+            self.host.transactions[own.txn_id] = own
+            await self._abandon(own)
             return Rejected(Error(TRANSACTION_ROLLBACK, "the link has ended"))
         self._open[own.txn_id] = self.host.transactions[own.txn_id] = own
         return Declared(own.txn_id)

@@ -29,6 +29,7 @@ from node.coordinator.markers import MarkerSender
 from node.listener.transactions import coordinator_link
 from node.listener.transactions.coordinator_link import CONTROL_BYTES, CONTROL_VALUES
 from node.transactions import transaction
+from node.transactions.manager import TransactionManager
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
@@ -194,30 +195,42 @@ async def test_declares_that_are_under_way_count_as_open(cluster: Cluster, monke
         assert await controls[0].declare(), "those that were refused are not counted any more"
 
 
+@pytest.mark.parametrize("answered", [True, False], ids=["declared", "being declared"])
 async def test_transactions_of_links_that_are_gone_count_until_they_are_rolled_back(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """Attach, declare, detach, again and again: while the first are being rolled back no more can be under way."""
     monkeypatch.setattr(coordinator_link, "MAX_OPEN", 3)
+    may_begin, begin = asyncio.Event(), TransactionManager.begin_anonymous
     may_end, abort = asyncio.Event(), transaction.Transaction.abort
+    if answered:
+        may_begin.set()
+
+    async def begun(self: TransactionManager, timeout_ms: int) -> transaction.Transaction:
+        await may_begin.wait()
+        return await begin(self, timeout_ms)
 
     async def delayed(self: transaction.Transaction) -> None:
         await may_end.wait()
         await abort(self)
 
+    monkeypatch.setattr(TransactionManager, "begin_anonymous", begun)
     monkeypatch.setattr(transaction.Transaction, "abort", delayed)
     async with Peer(cluster.ports[1]) as peer:
         for _ in range(3):
             control = await Control.attach(peer)
-            await control.declare()
+            await (control.declare() if answered else control.ask(encode_declare()))
             control.link.close()
             await peer.flush()
             await peer.wait(LinkDetached, lambda event, gone=control: event.link is gone.link)
         control = await Control.attach(peer)
+        connections = cluster.nodes[1]._listeners[0]._connections
+        may_begin.set()
+        await eventually(lambda: any(len(one.transactions) == 3 for one in connections))
         refused = await control.answer(await control.ask(encode_declare()))
         assert why(refused) == "amqp:resource-limit-exceeded"
         may_end.set()
-        (connection,) = (one for one in cluster.nodes[1]._listeners[0]._connections if one.transactions)
+        (connection,) = (one for one in connections if one.transactions)
         await eventually(lambda: not connection.transactions)
         assert await control.declare(), "what was rolled back is not counted any more"
 
