@@ -1,0 +1,117 @@
+"""What the defaults of our client leave of the best rate, and at which latency: pairs of cells, one behind the other.
+
+Problem: a virtual machine changes its pace from one minute to the next, and the lines of a row of the matrix stand
+minutes apart: of four repeats the same code had 0.76 and 1.05. So 100 bytes by `send_many`, as the client comes and at
+a window of 50,000, are run in turn, who goes first changes, and each pair has a ratio of its own. A pair in which the
+machine was busy with something else, or its host was, is left out, and counted. The defaults hold where the median of
+the ratios is SHARE or more, and that of their p50 no more than the target.
+
+    python -m benchmarks.subjects.defaults
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.matrix.cell import Cell, measure
+from benchmarks.matrix.contestants import FSYNC_MANY, FSYNC_MANY_DEEP, REPLICATED_MANY, REPLICATED_MANY_DEEP, Contestant
+from benchmarks.matrix.rows import MATRIX
+from benchmarks.peers.base import end_on_signals, running
+from benchmarks.peers.holdfast import Holdfast
+from benchmarks.places import scratch
+
+SHARE = 0.9
+TARGET_MS = 20
+QUIET_CORES = 0.3  # that others used meanwhile, the host of a virtual machine among them
+SETTLE_S = 1.0
+ROW = next(row for row in MATRIX if row.name == "windows")
+PAIRS = {"replicated": (REPLICATED_MANY, REPLICATED_MANY_DEEP), "fsync": (FSYNC_MANY, FSYNC_MANY_DEEP)}
+HEADS = ("nodes", "quiet pairs", "defaults, events/s", "p50, ms (lowest .. highest)", "window 50,000, events/s",
+         "p50, ms", "ratio: median of pairs", "lowest .. highest", "left out", "ratio with these")  # fmt: skip
+
+Pair = tuple[Cell, Cell]
+
+
+def pairs_of(contestants: tuple[Contestant, Contestant], count: int, seconds: float, say: Console) -> list[Pair]:
+    """As the client comes, and with the deep window."""
+    found: list[Pair] = []
+    peer = contestants[0].peer
+    with scratch() as directory, contextlib.ExitStack() as life:
+        peers = {peer: life.enter_context(running(Holdfast(peer.removeprefix("holdfast-"), directory)))}
+        for number in range(count):
+            cells: dict[Contestant, Cell] = {}
+            for one in contestants if number % 2 else reversed(contestants):
+                time.sleep(SETTLE_S)
+                cells[one] = measure(ROW, one, peers, seconds)
+            own, deep = (cells[one] for one in contestants)
+            found.append((own, deep))
+            say.print(
+                f"{peer}: {own.events_per_s:,.0f}/s at {own.latency_ms['p50']:.1f} ms beside {deep.events_per_s:,.0f},"
+                f" {_ratio((own, deep)):.2f}{'' if _quiet((own, deep)) else ', not quiet'}", highlight=False,
+            )  # fmt: skip
+    return found
+
+
+def _ratio(pair: Pair) -> float:
+    return pair[0].events_per_s / pair[1].events_per_s
+
+
+def _quiet(pair: Pair) -> bool:
+    return all(cell.other_cores <= QUIET_CORES for cell in pair)
+
+
+def holds(pairs: list[Pair]) -> bool:
+    """Of those that count."""
+    ratio = statistics.median(map(_ratio, pairs))
+    return ratio >= SHARE and statistics.median(own.latency_ms["p50"] for own, _ in pairs) <= TARGET_MS
+
+
+def values(kind: str, pairs: list[Pair]) -> tuple[str, ...]:
+    quiet = [pair for pair in pairs if _quiet(pair)]
+    waits, ratios = [own.latency_ms["p50"] for own, _ in quiet], [*map(_ratio, quiet)]
+    return (
+        kind, str(len(quiet)), f"{statistics.median(own.events_per_s for own, _ in quiet):,.0f}",
+        f"{statistics.median(waits):.1f} ({min(waits):.1f} .. {max(waits):.1f})",
+        f"{statistics.median(deep.events_per_s for _, deep in quiet):,.0f}",
+        f"{statistics.median(deep.latency_ms['p50'] for _, deep in quiet):.1f}",
+        f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f} .. {max(ratios):.2f}",
+        str(len(pairs) - len(quiet)), f"{statistics.median(map(_ratio, pairs)):.2f}",
+    )  # fmt: skip
+
+
+@click.command()
+@click.option("--durability", "kinds", multiple=True, type=click.Choice([*PAIRS]), help="Only nodes of this one.")
+@click.option("--pairs", "count", default=16, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=4.0, show_default=True, type=click.FloatRange(1), help="Of a cell.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the table, too.")
+def main(kinds: tuple[str, ...], count: int, seconds: float, results: Path | None) -> None:
+    end_on_signals()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    with scratch() as directory:
+        facts = machine.facts(directory) | {"seconds_per_cell": seconds}
+    lines, held = [f"| {' | '.join(HEADS)} |", "| --- " * len(HEADS) + "|"], True
+    for kind in kinds or PAIRS:
+        pairs = pairs_of(PAIRS[kind], count, seconds, console)
+        if not (quiet := [pair for pair in pairs if _quiet(pair)]):
+            raise click.ClickException("the machine was not quiet in any pair: stop what else runs on it, or its host")
+        lines.append(f"| {' | '.join(values(kind, pairs))} |")
+        held = held and holds(quiet)
+    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "libraries")
+    text = "\n".join([f"# The defaults beside a deep window, 100 B by send_many\n\n{said}.\n", *lines]) + "\n"
+    console.print(text, highlight=False, markup=False)
+    if results is not None:
+        results.write_text(text, encoding="utf-8")
+    if not held:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
