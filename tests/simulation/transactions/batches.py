@@ -201,7 +201,7 @@ class Attempt(Session):
                 await self._write(transaction, chance.choice(partitions))
             if how == "vanish":
                 manager.let_go(producer)
-                manager.abandon(transaction, anonymous=False)
+                await transaction.abort()  # as its link does
                 return
             if how == "die":
                 manager.leases.let_go(producer)
