@@ -124,7 +124,7 @@ class Accumulator:
         """Of who has taken in enough for one turn: it goes out, and its sender goes on behind those who await an
         outcome that has come meanwhile. They waited for its next piece to be made, and for the last one to go out,
         when both were left to the next turn: half of 100 bytes by `send_many` were known to be confirmed 1.4 ms after
-        their answer was read, and now after 0.4."""
+        their answer was read, and now after 0.4 to 1.2."""
         if not self._options.linger_s:
             self.pump()
         for _ in range(TURNS_GIVEN):
