@@ -185,6 +185,7 @@ async def test_what_never_left_was_certainly_not_appended() -> None:
         await node.network.stop()
 
 
+@pytest.mark.silence
 async def test_a_black_hole_ends_the_wait_within_seconds_and_the_next_append_finds_a_way() -> None:
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}

@@ -33,6 +33,11 @@ class Consumer:
         while batches := self.reader.poll(*self.limits):
             self.batches += batches
 
+    async def has(self, count: int, what: str) -> None:
+        await until(lambda: len(self.events) >= count or self.reader.error, what)
+        assert self.reader.error is None
+        assert len(self.events) == count
+
     @property
     def events(self) -> list[tuple[int, bytes]]:
         return [(b.base_offset + i, record) for b in self.batches for i, record in enumerate(b.records)]
@@ -49,12 +54,12 @@ async def test_everything_is_read_from_the_beginning_and_then_what_comes() -> No
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(3000)
         consumer = Consumer(nodes[1], Earliest())
-        await until(lambda: len(consumer.events) == 3000, "what is there")
+        await consumer.has(3000, "what is there")
         for number in range(3000, 4000):
             partition.append([b"%08d" % number + bytes(10)], lambda _: None)
             if number % 50 == 0:
                 await asyncio.sleep(0)
-        await until(lambda: len(consumer.events) == 4000, "what comes")
+        await consumer.has(4000, "what comes")
         assert consumer.events == [(number, b"%08d" % number + bytes(10)) for number in range(4000)]
         assert consumer.reader.position == 4000
         assert consumer.batches[5].timestamp_ms == partition.batches[5].timestamp_ms
@@ -144,7 +149,7 @@ async def test_records_larger_than_the_window_pass(mebibytes: int) -> None:
         for number in range(3):
             partition.append([bytes([number]) * (mebibytes << 20)], lambda _: None)
         consumer = Consumer(nodes[1], Earliest())
-        await until(lambda: len(consumer.events) == 3, "large records")
+        await consumer.has(3, "large records")
         assert [(offset, record[0], len(record)) for offset, record in consumer.events] == [
             (number, number, mebibytes << 20) for number in range(3)
         ]
@@ -154,7 +159,7 @@ async def test_losing_the_node_is_an_error_that_wakes_once_and_says_to_retry() -
     async with cluster_of(1, 2) as nodes:
         nodes[2].groups[GROUP] = filled(5)
         consumer = Consumer(nodes[1], Earliest())
-        await until(lambda: len(consumer.events) == 5, "the events")
+        await consumer.has(5, "the events")
         wakes = consumer.wakes
         await nodes[2].network.stop()
         await until(lambda: consumer.reader.error, "the error")
@@ -185,7 +190,7 @@ async def test_a_closed_reader_is_closed_over_there_and_wakes_nobody() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(5)
         consumer = Consumer(nodes[1], Earliest())
-        await until(lambda: len(consumer.events) == 5, "the events")
+        await consumer.has(5, "the events")
         wakes = consumer.wakes
         consumer.reader.close()
         consumer.reader.close()
@@ -218,7 +223,7 @@ async def test_what_was_passed_over_on_the_other_node_moves_the_position_here() 
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(2)
         consumer = Consumer(nodes[1], Earliest())
-        await until(lambda: len(consumer.events) == 2, "what is there")
+        await consumer.has(2, "what is there")
         (there,) = partition.readers
         there.position = 7
         there.wake()
