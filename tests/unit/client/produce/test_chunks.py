@@ -305,7 +305,7 @@ def stored(offset: int, count: int) -> OtherState:
     return OtherState(STORED_CODE, (offset, count, "5"))
 
 
-def test_a_batch_hears_one_outcome_and_its_place() -> None:
+async def test_a_batch_hears_one_outcome_and_its_place() -> None:
     link: Any = Packing()
     one, (a, of_a), (b, of_b) = UnderWay(), sent(b"a"), sent(b"b")
     run, delivery = chunk_of(bodies_of(3))

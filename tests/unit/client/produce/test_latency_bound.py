@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import BufferFullError, ConfigurationError, ProducerClient, ProducerOptions
-from holdfast.client.produce import accumulator
+from holdfast.client.produce import accumulator, round_trips
 from holdfast.client.produce.latency_bound import (
     AIM,
     FLOOR_BYTES,
@@ -56,6 +56,21 @@ class Routes:
 
 def bounded(target_s: float | None, most: int = MOST, routes: Routes | None = None) -> LatencyBound:
     return LatencyBound(target_s, most, routes or Routes())
+
+
+class Clock:
+    """Of who measures when outcomes are told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(round_trips, "monotonic", lambda: self.now_s)
+
+    def is_at(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    async def told_at(self, now_s: float) -> None:
+        self.is_at(now_s)
+        await asyncio.sleep(0)
 
 
 class Simulated:
@@ -133,21 +148,37 @@ def test_the_half_is_confirmed_within_the_target_by_nodes_that_pause_too() -> No
     assert one.confirmed > 0.8 * one.rate
 
 
-def test_a_route_tells_its_shortest_round_trip_and_the_latest_latencies() -> None:
+async def test_a_route_tells_its_shortest_round_trip_and_the_latest_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     found = RoundTrips()
     assert (found.shortest_s, found.latencies_s(0.0)) == (0.0, [])
     found.took(1.0, 1.5, 3.0)
     found.took(1.0, 1.5, 3.1)  # sent with the one before
     found.took(1.5, 2.0, 3.0)
+    await clock.told_at(3.5)
     found.took(2.0, 2.5, 4.5)
+    await clock.told_at(4.75)
     assert found.shortest_s == 1.0
-    assert found.latencies_s(0.0) == [2.5, 1.5, 2.0]
-    assert found.latencies_s(1.5) == [2.5, 1.5]
-    assert found.latencies_s(3.5) == []
+    assert found.latencies_s(0.0) == [2.75, 2.0, 2.5]
+    assert found.latencies_s(1.5) == [2.75, 2.0]
+    assert found.latencies_s(3.75) == []
     for number in range(5, 5 + 2 * REMEMBERED):
         found.took(number, number + 10.0, number + 12.0)
-    assert found.latencies_s(0.0) == [12.0] * REMEMBERED
+        await clock.told_at(number + 13.0)
+    assert found.latencies_s(0.0) == [13.0] * REMEMBERED
     assert found.shortest_s == 1.0
+
+
+async def test_a_latency_ends_when_who_awaits_the_outcome_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind all that the loop has to do before."""
+    clock = Clock(monkeypatch)
+    found = RoundTrips()
+    asyncio.get_running_loop().call_soon(clock.is_at, 7.0)
+    found.took(1.0, 1.5, 3.0)
+    assert found.latencies_s(0.0) == []
+    await asyncio.sleep(0)
+    assert found.latencies_s(0.0) == [6.0]
+    assert found.shortest_s == 1.5
 
 
 @pytest.mark.parametrize("latency_s", [0.001, 0.0, -0.001])
