@@ -55,7 +55,7 @@ def pairs_of(contestants: tuple[Contestant, Contestant], count: int, seconds: fl
             found.append((own, deep))
             say.print(
                 f"{peer}: {own.events_per_s:,.0f}/s at {own.latency_ms['p50']:.1f} ms beside {deep.events_per_s:,.0f},"
-                f" {_ratio((own, deep)):.2f}{'' if _quiet((own, deep)) else ', not quiet'}", highlight=False,
+                f" {_ratio((own, deep)):.2f}{'' if is_quiet((own, deep)) else ', not quiet'}", highlight=False,
             )  # fmt: skip
     return found
 
@@ -64,7 +64,8 @@ def _ratio(pair: Pair) -> float:
     return pair[0].events_per_s / pair[1].events_per_s
 
 
-def _quiet(pair: Pair) -> bool:
+def is_quiet(pair: Pair) -> bool:
+    """Nothing else took much of the machine meanwhile."""
     return all(cell.other_cores <= QUIET_CORES for cell in pair)
 
 
@@ -75,7 +76,7 @@ def holds(pairs: list[Pair]) -> bool:
 
 
 def values(kind: str, pairs: list[Pair]) -> tuple[str, ...]:
-    quiet = [pair for pair in pairs if _quiet(pair)]
+    quiet = [pair for pair in pairs if is_quiet(pair)]
     waits, ratios = [own.latency_ms["p50"] for own, _ in quiet], [*map(_ratio, quiet)]
     return (
         kind, str(len(quiet)), f"{statistics.median(own.events_per_s for own, _ in quiet):,.0f}",
@@ -100,7 +101,7 @@ def main(kinds: tuple[str, ...], count: int, seconds: float, results: Path | Non
     lines, held = [f"| {' | '.join(HEADS)} |", "| --- " * len(HEADS) + "|"], True
     for kind in kinds or PAIRS:
         pairs = pairs_of(PAIRS[kind], count, seconds, console)
-        if not (quiet := [pair for pair in pairs if _quiet(pair)]):
+        if not (quiet := [pair for pair in pairs if is_quiet(pair)]):
             raise click.ClickException("the machine was not quiet in any pair: stop what else runs on it, or its host")
         lines.append(f"| {' | '.join(values(kind, pairs))} |")
         held = held and holds(quiet)
