@@ -416,8 +416,7 @@ class Connection(asyncio.Protocol):
             self._opened.set_exception(self._error)
         self._end_links(self._error)
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._shut()
 
     def _closing_error(self, condition: str, text: str) -> HoldfastError:
         if condition in ("amqp:connection:framing-error", "amqp:decode-error") and not self._opened.done():
@@ -464,7 +463,13 @@ class Connection(asyncio.Protocol):
         if was_congested and not self.congested:
             self._wake_senders()
         if engine.output_done:
-            transport.close()
+            self._shut()
+
+    def _shut(self) -> None:
+        """Close the socket behind what was written. Only once: an asyncio transport of TLS that is closed a second
+        time lets go of its own TLS, and raises at `abort`."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
 
     def _wake_senders(self) -> None:
         for client_link in list(self._links.values()):

@@ -72,6 +72,20 @@ async def test_inside_tls_a_login_is_bound_to_the_certificate(
             await whoami(node.port, ca=authority.ca, user="ann", password="pencil", mechanism="SCRAM-SHA-512")
 
 
+async def test_a_refusal_over_tls_reaches_a_program_on_any_loop(
+    serving: Any, tls: MakeTls, authority: Authority, known: Known
+) -> None:
+    """asyncio's own transports cannot be aborted once they were closed twice, unlike uvloop's."""
+    server = tls()
+
+    def refused(port: int) -> None:
+        with pytest.raises(AuthenticationError, match="credentials are wrong"):
+            asyncio.run(whoami(port, ca=authority.ca, user="nobody", password="pencil"))
+
+    async with serving(tls=server, gate=Gate(Policy(known), tls=server)) as node:
+        await asyncio.to_thread(refused, node.port)
+
+
 async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: Known) -> None:
     async with serving(gate=Gate(Policy(known))) as node:
         with pytest.raises(AuthenticationError, match="offers SCRAM"):
