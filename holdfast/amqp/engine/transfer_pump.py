@@ -12,7 +12,8 @@ they are taken one by one, each when its event comes: whatever was said before a
 
 Rules never broken: complete messages leave proton at once, an incomplete one is bounded by the link's
 max_message_size; what comes without credit costs the peer its link; what comes on a link that we have closed is
-released, so that its sender knows it was not kept; a message whose state names a transaction is never handed out as
+released, so that its sender knows it was not kept, but the message that was too large for the link is rejected, so
+that its sender does not repeat it; a message whose state names a transaction is never handed out as
 if it had none, nor released without a word to the owner: if the name cannot be read, the link is closed, and that
 message and those behind it are released; a transfer on a link on which we send ends the connection, since proton keeps
 it for ever, and takes it for one of ours in its counts of credit.
@@ -43,11 +44,13 @@ from holdfast.amqp.framing.performatives import Place
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
-    RELEASED_CODE,
+    RELEASED,
     TRANSACTIONAL_CODE,
+    DeliveryState,
+    Rejected,
     Transactional,
 )
-from holdfast.amqp.links.dispositions import read_state
+from holdfast.amqp.links.dispositions import read_state, settle_one_by_one
 from holdfast.amqp.links.keeping import too_much
 from holdfast.amqp.links.link import SETTLED, Link
 from holdfast.amqp.links.raw_states import raw_state, txn_id_in, txn_id_of
@@ -165,7 +168,8 @@ class TransferPump:
             error = Error(TRANSFER_LIMIT_EXCEEDED, told)
         if error is not None:
             self._violated(link, error)
-            taken += self._discard(link, queued - taken)
+            refusal = Rejected(error) if error.condition == MESSAGE_SIZE_EXCEEDED else RELEASED
+            taken += self._discard(link, queued - taken, refusal)
         elif link._draining:
             self._check_drained(link)
         return taken
@@ -282,9 +286,9 @@ class TransferPump:
         _settle(delivery)
         lib.pn_link_flow(link._impl, 1)
 
-    def _discard(self, link: ReceiverLink, count: int) -> int:
-        """Messages of a link that we have closed or never accepted: released, so the sender knows they were not
-        kept."""
+    def _discard(self, link: ReceiverLink, count: int, first: DeliveryState = RELEASED) -> int:
+        """Settles messages of a link that we have closed or never accepted, so the sender knows they were not kept:
+        the first one as told, the others are released."""
         place = (link.session._channel, link._handle)
         noted = self._scanner.states.get(place) or {}
         self._scanner.forget(place)
@@ -293,18 +297,18 @@ class TransferPump:
         while len(discarded) < count and (delivery := _current(link._impl)):
             discarded.append(delivery)
             _advance(link._impl)
-        self._drop(link, discarded, noted)
+        self._drop(link, discarded, noted, first)
         return len(discarded)
 
-    def _drop(self, link: ReceiverLink, deliveries: list[Any], noted: Noted) -> None:
+    def _drop(self, link: ReceiverLink, deliveries: list[Any], noted: Noted, first: DeliveryState = RELEASED) -> None:
         """Messages that are not kept, though the link has moved beyond them: their sender is told so, and the owner of
         the transactions that they name."""
         named: dict[bytes, None] = {}
         for delivery in deliveries:
             readable, _ = _transactions([delivery], noted)
             named.update((txn_id, None) for txn_id in readable if txn_id is not None)
-            lib.pn_delivery_update(delivery, RELEASED_CODE)
-            _settle(delivery)
+        settle_one_by_one(deliveries[:1], first)
+        settle_one_by_one(deliveries[1:], RELEASED)
         if named:
             self._events.append(Dropped(link, tuple(named)))
 

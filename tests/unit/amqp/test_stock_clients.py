@@ -116,6 +116,34 @@ async def test_a_redirect_tells_a_stock_client_where_to_go() -> None:
     assert lost.condition.info == {"hostname": "node-2", "network-host": "10.0.0.2", "port": 5673, "address": "log"}
 
 
+async def test_a_stock_client_hears_which_message_is_too_large() -> None:
+    class Careless(MessagingHandler):
+        def __init__(self, address: str) -> None:
+            super().__init__()
+            self.address = address
+            self.heard: list[tuple[str, str]] = []
+
+        def on_start(self, event: Any) -> None:
+            connection = event.container.connect(self.address, reconnect=False)
+            event.container.create_sender(connection, "log").send(Message(body=b"x" * 300_000))
+
+        def on_rejected(self, event: Any) -> None:
+            self.heard.append(("rejected", event.delivery.remote.condition.name))
+
+        def on_released(self, event: Any) -> None:
+            self.heard.append(("released", ""))
+
+        def on_link_error(self, event: Any) -> None:
+            self.heard.append(("detached", event.link.remote_condition.name))
+            event.connection.close()
+
+    async with serving(max_message_size=100_000) as (address, _):
+        careless = Careless(address)
+        await asyncio.wait_for(asyncio.to_thread(Container(careless).run), TIMEOUT_S)
+    condition = "amqp:link:message-size-exceeded"
+    assert careless.heard == [("rejected", condition), ("detached", condition)]
+
+
 class Producer(MessagingHandler):
     """Sends as fast as credit allows, then reads everything back on the same connection."""
 

@@ -26,3 +26,15 @@ def test_a_java_client_sends_and_receives(cluster: Cluster, log_name: str, progr
         expected = sorted(f"m{number}" for number in range(20))
         assert sorted(reader.do("receive", "all", 20)) == expected
     assert len(read(cluster.address(3), log_name, 20)) == 20
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_java_client_hears_that_a_message_is_too_large(cluster: Cluster, log_name: str, program: str) -> None:
+    """As the outcome of that message: a client that waits for it would send again what is released."""
+    cluster.create(log_name, 1)
+    with JavaClient(program, cluster.address(1), f"{log_name}-writer", transacted=False) as writer:
+        writer.do("send", log_name, "-", "fits")
+        refused = writer.take("send-long", log_name, "-", 5 << 20)
+        told = {"jms": "JMSException: a message is larger than 4194304 bytes", "protonj2": "ClientRejected"}[program]
+        assert told in refused["error"]
+    assert [event.body for event in read(cluster.address(2), log_name, 1)] == ["fits"]

@@ -69,3 +69,11 @@ def test_rhea_and_proton_read_each_other(cluster: Cluster, log_name: str, rhea_h
     expected = ["proton 0", "proton 1", "rhea 0", "rhea 1"]
     assert [bytes(event.body).decode() for event in read(cluster.address(3), log_name, 4)] == expected
     assert [event["body"] for event in _run(rhea_home, "consume", cluster.address(3), log_name, None, 4)] == expected
+
+
+def test_rhea_hears_which_message_is_too_large(cluster: Cluster, log_name: str, rhea_home: Path) -> None:
+    cluster.create(log_name, 1)
+    heard = _run(rhea_home, "too-large", cluster.address(1), log_name, None, 5 << 20)
+    condition = "amqp:link:message-size-exceeded"
+    assert {"outcome": "rejected", "condition": condition} in heard
+    assert {"detached": condition} in heard

@@ -128,20 +128,44 @@ def test_transfers_before_the_attach_is_answered_are_a_violation_too() -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_message_above_the_limit_closes_the_link(cut: bool) -> None:
+def test_a_message_above_the_limit_is_rejected_and_closes_the_link(cut: bool) -> None:
+    """In front of the detach, so that a client learns which message it must not send again; what is behind it may come
+    again on another link."""
     peer = RawPeer(max_message_size=10_000)
-    link = peer.accepted()
+    link = peer.accepted(credit=10)
     if cut:
-        events = peer.say(*(peer.transfer(0, bytes(1000), more=True) for _ in range(20)))
+        large = [peer.transfer(1, bytes(1000), more=True) for _ in range(20)] + [peer.transfer(1, b"end")]
     else:
-        events = peer.say(peer.transfer(0, bytes(10_001)))
+        large = [peer.transfer(1, bytes(10_001))]
+    events = peer.say(peer.transfer(0, b"fits"), *large, peer.transfer(2, b"behind"))
     gone = only(events, LinkDetached)
     assert gone.link is link
     assert gone.local
     assert gone.error is not None
     assert gone.error.condition == errors.MESSAGE_SIZE_EXCEEDED
-    assert payloads_of(events) == []
+    assert payloads_of(events) == [b"fits"]
     assert link._parts == []
+    assert not peer.engine.closed
+    said = [(code, fields) for code, fields, _ in peer.hear() if code in (0x15, 0x16)]
+    assert [code for code, _ in said] == [0x15, 0x15, 0x16], "the outcomes, then the detach"
+    outcomes = {fields[1]: fields[4] for code, fields in said if code == 0x15}
+    assert outcomes[1].descriptor == 0x25
+    assert outcomes[1].value[0].value[0] == errors.MESSAGE_SIZE_EXCEEDED
+    assert outcomes[2].descriptor == 0x26
+
+
+def test_a_message_above_the_limit_that_goes_on_for_turns_is_rejected_once() -> None:
+    peer = RawPeer(max_message_size=10_000)
+    link = peer.accepted(credit=10)
+    outcomes = []
+    for _ in range(30):
+        peer.say(*(peer.transfer(0, bytes(1000), more=True) for _ in range(4)))
+        outcomes += [fields[4].descriptor for code, fields, _ in peer.hear() if code == 0x15]
+    peer.say(peer.transfer(0, b"end"), peer.transfer(1, b"behind"))
+    outcomes += [fields[4].descriptor for code, fields, _ in peer.hear() if code == 0x15]
+    assert outcomes[0] == 0x25
+    assert 0x25 not in outcomes[1:]
+    assert not link._parts
     assert not peer.engine.closed
 
 

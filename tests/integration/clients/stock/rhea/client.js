@@ -1,6 +1,7 @@
 // A stranger's client: rhea, another implementation of AMQP 1.0. Prints one JSON line per event or answer.
 //
 //   node client.js produce HOST PORT LOG PARTITION|- COUNT
+//   node client.js too-large HOST PORT LOG PARTITION|- BYTES
 //   node client.js consume HOST PORT LOG PARTITION|- COUNT
 'use strict';
 
@@ -44,6 +45,33 @@ if (way === 'produce') {
             context.connection.close();
         }
     });
+    container.connect({ host, port: Number(port), reconnect: false })
+        .open_sender({ target: log, properties: bound });
+} else if (way === 'too-large') {
+    let sent = false;
+    container.on('sendable', (context) => {
+        if (!sent) {
+            sent = true;
+            context.sender.send({ body: message.data_section(Buffer.alloc(count)) });
+        }
+    });
+    // rhea tells of the end of a link ahead of the outcomes that came before it.
+    let heard = 0;
+    const hear = (context, what) => {
+        print(what);
+        heard += 1;
+        if (heard === 2) {
+            container.removeAllListeners('disconnected');
+            context.connection.close();
+        }
+    };
+    for (const outcome of ['accepted', 'released', 'modified', 'rejected']) {
+        container.on(outcome, (context) => {
+            hear(context, { outcome, condition: (context.delivery.remote_state.error || {}).condition });
+        });
+    }
+    container.removeAllListeners('sender_error');
+    container.on('sender_error', (context) => hear(context, { detached: context.sender.error.condition }));
     container.connect({ host, port: Number(port), reconnect: false })
         .open_sender({ target: log, properties: bound });
 } else {
