@@ -22,11 +22,15 @@ from holdfast.cli.shared.command_frame import (
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, EXIT_TIMEOUT, CliError
 from holdfast.cli.shared.output import Output, counted
 from holdfast.client.admin import AdminClient
-from holdfast.client.errors import HoldfastError
+from holdfast.client.errors import AdminError, AuthenticationError, HoldfastError, NotAuthorizedError, ProtocolError
+from holdfast.client.transport.network import NetworkOptions
+from holdfast.client.transport.security import Security
 
 MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
 WATCH_INTERVAL_S = 1.0  # in the foreground: how soon a node that died is noticed
 ASK_INTERVAL_S = 0.1
+NOT_LET_IN = (AuthenticationError, NotAuthorizedError, AdminError, ProtocolError)
+"""What a node answers to somebody with another credential, or with TLS where there is none."""
 
 DIRECTORY = click.option(
     "--dir",
@@ -80,7 +84,7 @@ def up(
         _refuse_change(local, nodes, amqp_port, durability, tls)
     else:
         local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync", tls=tls)
-    start(local, frame.output, wait_s)
+    start(local, frame.output, wait_s, frame.security)
     try:
         _describe(local, frame.output, detach)
     finally:
@@ -113,8 +117,9 @@ def create(
     return local
 
 
-def start(local: LocalCluster, output: Output, wait_s: float) -> None:
-    """Start what does not run, and wait until every node answers and the cluster has a leader."""
+def start(local: LocalCluster, output: Output, wait_s: float, security: Security) -> None:
+    """Start what does not run, and wait until every node answers and the cluster has a leader. The leader is asked for
+    as `security` says; nodes that do not let us in stay, since each has said itself that it is ready."""
     deadline = time.monotonic() + wait_s
     running = local.running()
     wanted = [node.id for node in local.plan.nodes if node.id not in running]
@@ -126,7 +131,9 @@ def start(local: LocalCluster, output: Output, wait_s: float) -> None:
             for done, node in enumerate(starting, start=1):
                 node.wait(deadline)
                 bar.update(done)
-        run(_leader_known(local.plan.servers, deadline))
+        run(_leader_known(local.plan.servers, deadline, security))
+    except NOT_LET_IN as error:
+        output.note(f"the nodes are ready, but do not tell whom they follow: {error}")
     except (CliError, HoldfastError, KeyboardInterrupt):
         # Half a cluster is worse than none: those that we started go again. Their logs stay.
         for node in starting:
@@ -134,12 +141,12 @@ def start(local: LocalCluster, output: Output, wait_s: float) -> None:
         raise
 
 
-async def _leader_known(servers: list[str], deadline: float) -> None:
+async def _leader_known(servers: list[str], deadline: float, security: Security) -> None:
     """Every node answers and names the same leader of the metadata group."""
     last: Exception | str = "no node answered"
     while (left_s := deadline - time.monotonic()) > 0:
         try:
-            statuses = await asyncio.gather(*(_status_of(server, min(5.0, left_s)) for server in servers))
+            statuses = await asyncio.gather(*(_status_of(server, min(5.0, left_s), security) for server in servers))
             leaders = {metadata_leader(status) for status in statuses}
             if len(leaders) == 1 and None not in leaders:
                 return
@@ -158,8 +165,8 @@ def metadata_leader(status: dict[str, Any]) -> int | None:
     return int(leader) if leader is not None else None
 
 
-async def _status_of(server: str, timeout_s: float) -> dict[str, Any]:
-    async with AdminClient([server], timeout_s=timeout_s) as admin:
+async def _status_of(server: str, timeout_s: float, security: Security) -> dict[str, Any]:
+    async with AdminClient([server], timeout_s=timeout_s, options=NetworkOptions(security=security)) as admin:
         return await admin.cluster_status()
 
 
@@ -249,12 +256,12 @@ def down(frame: CommandFrame, directory: Path) -> None:
 
 @cluster.command()
 @DIRECTORY
-@command_frame(servers=False)
+@command_frame(servers=False, login=True)
 def status(frame: CommandFrame, directory: Path) -> None:
     """Which nodes run, and what they say. Exit status 1 when one does not answer."""
     local = LocalCluster.load(directory)
     rows = _process_rows(local)
-    answers = run(_ask_each(local, {row["node"] for row in rows if row["pid"] is not None}))
+    answers = run(_ask_each(local, {row["node"] for row in rows if row["pid"] is not None}, frame.security))
     for row in rows:
         row["running"] = row["pid"] is not None
         row["answers"] = isinstance(answers.get(row["node"]), dict)
@@ -272,8 +279,10 @@ def status(frame: CommandFrame, directory: Path) -> None:
             f"{counted(status_map.get('partitions', 0), 'partition')}, "
             f"{status_map.get('partitions_without_leader', 0)} without a leader"
         )
+    if not all(row["running"] for row in rows):
+        raise CliError("not every node runs", advice=f"start it: holdfast cluster start-node N --dir {directory}")
     if not all(row["answers"] for row in rows):
-        raise CliError("not every node answers", advice=f"start it: holdfast cluster start-node N --dir {directory}")
+        raise CliError("not every node answers", advice="log in as somebody who is let in, or see the node's log")
 
 
 def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | str]) -> str:
@@ -282,12 +291,12 @@ def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | str]) -> str
     return "answers" if row["answers"] else f"runs, but: {answers.get(row['node'])}"
 
 
-async def _ask_each(local: LocalCluster, running: set[int]) -> dict[int, dict[str, Any] | str]:
+async def _ask_each(local: LocalCluster, running: set[int], security: Security) -> dict[int, dict[str, Any] | str]:
     """Each running node's own status, or why there is none."""
 
     async def ask(node: NodePlan) -> tuple[int, dict[str, Any] | str]:
         try:
-            return node.id, await _status_of(node.amqp, 3.0)
+            return node.id, await _status_of(node.amqp, 3.0, security)
         except HoldfastError as error:
             return node.id, str(error)
 

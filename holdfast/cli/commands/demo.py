@@ -39,6 +39,7 @@ from holdfast.cli.shared.command_frame import (
 )
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.output import Output, bad, good
+from holdfast.client.transport.security import Security
 
 DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10-07.csv.gz"
 
@@ -82,7 +83,7 @@ def demo(
     local = create(directory, nodes, amqp_port, rpc_port, "demo", durability)
     output.say(f"starting {nodes} nodes in {local.directory} (AMQP {', '.join(local.plan.servers)})")
     try:
-        start(local, output, wait_s=60.0)
+        start(local, output, wait_s=60.0, security=Security())
         job = Job(uuid.uuid4().hex[:12], local, file)
         run(_bounded(job, output, bound_s))
         problems = _problems(job)
