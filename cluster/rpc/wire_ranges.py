@@ -29,6 +29,8 @@ WISHED: Range = TIME_MS
 MARK: Range = (0, (1 << 32) - 1)
 PRODUCER: Range = (0, (1 << 63) - 1)
 NUMBER: Range = (0, (1 << 31) - 1)
+PLACE: Range = (-1, INDEX[1])
+"""An offset, or that nobody remembers it."""
 
 RPC_RANGES: dict[str, Range] = {
     "Hello.node": NODE,
@@ -56,11 +58,11 @@ RPC_RANGES: dict[str, Range] = {
     "AppendRequest.id": SEQUENCE,
     "AppendFrame.group": GROUP,
     "AppendReply.id": SEQUENCE,
-    "AppendReply.base_offset": INDEX,
+    "AppendReply.base_offset": PLACE,
     "AppendReply.timestamp_ms": TIME_MS,
     "AppendReply.duplicates": COUNT,
     "Row.records": COUNT,
-    "Row.base_offset": INDEX,
+    "Row.base_offset": PLACE,
     "ReadOpen.group": GROUP,
     "ReadOpen.after_offset": INDEX,
     "ReadOpen.after_time_ms": TIME_MS,

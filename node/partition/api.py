@@ -186,7 +186,7 @@ class ProducerInfo:
     last_sequence: int | None  # None: nothing of this epoch is stored
     last_offset: int | None  # None: not remembered
     last_active_ms: int  # when it last opened or sent, in the log's time
-    remembered: int  # of its last events: those that are recognised when they come again
+    remembered: int  # of its last events: those whose bytes are compared when they come again
 
 
 # ---------------------------------------------------------------- what became of an append
@@ -196,7 +196,7 @@ class ProducerInfo:
 class Appended:
     """The records of one `append` call are committed, in their order. The first `duplicates` of them were stored by an
     earlier append. `places`: (records, offset of the first) of each row they stand in; empty when they stand in one, at
-    `base_offset ...`."""
+    `base_offset ...`. An offset may be FORGOTTEN: stored, and nobody remembers where."""
 
     base_offset: int
     timestamp_ms: int

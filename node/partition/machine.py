@@ -50,10 +50,10 @@ from node.partition.transactions.transaction_state import (
     TransactionTable,
 )
 
-LAYOUT = 5
+LAYOUT = 6
 LIVED_TIME_LAYOUT = 4
-READABLE_LAYOUTS = (1, 2, 3, 4, 5)
-"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions."""
+READABLE_LAYOUTS = (1, 2, 3, 4, 5, 6)
+"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions, 5 not how much an epoch has stored."""
 
 LONGEST_STEP_MS = 60_000
 """Of the time by which things are forgotten, from one entry to the next. A log that rested for a week looks just like a
@@ -118,7 +118,7 @@ class AppendAccepted:
         return self.count == 0
 
     def place_of(self, position: int) -> tuple[int, int]:
-        """(offset, timestamp) of a record of the batch."""
+        """(offset or FORGOTTEN, timestamp) of a record of the batch."""
         return _find(self.known, position, self.base_offset, self.timestamp_ms)
 
     def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
@@ -149,7 +149,7 @@ class AppendRejected:
     known: tuple[StoredAt, ...] = ()
 
     def place_of(self, position: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of a record of the batch; None: it is refused."""
+        """(offset or FORGOTTEN, timestamp) of a record of the batch; None: it is refused."""
         if position >= sum(place.events for place in self.known):
             return None
         return _find(self.known, position, 0, 0)
@@ -162,7 +162,7 @@ class AppendRejected:
 def _find(places: tuple[StoredAt, ...], position: int, base_offset: int, timestamp_ms: int) -> tuple[int, int]:
     for place in places:
         if position < place.events:
-            return place.base_offset + position, place.timestamp_ms
+            return place.offset(position), place.timestamp_ms
         position -= place.events
     return base_offset + position, timestamp_ms
 
@@ -171,7 +171,7 @@ def _rows(places: tuple[StoredAt, ...], position: int, count: int) -> tuple[tupl
     found: list[tuple[int, int]] = []
     for place in places:
         here = max(0, min(count, place.events - position))
-        found.append((here, place.base_offset + position))
+        found.append((here, place.offset(position)))
         count -= here
         position = max(0, position - place.events)
     return rows_of(found)

@@ -38,6 +38,7 @@ from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.incoming.doubtful_deliveries import find_out
 from node.partition.api import Appended, Failed
+from node.partition.idempotence.producer_state import FORGOTTEN
 
 MIN_CREDIT = 2
 """However big the messages: one being replicated, one on its way."""
@@ -98,6 +99,9 @@ class AnsweringLink(Endpoint):
     def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
         """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
         link, deliveries = self.link, batch.deliveries
+        if offset == FORGOTTEN:
+            link.settle(deliveries[at : at + count], ACCEPTED)
+            return
         if batch.in_row:
             link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
             link.settle(deliveries[at + 1 : at + count], ACCEPTED)

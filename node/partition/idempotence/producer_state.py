@@ -19,7 +19,9 @@ entry: that is refused with it, since a producer must not go on behind a refusal
 | a higher epoch that was not opened                       | as Kafka has it: number 0 opens it, else `order`     |
 | the next number, or any number where the epoch has none  | stored                                               |
 | a remembered number and the same digest                  | known: answered with its first place, not stored     |
-| anything else: a gap, other bytes, older than the memory | refused, `order`                                     |
+| a number of the last REMEMBERED_EVENTS that its epoch    | known, its place forgotten: answered, not stored      |
+| has stored, and whose digest made room                   |                                                      |
+| anything else: a gap, other bytes, older than all that   | refused, `order`                                     |
 
 Numbers run from 0 to 2^31 - 1 and then again from 0, also within an entry. Opening (`open`) is a command of its own,
 because what it grants must survive the leader that granted it, and because a higher epoch that may begin at any number
@@ -28,9 +30,14 @@ must have been announced before its first record arrives.
 What is forgotten is decided by the entries alone: by their order, and by the time that passed from one to the next
 (`LONGEST_STEP_MS` of node/partition/machine.py), so that no leap of a leader's clock makes a producer forgotten.
 
-Rejected: remembering five entries, exactly as they were cut (a resend cut otherwise would be refused, and a client told
-to give up, for the whim of a socket buffer); and one entry for each transfer (forty times the price). Rejected, too:
-comparing stored bytes instead of digests. `apply` reads no disk, and retention may have removed them.
+Each number up to the last one of an epoch is stored, so a number alone tells that a record is; its digest tells that it
+is the same record. Where memory is scarce the digests go and the count stays: a producer that keeps the rules hears the
+truth about all that it can have under way, and one that reuses a number for another event is not caught at it.
+
+Rejected: to grant credit by what is remembered (others may take the room after the credit was given, and a failover
+finds it gone); remembering five entries, exactly as they were cut (a resend cut otherwise would be refused, and a
+client told to give up, for the whim of a socket buffer); and one entry for each transfer (forty times the price).
+Rejected, too: comparing stored bytes instead of digests. `apply` reads no disk, and retention may have removed them.
 """
 
 from __future__ import annotations
@@ -53,7 +60,8 @@ MAX_EPOCH = (1 << 15) - 1
 
 REMEMBERED_BATCHES = 5
 REMEMBERED_EVENTS = 32_768
-"""Of each producer: the last batches, and as many more as hold so many records. A link may have half as many unanswered
+"""Of each producer: the last batches, and as many more as hold so many records. So many numbers are known to be stored
+even when the digests have made room. A link may have half as many unanswered
 (the listener bounds its credit by that), twice which may be unanswered to the client when a connection breaks between
 the answers and the credit that followed them. Half of it is what a producer of small events has under way in 20 ms, at
 800,000 a second."""
@@ -63,7 +71,7 @@ LEAST_EVENTS = 4096
 MEMORY_BYTES = 16 << 20
 """All that is remembered of batches, over all producers: it is written with every checkpoint. Beyond it those that have
 been silent longest come down to LEAST_EVENTS, and once nobody has more, the one that has been silent longest loses its
-batches; it may go on, but what it sends again is refused, never doubled."""
+batches; what it sends again is known by its number only."""
 
 MAX_PRODUCERS = 10_000
 """Producers known to one partition. Each costs some hundred bytes of every checkpoint, and clients that let the
@@ -81,6 +89,9 @@ that people write down, counters and microseconds since 1970; above it, what a c
 given out by one partition and used by mistake in another meets nobody there."""
 
 NOTHING = -1
+
+FORGOTTEN = -1
+"""Instead of an offset: the record is stored, but nobody remembers where."""
 
 _BATCH = Struct(">IQq")  # records, base offset, timestamp
 _MASK = (1 << 64) - 1
@@ -100,6 +111,7 @@ class Producer(msgspec.Struct, array_like=True):
     batches: bytearray = msgspec.field(default_factory=bytearray)  # _BATCH each, oldest first
     digests: bytearray = msgspec.field(default_factory=bytearray)  # of the records of these batches
     touched_lived_ms: int = 0  # by the time that the log has lived
+    stored: int = 0  # how many numbers up to `last` this epoch has stored; not counted beyond REMEMBERED_EVENTS
 
     @property
     def remembered(self) -> int:
@@ -115,8 +127,12 @@ class StoredAt(NamedTuple):
     """Where consecutive records stand."""
 
     events: int
-    base_offset: int
+    base_offset: int  # or FORGOTTEN
     timestamp_ms: int
+
+    def offset(self, position: int) -> int:
+        """Of one of the records, or FORGOTTEN."""
+        return FORGOTTEN if self.base_offset == FORGOTTEN else self.base_offset + position
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +237,7 @@ class ProducerTable:
         return chosen
 
     def _begin_epoch(self, producer: Producer, epoch: int) -> None:
-        producer.epoch, producer.start, producer.last = epoch, 0, NOTHING
+        producer.epoch, producer.start, producer.last, producer.stored = epoch, 0, NOTHING, 0
         self._drop_batches(producer)
 
     # ------------------------------------------------------------ records
@@ -330,32 +346,35 @@ def _stolen(producer: Producer, epoch: int) -> str:
 def remember(producer: Producer, head: BatchHead, stored: StoredAt, least_events: int) -> None:
     """The last records of the batch, those that were new, stand there now. `least_events`: as of REMEMBERED_EVENTS."""
     producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
+    producer.stored = min(producer.stored + stored.events, REMEMBERED_EVENTS)
     producer.batches += _BATCH.pack(*stored)
     producer.digests += head.digests[(head.count - stored.events) * DIGEST_BYTES :]
     _shorten(producer, least_events)
 
 
 def compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
-    """A batch that does not begin with the next number: how much of its front is remembered, and the same?"""
+    """A batch that does not begin with the next number: how much of its front is stored, and the same as remembered?"""
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES
-    if age >= remembered:
+    if age >= max(remembered, producer.stored):
         detail = (
             f"{who}: number {head.base_sequence} is neither the next one, {(producer.last + 1) % SEQUENCES}, nor one of"
-            f" the {remembered} before it that are remembered"
+            f" the {max(remembered, producer.stored)} before it that are known to be stored"
         )
         return ProducerRefusal("out-of-order", detail)
-    position = remembered - 1 - age
-    count = min(head.count, age + 1)
-    stored = producer.digests[position * DIGEST_BYTES : (position + count) * DIGEST_BYTES]
-    came = head.digests[: count * DIGEST_BYTES]
-    if stored == came:
-        return Known(_places(producer, position, count))
+    forgotten = min(head.count, max(0, age + 1 - remembered))
+    front = (StoredAt(forgotten, FORGOTTEN, 0),) if forgotten else ()
+    position = max(0, remembered - 1 - age)
+    count = min(head.count, age + 1) - forgotten
     width = DIGEST_BYTES
+    stored = producer.digests[position * width : (position + count) * width]
+    came = head.digests[forgotten * width : (forgotten + count) * width]
+    if stored == came:
+        return Known(front + _places(producer, position, count))
     same = next(i for i in range(count) if stored[i * width :][:width] != came[i * width :][:width])
-    number = (head.base_sequence + same) % SEQUENCES
+    number = (head.base_sequence + forgotten + same) % SEQUENCES
     detail = f"{who}: number {number} was used before, for another event"
-    return ProducerRefusal("out-of-order", detail, Known(_places(producer, position, same)))
+    return ProducerRefusal("out-of-order", detail, Known(front + _places(producer, position, same)))
 
 
 def batches_of(producer: Producer) -> Iterator[StoredAt]:
@@ -367,7 +386,7 @@ def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """(records, offset of the first) with rows that follow each other made one."""
     found: list[tuple[int, int]] = []
     for count, offset in places:
-        if found and sum(found[-1]) == offset:
+        if found and found[-1][1] != FORGOTTEN and sum(found[-1]) == offset:
             found[-1] = (found[-1][0] + count, found[-1][1])
         elif count:
             found.append((count, offset))

@@ -68,13 +68,13 @@ def producers_not_in_checkpoint() -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored_without_digests() -> Iterator[None]:
-    """A restart forgets which events were stored last, but not their numbers."""
+    """A restart forgets which events were stored last, but not the last number."""
     begin = ProducerTable.__init__
 
     def forget(producers: ProducerTable, rows: Iterable[Producer] = ()) -> None:
         known = list(rows)
         for row in known:
-            row.batches, row.digests = bytearray(), bytearray()
+            row.batches, row.digests, row.stored = bytearray(), bytearray(), 0
         begin(producers, known)
 
     with mock.patch.object(ProducerTable, "__init__", forget):

@@ -23,7 +23,7 @@ from node.partition.consumer_groups.group_state import (
     Done,
     Owned,
 )
-from node.partition.idempotence.producer_state import SEQUENCES
+from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
 from node.partition.machine import AppendAccepted, Trimmed
 from node.partition.record_batch import TAG_RECORD_BATCH, decode_head, decode_records
 from tests.simulation.checker import GroupJudge, Violation
@@ -117,7 +117,8 @@ class PartitionJudge(GroupJudge):
                 raise Violation(f"group {self.group_id}: {record!r} was acknowledged, but is nowhere")
             places.append(offset)
         new = places[answer.duplicates :]
-        if places[0] != answer.base_offset or new != list(range(new[0], new[0] + len(new)) if new else []):
+        told = answer.base_offset
+        if told not in (places[0], FORGOTTEN) or new != list(range(new[0], new[0] + len(new)) if new else []):
             raise Violation(f"group {self.group_id}: {answer} for records that stand at {places}")
         self.acknowledged += len(records)
 

@@ -62,6 +62,7 @@ class MemoryPartition:
         self.publisher: tuple[int, int, int] | None = None  # of what is appended
         self.duplicates = 0
         self.places: tuple[tuple[int, int], ...] = ()
+        self.offset: int | None = None  # told instead of the true one
         self.wishes: list[api.ProducerRequest] = []
         self.owners: list[api.Owner | None] = []
         self.questions: list[api.Question] = []
@@ -80,7 +81,8 @@ class MemoryPartition:
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        outcome = api.Appended(batch.base_offset, batch.timestamp_ms, self.duplicates, self.places)
+        offset = batch.base_offset if self.offset is None else self.offset
+        outcome = api.Appended(offset, batch.timestamp_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)
         else:

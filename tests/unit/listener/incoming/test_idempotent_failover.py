@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import ACCEPTED, Message, Value, decode_message, encode_message
+from holdfast import protocol
+from holdfast.amqp import ACCEPTED, Message, OtherState, Source, Value, decode_message, encode_message, symbol
 from node.partition.api import Appended, AppendOutcome, Failed, Numbers
+from node.partition.idempotence import producer_state as rules
+from node.partition.idempotence.producer_state import FORGOTTEN
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.producing import (
+    OUT_OF_ORDER,
     STOLEN,
     attached,
     conditions,
@@ -79,6 +83,39 @@ async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cl
             assert granted(await attached(peer, 7)) == (7, 1, 3)
     info = await cluster.broker(second).handle("trades", "0").info()
     assert info.next_offset == 3
+
+
+async def test_what_there_was_no_room_to_remember_is_known_by_its_number(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the new leader and through a gateway; whoever asks for places is told none, and nothing is stored twice."""
+    monkeypatch.setattr(rules, "MEMORY_BYTES", 0)
+    first = cluster.leader("trades")
+    async with Peer(cluster.ports[first]) as peer:
+        link = await attached(peer, 7)
+        await peer.send(link, events(7, 0, 1, "abc"))
+        assert set(await peer.states(link, 3)) == {ACCEPTED}
+    await cluster.lose(first)
+    leader = await cluster.settled_leader("trades")
+    asking = Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", protocol.STORED))
+    for node, next_one in zip((leader, cluster.other_than(leader)), "de", strict=True):
+        again = await append(cluster, node, [b"b", b"c"], Numbers(7, 0, 2, b"bbbbcccc"))
+        assert again == Appended(FORGOTTEN, 0, 2)
+        async with Peer(cluster.ports[node]) as peer:
+            bound = {"event-streams-partition": symbol("0")} | terms(7, 0, 0)
+            link = peer.engine.open_sender("trades", source=asking, properties=bound)
+            await peer._opened(link)
+            await peer.until(lambda link=link: link.credit > 0)
+            bodies = "abcd" if next_one == "d" else "abcde"
+            await peer.send(link, events(7, 0, 1, bodies))
+            states = await peer.states(link, len(bodies))
+            assert states[:-1] == [ACCEPTED] * (len(bodies) - 1)
+            new = states[-1]
+            assert isinstance(new, OtherState)
+            assert new.fields == (len(bodies) - 1, 1, "0"), "what is new is told its place"
+            await peer.send(link, events(7, 0, 99, "x"))
+            assert conditions(await peer.states(link, len(bodies) + 1))[-1] == OUT_OF_ORDER
+    assert await stored(cluster, 5) == [letter.encode() for letter in "abcde"]
 
 
 async def test_a_producer_resends_over_the_wire_what_the_lost_leader_did_not_answer(cluster: Cluster) -> None:

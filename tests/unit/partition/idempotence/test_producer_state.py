@@ -9,6 +9,7 @@ from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import (
     ALLOCATED_FROM,
     EXPIRY_MS,
+    FORGOTTEN,
     SEQUENCES,
     StoredAt,
 )
@@ -349,7 +350,9 @@ def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: 
     log.restart()
     assert log.machine.producers.memory_bytes == 2 * (20 + 64)
     assert [row.remembered for row in log.machine.producers.rows()] == [0, 16, 16]
-    assert code(log.send(1, 0, 16, "p")) == "out-of-order"
+    again = log.send(1, 0, 16, "p")
+    assert again == AppendAccepted(FORGOTTEN, 0, 0, (StoredAt(1, FORGOTTEN, 0),))
+    assert log.machine.state.next_offset == 48
     assert isinstance(log.send(1, 0, 17, "q"), AppendAccepted)
 
 
@@ -372,7 +375,8 @@ def test_where_memory_is_scarce_everybody_keeps_the_least_before_anybody_loses_a
         log.send(2, 0, number, "b")
     assert [row.remembered for row in log.machine.producers.rows()] == [8, 18, 8]
     assert isinstance(log.send(1, 0, 57, "a" * 8), AppendAccepted)
-    assert code(log.send(1, 0, 56, "a")) == "out-of-order"
+    assert code(log.send(1, 0, 57, "b" * 8)) == "out-of-order"
+    assert log.send(1, 0, 56, "a") == AppendAccepted(FORGOTTEN, 0, 0, (StoredAt(1, FORGOTTEN, 0),))
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.partition.idempotence import producer_state as rules
-from node.partition.idempotence.producer_state import SEQUENCES
+from node.partition.idempotence.producer_state import FORGOTTEN, MEMORY_BYTES, SEQUENCES
 from node.partition.machine import AppendAccepted, AppendRejected, Opened
 from tests.unit.partition.idempotence.producing import Log
 
@@ -117,7 +117,17 @@ def test_the_machine_does_what_the_model_does(script: list[tuple[str, ...]]) -> 
         run(script)
 
 
-def run(script: list[tuple]) -> None:  # type: ignore[type-arg]
+@settings(max_examples=300, deadline=None)
+@given(st.lists(steps, min_size=20, max_size=80))
+def test_where_memory_is_scarce_the_machine_forgets_places_and_nothing_else(script: list[tuple[str, ...]]) -> None:
+    """Towards producers that keep the rules: the same event has the same number, and no more of them come again than
+    can be under way."""
+    scarce = {"MEMORY_BYTES": 3 * (20 + 4), "LEAST_EVENTS": 1, "REMEMBERED_BATCHES": 1, "REMEMBERED_EVENTS": EVENTS}
+    with mock.patch.multiple(rules, **scarce):
+        run(script, scarce=True)
+
+
+def run(script: list[tuple], *, scarce: bool = False) -> None:  # type: ignore[type-arg]
     log, model = Log(), Model()
     for step in script:
         log.now_ms += 1
@@ -129,6 +139,10 @@ def run(script: list[tuple]) -> None:  # type: ignore[type-arg]
                     assert (found.producer_id, found.epoch, found.last_sequence) == expected
                 else:
                     assert found.code == expected
+            case ("send", _, shift, _, wrong) if scarce and (shift < -EVENTS or wrong is not None):
+                continue
+            case ("old epoch", _, 0) if scarce:
+                continue
             case ("send", producer_id, shift, count, wrong):
                 known = model.producers.get(producer_id)
                 begin = 0 if known is None else known.start + 1 if known.last is None else known.last + 1
@@ -153,7 +167,11 @@ def send(log: Log, model: Model, producer_id: int, epoch: int, first: int, conte
     expected = model.send(producer_id, epoch, first, contents, log.now_ms)
     found = log.send(producer_id, epoch, first, contents)
     if isinstance(found, AppendAccepted):
-        assert [found.place_of(place)[0] for place in range(len(contents))] == expected
+        assert len(expected) == len(contents)
+        for place, offset in enumerate(expected):
+            assert found.place_of(place)[0] in (offset, FORGOTTEN)
+        if rules.MEMORY_BYTES == MEMORY_BYTES:
+            assert FORGOTTEN not in [found.place_of(place)[0] for place in range(len(contents))]
     else:
         assert isinstance(found, AppendRejected)
         assert (found.code, sum(place.events for place in found.known)) == expected

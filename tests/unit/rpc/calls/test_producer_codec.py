@@ -8,6 +8,7 @@ import pytest
 
 from cluster.rpc import GroupUnknown, Unavailable
 from node.partition.api import Appended, Failed, Numbers, ProducerOpened, ProducerRequest
+from node.partition.idempotence.producer_state import FORGOTTEN
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
 
 GROUP = 17
@@ -32,6 +33,20 @@ async def test_numbers_cross_the_wire_as_they_are(numbers: Numbers | None) -> No
         await until(lambda: answers, "the answer")
         assert partition.numbers == [numbers]
         assert answers == [Appended(0, 1001, 2, ((1, 40), (1, 7)))]
+
+
+async def test_a_place_that_is_forgotten_crosses_the_wire() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.places = ((1, FORGOTTEN), (1, 7))
+        client = nodes[1].network.client(2)
+        answers: list[Any] = []
+        client.append(GROUP, [b"a", b"b"], answers.append, Numbers(7, 0, 0, b"12345678"))
+        await until(lambda: answers, "the answer")
+        partition.offset, partition.places = FORGOTTEN, ()
+        client.append(GROUP, [b"a"], answers.append, Numbers(7, 0, 0, b"1234"))
+        await until(lambda: len(answers) == 2, "the answers")
+        assert [(one.base_offset, one.places) for one in answers] == [(0, ((1, FORGOTTEN), (1, 7))), (FORGOTTEN, ())]
 
 
 async def test_refusals_tell_how_much_is_known() -> None:
