@@ -114,6 +114,8 @@ class Metrics:
         open_here = GaugeMetricFamily("holdfast_partition_open_transactions", text, labels=labels)
         text = "At the leader: events from the last stable offset on, which committed readers wait for"
         unstable = GaugeMetricFamily("holdfast_partition_unstable_events", text, labels=labels)
+        text = "Stretches with events of transactions that were rolled back; beyond 100,000 no transaction begins"
+        aborted = GaugeMetricFamily("holdfast_partition_aborted_ranges", text, labels=labels)
         for replica in self._parts.replicas.all_open():
             found = self._parts.view.group(replica.group_id)
             group = self._parts.multiraft.groups.get(replica.group_id)
@@ -126,13 +128,14 @@ class Metrics:
             first.add_metric(key, replica.start_offset)
             following.add_metric(key, info.next_offset)
             size.add_metric(key, info.bytes)
+            aborted.add_metric(key, info.aborted_transactions)
             unapplied.add_metric(key, max(0, group.commit_index - group.applied_index))
             if group.is_leader:
                 for node, (_, lacks) in self._parts.followers(group).items():
                     lag.add_metric([*key, str(node)], lacks)
                 open_here.add_metric(key, info.open_transactions)
                 unstable.add_metric(key, info.next_offset - info.stable_offset)
-        yield from (leads, term, first, following, size, unapplied, lag, open_here, unstable)
+        yield from (leads, term, first, following, size, unapplied, lag, open_here, unstable, aborted)
 
     def _transactions(self) -> Iterator[Metric]:
         ids = ongoing = ending = groups = oldest_ms = 0

@@ -259,7 +259,7 @@ class PartitionInfo:
     last_timestamp_ms: int | None = None
     stable_offset: int = 0  # the last stable offset: committed readers see what lies below
     open_transactions: int = 0
-    aborted_transactions: int = 0  # of these events are stored, which committed readers never see
+    aborted_transactions: int = 0  # of these events are stored; a producer's with no commit between them are one
 
 
 class Unconfirmed(ConnectionError):

@@ -52,8 +52,8 @@ from node.partition.transactions.transaction_state import (
 
 LAYOUT = 6
 LIVED_TIME_LAYOUT = 4
-READABLE_LAYOUTS = (1, 2, 3, 4, 5, 6)
-"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions, 5 not how much an epoch has stored."""
+READABLE_LAYOUTS = (1, 2, 3, 4, 6)
+"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions. 5 was never released."""
 
 LONGEST_STEP_MS = 60_000
 """Of the time by which things are forgotten, from one entry to the next. A log that rested for a week looks just like a

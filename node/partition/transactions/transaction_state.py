@@ -13,6 +13,8 @@ for ever. A partition takes part from `Begin` on, which stands before its first 
 | Begin                       | that epoch, or a later one, ended | refused, `ended`: it comes too late             |
 |                             | it is open already                | done: it came again                             |
 |                             | an earlier epoch is open          | refused, `undecided`: its marker is missing     |
+|                             | too many are open, or too much    |                                                 |
+|                             | was rolled back (MAX_RANGES)      | refused, `too-many`                             |
 |                             | else                              | open from now on                                |
 | events                      | it is open                        | stored once each, by their numbers              |
 |                             | else                              | refused, `ended`                                |
@@ -38,7 +40,6 @@ ever ends; a begin that is delayed is known to be over, or asked about); and com
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +59,7 @@ from node.partition.idempotence.producer_state import (
     remember,
 )
 from node.partition.record_batch import BatchHead
+from node.partition.transactions.aborted_ranges import AbortedRange, AbortedRanges
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 
@@ -76,9 +78,6 @@ MAX_TIMEOUT_MS = 4 * 3600 * 1000
 members of groups; coordinators give 15 minutes at most, as Kafka, to whoever is no member."""
 
 Code = Literal["ended", "undecided", "doomed", "unknown", "too-many", "invalid", "not-owner", "out-of-order"]
-
-_ABORTED = struct.Struct(">qHqq")  # producer id, epoch, first offset, end of the log when it was aborted
-
 
 # ---------------------------------------------------------------- results
 
@@ -134,7 +133,7 @@ class TransactionsRow(msgspec.Struct, array_like=True):
 
     open: list[OpenTransaction] = []  # by the index of their begin
     ended: list[EndedProducer] = []  # the one that ended last comes last
-    aborted: bytes = b""  # _ABORTED each, in the order of their ends
+    aborted: list[AbortedRange] = []  # in the order of their ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +150,11 @@ class TransactionTable:
         written = [one for one in row.open if one.first_offset != NOTHING]
         self._unstable = {one.key: one for one in sorted(written, key=lambda one: one.first_offset)}
         self._ended = {one.producer_id: one for one in row.ended}
-        self._aborted_rows = bytearray(row.aborted)
-        self._aborted = self._first_aborted()
+        self._aborted = AbortedRanges(row.aborted)
 
     def row(self) -> TransactionsRow:
         """Equal on equal replicas."""
-        return TransactionsRow(list(self._open.values()), list(self._ended.values()), bytes(self._aborted_rows))
+        return TransactionsRow(list(self._open.values()), list(self._ended.values()), self._aborted.rows())
 
     # ------------------------------------------------------------ what may be read
 
@@ -166,14 +164,12 @@ class TransactionTable:
         return next_offset if oldest is None else oldest.first_offset
 
     def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
-        """Whether its event at `offset` never counts. What was committed and forgotten, and came again (`MAX_ENDED`),
-        was aborted from a later offset on."""
-        first = self._aborted.get(transaction)
-        return first is not None and offset >= first
+        """Whether its event at `offset` never counts."""
+        return self._aborted.contains(transaction[0], offset)
 
     @property
     def aborted(self) -> int:
-        """How many aborted transactions still have events in the log."""
+        """In how many ranges aborted transactions still have events in the log."""
         return len(self._aborted)
 
     @property
@@ -208,6 +204,12 @@ class TransactionTable:
             return TransactionRefused(code, f"{what} cannot begin while epoch {found.producer.epoch} is open here")
         if len(self._open) >= MAX_OPEN:
             return TransactionRefused("too-many", f"{MAX_OPEN} transactions are open in this partition; try later")
+        if not self._aborted.has_room_for(command.producer_id):
+            return TransactionRefused(
+                "too-many",
+                f"this partition holds {len(self._aborted)} ranges of events that were rolled back, and can pass over"
+                " no more until retention has removed some; roll back less, or keep the log for a shorter time",
+            )
         producer = Producer(command.producer_id, command.epoch, 0, touched_index=index, touched_ms=clock_ms)
         self._open[command.producer_id] = OpenTransaction(
             producer, command.coordinator, command.timeout_ms, index, clock_ms
@@ -307,11 +309,13 @@ class TransactionTable:
             return Ended()
         del self._open[producer_id]
         self._unstable.pop(found.key, None)
+        wrote = found.first_offset != NOTHING
         if marker.committed:
+            if wrote:
+                self._aborted.committed(producer_id)
             return Ended(tuple(found.staged))
-        if found.first_offset != NOTHING:
-            self._aborted.setdefault(found.key, found.first_offset)
-            self._aborted_rows += _ABORTED.pack(producer_id, epoch, found.first_offset, next_offset)
+        if wrote:
+            self._aborted.add(producer_id, found.first_offset, next_offset)
         return Ended()
 
     def _remember_end(self, ended: EndedProducer) -> None:
@@ -323,23 +327,8 @@ class TransactionTable:
     # ------------------------------------------------------------ forgetting
 
     def forget_below(self, start_offset: int) -> None:
-        """No event below is stored any more, so nobody asks which of them were aborted. Ends never fall from row to
-        row: those that go are in front."""
-        gone, each_once = 0, len(self._aborted) * _ABORTED.size == len(self._aborted_rows)
-        for producer_id, epoch, _, end in _ABORTED.iter_unpack(self._aborted_rows):
-            if end > start_offset:
-                break
-            self._aborted.pop((producer_id, epoch), None)
-            gone += _ABORTED.size
-        del self._aborted_rows[:gone]
-        if gone and not each_once:
-            self._aborted = self._first_aborted()
-
-    def _first_aborted(self) -> dict[tuple[int, int], int]:
-        found: dict[tuple[int, int], int] = {}
-        for producer_id, epoch, first, _ in _ABORTED.iter_unpack(self._aborted_rows):
-            found.setdefault((producer_id, epoch), first)
-        return found
+        """No event below is stored any more."""
+        self._aborted.forget_below(start_offset)
 
 
 def _nonsense(producer_id: int, epoch: int) -> str | None:

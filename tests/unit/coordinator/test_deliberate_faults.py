@@ -100,7 +100,7 @@ def what_was_aborted_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_checkpoint_forgets_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    _forgetting(monkeypatch, aborted=b"")
+    _forgetting(monkeypatch, aborted=[])
 
 
 def a_checkpoint_forgets_who_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,11 @@ async def test_transactions_are_told_by_those_who_lead(cluster: Cluster) -> None
         await told("holdfast_transactional_ids", 1)
         await told("holdfast_transactions_ongoing", 0)
         await told("holdfast_partition_unstable_events", 0)
+        for number in range(2):  # of one producer, with no commit between: one range
+            txn = await control.declare()
+            await send_under(peer, sender, txn, [b"%d" % number])
+            await control.aborted(txn)
+        await told("holdfast_partition_aborted_ranges", len(cluster.nodes))
         await told("holdfast_transaction_groups_open", 0)
         given = {"name": "orders", "batch": 0, "run": "r"}
         await cluster.broker(1).admin("transaction-group.open", given)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.partition.commands import encode_transaction_command
+from node.partition.commands import Trim, encode_transaction_command
 from node.partition.machine import AppendAccepted, IndexBatch
 from node.partition.record_batch import decode_records
 from node.partition.transactions.transaction_commands import Begin
 from tests.unit.partition.transactions.driving import TIMEOUT_MS, Partition, batch, marker
 
 PRODUCERS = 3
-WORDS = ["begin", "delay", "send", "send", "end", "again", "plain", "restart"]
+WORDS = ["begin", "delay", "send", "send", "end", "whole", "again", "plain", "trim", "restart"]
 
 
 Step = tuple[str, int, int, int]
@@ -69,10 +69,11 @@ class World:
         visible = [
             (offset, record)
             for offset, record, transaction in self.rows
-            if offset < self.stable
+            if machine.state.start_offset <= offset < self.stable
             and (transaction is None or not machine.transactions.is_aborted(transaction, offset))
         ]
-        assert visible[: len(self.seen)] == self.seen, "what a committed reader has seen has changed"
+        seen = [(offset, record) for offset, record in self.seen if offset >= machine.state.start_offset]
+        assert visible[: len(seen)] == seen, "what a committed reader has seen has changed"
         self.seen = visible
 
     def step(self, what: str, producer: int, number: int, commit: int) -> None:
@@ -92,11 +93,19 @@ class World:
             self.decided[producer, epoch] = bool(commit)
             self.deliver(marker(producer, epoch, commit=bool(commit), now_ms=1))
             self.epoch[producer], self.sent[producer] = epoch + 1, 0
+        elif what == "whole":
+            for part in ("begin", "send", "end"):
+                self.step(part, producer, number, commit)
         elif what == "again" and self.kept:
             self.apply(self.kept[number % len(self.kept)])
         elif what == "plain":
             self.partition.plain()
             self.rows.append((self.partition.machine.state.next_offset - 1, b"p", None))
+            self.check()
+        elif what == "trim":
+            state = self.partition.machine.state
+            offset = state.start_offset + 1 + number % 4
+            self.partition.apply(Trim(offset, state.trimmed_index + 1, state.trimmed_bytes).encode())
             self.check()
         elif what == "restart":
             self.partition.restart()
@@ -122,5 +131,5 @@ def play(steps: list[Step]) -> None:
     assert world.seen == [
         (offset, record)
         for offset, record, transaction in world.rows
-        if transaction is None or world.decided[transaction]
+        if offset >= machine.state.start_offset and (transaction is None or world.decided[transaction])
     ]

@@ -229,22 +229,6 @@ def test_retention_never_takes_what_is_undecided(partition: Partition) -> None:
     assert partition.machine.transactions.aborted == 0, "nobody can ask about them any more"
 
 
-def test_a_million_aborted_transactions_fit_a_checkpoint() -> None:
-    table = TransactionTable()
-    for number in range(1_000_000):
-        producer, epoch = divmod(number, 32767)
-        table._aborted[producer, epoch] = number
-        table._aborted_rows += transaction_state._ABORTED.pack(producer, epoch, number, number + 1)
-    row = table.row()
-    assert len(row.aborted) == 26_000_000
-    again = TransactionTable(row)
-    assert again.aborted == 1_000_000
-    assert again.is_aborted((30, 16_989), 999_999)
-    again.forget_below(999_990)
-    assert again.aborted == 10
-    assert len(again.row().aborted) == 260
-
-
 def test_producers_that_ended_are_remembered_in_a_bounded_number(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
