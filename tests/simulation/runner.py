@@ -22,6 +22,7 @@ from tests.simulation.transactions.load import TransactionalLoad
 from tests.simulation.transactions.node import TransactionalNode
 from tests.simulation.workload.load import ClusterLoad
 from tests.simulation.world.nodes import SimNode
+from tests.simulation.world.scarce_memory import scarce_memory
 from tests.simulation.world.streams.node import StreamingNode, small_frames
 
 
@@ -90,6 +91,7 @@ KINDS: dict[str, Kind] = {
     "wrong-clocks": Kind(chosen_plans.wrong_clocks),
     "impatient": Kind(chosen_plans.impatient),
     "in-bulk": Kind(chosen_plans.in_bulk),
+    "scarce-memory": Kind(around=scarce_memory),
     "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
     "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
     **{

@@ -110,6 +110,12 @@ def test_what_waits_for_company_is_proposed_or_refused() -> None:
     assert tally.done["waits for company"] > 1000, tally
 
 
+def test_what_there_is_no_room_to_remember_is_known_when_it_comes_again() -> None:
+    tally = run_many("scarce-memory", range(40))
+    assert not tally.failures, report("scarce-memory", min(tally.failures))
+    assert tally.done["place forgotten"] > 4, tally
+
+
 def test_a_disk_that_is_slow_for_minutes_costs_no_more_than_its_own_leaderships() -> None:
     schedule, error = run_schedule("slow-for-minutes", 0)
     assert error is None, report("slow-for-minutes", 0)

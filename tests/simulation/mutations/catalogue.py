@@ -68,6 +68,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "reads-before-applied": Mutation(holes_raft.reads_before_applied, chosen_plans.slowly_applying),
     "snapshot-index-too-high": Mutation(holes_raft.snapshot_index_too_high, chosen_plans.replacing),
     "shortened-duplicate-window": Mutation(holes_state.shortened_duplicate_window, chosen_plans.as_drawn),
+    "known-by-digests-only": Mutation(holes_state.known_by_digests_only, chosen_plans.as_drawn),
     "ownership-checked-only-at-attach": Mutation(holes_state.ownership_checked_only_at_attach, chosen_plans.as_drawn),
     "company-forgotten": Mutation(holes_state.company_forgotten, chosen_plans.in_bulk),
     "producers-not-in-checkpoint": Mutation(holes_state.producers_not_in_checkpoint, chosen_plans.crashing),

@@ -39,6 +39,7 @@ from node.partition.machine import PartitionMachine
 from node.partition.record_batch import BatchHead
 from node.partition.replica import PartitionReplica
 from node.raft_loop import TurnInput
+from tests.simulation.world import scarce_memory
 
 # ---------------------------------------------------------------- what waits for its proposal
 
@@ -222,6 +223,20 @@ def shortened_duplicate_window() -> Iterator[None]:
     """A partition remembers the last batch of a producer only."""
     with mock.patch.multiple(producer_state, REMEMBERED_BATCHES=1, REMEMBERED_EVENTS=1):
         yield
+
+
+@contextlib.contextmanager
+def known_by_digests_only() -> Iterator[None]:
+    """What a partition had no room to remember is refused when it comes again."""
+    with mock.patch.multiple(producer_state, **scarce_memory.BOUNDS):
+        remember = producer_state.remember
+
+        def uncounted(producer: Producer, *stored: Any) -> None:
+            remember(producer, *stored)
+            producer.stored = 0
+
+        with mock.patch.object(producer_state, "remember", uncounted):
+            yield
 
 
 @contextlib.contextmanager

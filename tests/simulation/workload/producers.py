@@ -19,7 +19,7 @@ from crc32c import crc32c
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.api import Appended, AppendOutcome, Failed, Numbers
 from node.partition.commands import OpenProducer
-from node.partition.idempotence.producer_state import SEQUENCES
+from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
 from node.partition.machine import Opened
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge
@@ -223,6 +223,8 @@ class _Link:
 
     def _answer(self, sent: list[_Sent], outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
+            if self._is_ghost and outcome.base_offset == FORGOTTEN:
+                return  # it has used a number again, for another event, and there was no room to notice it
             self._judge.acknowledge([one.record for one in sent], outcome)
             if not self._is_ghost and not self._is_broken:
                 self._producer.accepted(sent)
