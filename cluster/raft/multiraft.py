@@ -233,7 +233,9 @@ class MultiRaft:
             self._wake()
 
     def serve_fetch(self, sender: NodeId, request: FetchRequest) -> FetchReply:
-        """A piece of a snapshot for another node. Reads the disk, a bounded amount; promises nothing."""
+        """A piece of a snapshot for another node. Reads the disk, a bounded amount; promises and changes nothing, so
+        whatever goes wrong costs that node its piece and nobody else: the group may have no majority without its
+        leader."""
         self._enter()
         group = self._groups.get(request.group)
         if group is None:
@@ -243,8 +245,8 @@ class MultiRaft:
         except NodeUnfit:
             raise
         except GROUP_FAULTS as error:
-            self._quarantine(group, error)
-            return SnapshotSender.refuse(request, f"the group is in quarantine on node {self.node_id}")
+            log.error("%s: gives node %d no snapshot: %s", group.name, sender, error, exc_info=_unless_told(error))
+            return SnapshotSender.refuse(request, f"node {self.node_id} cannot give it: {error!r}")
 
     def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
         idle = not self.has_work
@@ -381,10 +383,9 @@ class MultiRaft:
         return group.quarantined is None
 
     def _quarantine(self, group: Group, error: BaseException) -> None:
-        told = isinstance(error, RaftError)  # it says all there is to say; anything else is a defect to be found
         log.critical(
             "%s is in quarantine: nothing more is done with it on this node, all other groups go on. %s",
-            group.name, error, exc_info=None if told else error,
+            group.name, error, exc_info=_unless_told(error),
         )  # fmt: skip
         number = group.group_id
         group.quarantine(str(error) or type(error).__name__)
@@ -474,3 +475,8 @@ class MultiRaft:
     def _send_all(self, messages_by_peer: dict[NodeId, list[OutgoingMessage]]) -> None:
         for node, messages in messages_by_peer.items():
             self._send(node, messages)
+
+
+def _unless_told(error: BaseException) -> BaseException | None:
+    """For the log: what this package raises says all there is to say; anything else is a defect to be found."""
+    return None if isinstance(error, RaftError) else error

@@ -96,6 +96,7 @@ ReadErrorKind = Literal[
     "damaged",
     "deleted",
     "unavailable",
+    "defect",  # of the node that was to read it, or a question that it does not understand: asking again is no use
     "stolen",  # another claim is in force
     "lapsed",  # the reader's claim has ended, and nobody else has one
     "revoked",  # its owner is asked to let go, so that another member of the group may have the partition

@@ -356,6 +356,7 @@ class LogStore:
     # ---- pysyncobj's interface
 
     def add(self, command: bytes, idx: int, term: int) -> None:
+        assert type(command) is bytes, type(command)  # who reads it keeps slices of it, hashes them and passes them on
         assert idx == self.last + 1, (idx, self.last)
         assert term >= self.last_term, (term, self.last_term)
         batch = self._batch()

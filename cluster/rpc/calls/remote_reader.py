@@ -26,6 +26,10 @@ from cluster.rpc.calls.methods import EOF, read_call
 OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 """What ends a reader in favour of another one."""
 
+FOR_GOOD = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
+"""Another reader at the same place would end so, too: what serves it there met a defect (that is what gRPC means by the
+first), or does not understand the question."""
+
 log = logging.getLogger("holdfast.rpc")
 
 
@@ -147,13 +151,15 @@ class GrpcReader:
             await self._call.write(pb.ReadRequest(open=request))
             granting = asyncio.ensure_future(self._grant())
             while (reply := await self._call.read()) is not EOF:
-                self._take(reply)
+                if reply is None:  # gRPC's word for what the deserializer raised: it is in the log
+                    self._fail("defect", f"node {self.node} sent what cannot be read", False, None)
+                else:
+                    self._take(reply)
                 if self.error is not None:
                     return
-            code, details = await self._call.code(), await self._call.details()
-            self._fail("unavailable", f"node {self.node}: {code.name.lower()}: {details}", True, None)
+            self._ended(await self._call.code(), await self._call.details())
         except grpc.aio.AioRpcError as error:
-            self._fail("unavailable", f"node {self.node}: {error.code().name.lower()}: {error.details()}", True, None)
+            self._ended(error.code(), error.details())
         except asyncio.InvalidStateError:  # grpc: a write met the end of the call
             self._fail("unavailable", f"node {self.node}: connection lost", True, None)
         finally:
@@ -191,6 +197,12 @@ class GrpcReader:
         elif self._starved and (self._buffer or self._passed_to > self._position) and not self._closed:
             self._starved = False
             self._wake()
+
+    def _ended(self, code: grpc.StatusCode, details: str | None) -> None:
+        """The call is over, and the other node has not said why."""
+        for_good = code in FOR_GOOD
+        detail = f"node {self.node}: {code.name.lower()}: {details}"
+        self._fail("defect" if for_good else "unavailable", detail, not for_good, None)
 
     def _fail(self, kind: str, detail: str, retriable: bool, leader: int | None) -> None:
         if self.error is None and not self._closed:

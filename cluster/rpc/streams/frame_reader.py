@@ -1,7 +1,8 @@
 """What a stream brings, put together: a frame, and the entries that come beside its last message.
 
 The rules: entries come beside the last message of a frame or beside none, and no more of them than a frame could hold;
-nothing of a frame is told before all of it is there.
+nothing of a frame is told before all of it is there; an entry is `bytes` from here on. A connection reads a large
+message into a `bytearray`, which protobuf, proton and a dictionary's keys refuse, and which somebody could change.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from cluster.raft.raft_pb2 import RaftMessage
 from cluster.raft.replication.messages import MAX_ENTRIES_BESIDE, IncomingMessage, ReceivedAppend
 from cluster.rpc import options
 from cluster.rpc.rpc_pb2 import Frame
+from cluster.rpc.streams.connection import Buffer
 
 Received = tuple[Frame, list[IncomingMessage]]
 """A frame, and its messages with their entries."""
@@ -25,7 +27,7 @@ class FrameReader:
         self._entries: list[bytes] = []
         self._count = self._size = 0  # how many there are to be, and how large they are so far
 
-    def add(self, data: bytes) -> Received | None:
+    def add(self, data: Buffer) -> Received | None:
         """The next piece. None: more of the same must follow.
 
         Raises:
@@ -33,7 +35,7 @@ class FrameReader:
         """
         if self._awaiting is not None:
             return self._entry(self._awaiting, data)
-        frame = Frame.FromString(data)
+        frame = Frame.FromString(data)  # type: ignore[arg-type]  # it takes any buffer
         messages: list[IncomingMessage] = list(frame.messages)
         apart = [message for message in frame.messages if message.append.entries_beside]
         if not apart:
@@ -49,11 +51,11 @@ class FrameReader:
         self._awaiting = received
         return self._whole(received)
 
-    def _entry(self, received: Received, data: bytes) -> Received | None:
+    def _entry(self, received: Received, data: Buffer) -> Received | None:
         self._size += len(data)
         if self._size > options.MAX_MESSAGE_BYTES:
             raise DecodeError(f"more than {options.MAX_MESSAGE_BYTES} bytes of entries come beside one append")
-        self._entries.append(data)
+        self._entries.append(bytes(data))
         return self._whole(received)
 
     def _whole(self, received: Received) -> Received | None:

@@ -27,6 +27,7 @@ from cluster.rpc.calls.methods import EOF
 from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 from cluster.rpc.start_memory import start_of
+from cluster.rpc.streams.connection import Buffer
 from cluster.rpc.streams.frame_reader import FrameReader
 from cluster.rpc.wire_ranges import RPC
 
@@ -187,7 +188,7 @@ class InboundLinks:
         except (DecodeError, TimeoutError):
             return None
 
-    def _take(self, stream: InboundStream, reader: FrameReader, data: bytes) -> None:
+    def _take(self, stream: InboundStream, reader: FrameReader, data: Buffer) -> None:
         """The next piece of what the node says."""
         if stream.ended.done():
             return  # no longer the node's stream

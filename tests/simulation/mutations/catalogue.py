@@ -117,6 +117,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
         for name, hole in (
             ("frames-lose-what-does-not-fit", holes_streams.frames_lose_what_does_not_fit),
             ("queues-turn-round", holes_streams.queues_turn_round),
+            ("entries-stay-as-they-came", holes_streams.entries_stay_as_they_came),
             ("full-backlogs-lose-messages", holes_streams.full_backlogs_lose_messages),
             ("messages-outlive-their-stream", holes_streams.messages_outlive_their_stream),
             ("earlier-streams-are-heard", holes_streams.earlier_streams_are_heard),

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+from cluster.rpc.streams import frame_reader
 from cluster.rpc.streams.frames import Encodable, PartQueue
 from cluster.rpc.streams.inbound import InboundStream
 from cluster.rpc.streams.outbound import OutboundLink
@@ -41,6 +42,11 @@ def queues_turn_round() -> Iterator[None]:
 
     with mock.patch.object(PartQueue, "push", in_front):
         yield
+
+
+def entries_stay_as_they_came() -> AbstractContextManager[Any]:
+    """In the memory into which the connection read them."""
+    return mock.patch.object(frame_reader, "bytes", lambda data: data, create=True)
 
 
 def full_backlogs_lose_messages() -> AbstractContextManager[Any]:

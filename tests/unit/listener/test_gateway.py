@@ -210,3 +210,18 @@ async def test_drain_through_a_gateway_waits_for_what_is_on_its_way(cluster: Clu
             await peer.flush()
             await peer.wait(Drained, lambda event, link=link: event.link is link)
             assert len(peer.received[link]) == 500
+
+
+async def test_a_read_that_fails_for_good_at_the_leader_ends_the_link(cluster: Cluster) -> None:
+    leader = await cluster.settled_leader("trades")
+
+    def defective(*_: Any, **__: Any) -> Any:
+        raise TypeError("a defect")
+
+    cluster.broker(leader).handle("trades", "0").open_reader = defective
+    async with Peer(cluster.ports[cluster.other_than(leader)]) as consumer:
+        error = await consumer.refused(await consumer.receiver("trades", "0", credit=1))
+        assert error.condition == "amqp:internal-error"
+        assert f"node {leader}" in error.description
+        assert "a defect" in error.description
+        await consumer.sender("trades", "0")  # the connection goes on

@@ -55,12 +55,13 @@ class StreamCall(Call):
             self._put(message)
 
     def _put(self, message: bytes) -> None:
+        """What arrives has been read into memory of its own, as a connection does with a large message."""
         if self._over:
             raise asyncio.InvalidStateError("the call is over")
         self._taken = taken = asyncio.get_running_loop().create_future()
 
         def arrive() -> None:
-            self._there.put(message)
+            self._there.put(bytearray(message))
             if not taken.done():
                 taken.set_result(None)
 

@@ -349,3 +349,10 @@ def test_groups_do_not_see_each_other() -> None:
     desk.write()
     assert Desk(disk, 2**64 - 1).log_store.last == 1
     assert Desk(disk, 1).log_store.last == 3
+
+
+def test_an_entry_is_nothing_that_could_be_changed() -> None:
+    desk = Desk(SimDisk())
+    with pytest.raises(AssertionError, match="bytearray"):
+        desk.log_store.add(bytearray(b"data"), 2, 1)
+    assert desk.log_store.last == 1

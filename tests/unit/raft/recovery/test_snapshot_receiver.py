@@ -345,3 +345,26 @@ def test_strangers_and_followers_give_no_snapshot() -> None:
     for asked, asker in ((2, 3), (1, 9)):
         reply = stage.multirafts[asked].serve_fetch(asker, request)
         assert b"lead" in reply.body or b"member" in reply.body
+
+
+def test_a_piece_that_the_leader_cannot_give_is_refused_and_costs_the_group_nothing() -> None:
+    """With node 2 away, and node 3 to be brought up to date, there is no majority without the leader."""
+    stage = left_behind()
+    log_store = stage.group(1).log_store
+    refusals: list[bytes] = []
+
+    def heard(reply: FetchReply) -> FetchReply:
+        refusals.extend([reply.body] if b"a defect" in reply.body else [])
+        return reply
+
+    def fails(*_: int) -> None:
+        raise TypeError("a defect")
+
+    stage.on_piece = heard
+    log_store.take = fails  # type: ignore[method-assign, assignment]
+    stage.start(3)
+    stage.until(lambda: len(refusals) > 2, seconds=20.0)
+    del log_store.take
+    assert stage.group(1).quarantined is None
+    stage.until(lambda: is_whole(stage), seconds=20.0)
+    check_whole(stage)

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication.messages import BESIDE_FROM_BYTES, Stamp
+from cluster.raft.replication.messages import BESIDE_FROM_BYTES, ReceivedAppend, Stamp
 from cluster.rpc import rpc_pb2 as pb
+from cluster.rpc.streams.frame_reader import FrameReader
 from cluster.rpc.streams.frames import (
     FRAME_HELLO,
     FRAME_HINTS,
@@ -101,3 +102,18 @@ def test_large_entries_follow_their_frame_as_they_are() -> None:
     queue.push(FRAME_MESSAGES, [RaftMessage(group=5), append])
     assert list(queue.take(BESIDE_FROM_BYTES).beside) == [], "the target counts them, too"
     assert len(queue.take(BESIDE_FROM_BYTES).beside) == 2
+
+
+def test_entries_are_bytes_whatever_the_connection_read_them_into() -> None:
+    large = [bytes([letter]) * BESIDE_FROM_BYTES for letter in b"xy"]
+    append = Stamp(1, 1).append_entries(7, 1, 1, (1, 0), large, [6, 7])
+    queue, reader = PartQueue(), FrameReader()
+    queue.push(FRAME_MESSAGES, [append])
+    taken = queue.take(4 * BESIDE_FROM_BYTES)
+    *waiting, whole = [reader.add(bytearray(piece)) for piece in (taken.frame, *taken.beside)]
+    assert waiting == [None, None]
+    assert whole is not None
+    [received] = whole[1]
+    assert isinstance(received, ReceivedAppend)
+    assert [type(entry) for entry in received.entries] == [bytes, bytes]
+    assert received.entries == large
