@@ -264,7 +264,8 @@ class PartitionInfo:
 
 
 class Unconfirmed(ConnectionError):
-    """The node that was asked led the partition and cannot be sure that it still does. Nothing was done; ask again."""
+    """The node that was asked led the partition and cannot be sure that it still does, or it closes its replica.
+    Nothing was done; ask again."""
 
 
 @dataclass(frozen=True, slots=True)

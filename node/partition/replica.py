@@ -249,8 +249,11 @@ class PartitionReplica:
 
     async def info(self) -> PartitionInfo:
         """As leader: nothing that anybody was told before is missing from it. Else what this replica has, and who
-        leads. Raises Unconfirmed when this node believes that it leads, and no majority says so."""
-        if self.group.is_leader and self._closed is None and not await confirm_leadership(self.group):
+        leads. Raises Unconfirmed when this node believes that it leads, and no majority says so; or when it closes its
+        replica, which then asks nobody."""
+        if self._closed is not None:
+            raise Unconfirmed(f"{self._closed.detail}; ask again")
+        if self.group.is_leader and not await confirm_leadership(self.group):
             raise Unconfirmed(f"this node has just lost the leadership of partition {self.partition}; ask again")
         return self.info_now()
 

@@ -270,6 +270,16 @@ async def test_info_that_nobody_confirms_is_not_told(node: Node) -> None:
         await asking
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_replica_that_is_closed_while_it_leads_tells_no_info(node: Node, deleted: bool) -> None:
+    """Its group is closed after it, and asks nobody any more."""
+    node.append(b"a")
+    node.replica.close(deleted=deleted)
+    assert node.group.is_leader
+    with pytest.raises(Unconfirmed, match="trades-0"):
+        await node.replica.info()
+
+
 async def test_info_counts_what_is_there(node: Node) -> None:
     empty = await info_of(node)
     assert empty == PartitionInfo("trades-0", None, None, 0, 0, 0, 1, (1,), None)
