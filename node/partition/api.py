@@ -234,7 +234,7 @@ class Failed:
     detail: str
     leader: int | None = None
     known: int = 0  # the first so many records stand in the log all the same, from an earlier append with Numbers
-    entry: tuple[int, int] | None = None  # of "unknown": (index, term) of the Raft entry, of which `AskFate` may tell
+    entry: tuple[int, int] | None = None  # of "unknown": (index, term) of the one Raft entry; of it `AskFate` may tell
 
     @property
     def certainly_not_appended(self) -> bool:

@@ -7,7 +7,8 @@ is bounded in bytes, and the caller is told before the bound is crossed, never a
 opened here (`PackedBodies`), when there is room for what is in it: by nobody else's word.
 
 A call stays in one entry unless it alone exceeds one. Then it is cut, and its answer is good only if every part was
-committed: if some were and some not, the answer is "unknown", since repeating would double a part.
+committed: if some were and some not, the answer is "unknown", since repeating would double a part. No later leader can
+be asked what became of it: the fate of one entry is not that of the call.
 
 Calls without numbers share entries. Calls of one idempotent producer share entries as long as their numbers connect;
 each producer's entries keep the order of its calls, and nobody else's order is touched by that.
@@ -346,7 +347,9 @@ class _AllOrUnknown:
             rows = rows_of(row for one, count in zip(stored, self._counts, strict=True) for row in one.rows(count))
             return Appended(stored[0].base_offset, stored[0].timestamp_ms, duplicates, _apart(rows))
         if not stored:
-            return next((one for one in failures if one.kind == "unknown"), failures[0])
+            unknown = next((one for one in failures if one.kind == "unknown"), None)
+            # Without its entry: what became of that says nothing of the others.
+            return failures[0] if unknown is None else replace(unknown, entry=None)
         good = outcomes.index(failures[0])
         if failures[0].kind in REFUSALS.values():  # the parts before it have numbers too, and are in the log
             return replace(failures[0], known=sum(self._counts[:good]) + failures[0].known)

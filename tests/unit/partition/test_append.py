@@ -178,6 +178,38 @@ def test_a_call_of_which_a_part_was_stored_is_unknown(tmp_path: Path, monkeypatc
         assert "only a part" in answers.last.detail
 
 
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        [Unknown(5, 1), Unknown(6, 1), Unknown(7, 1)],
+        [Unknown(5, 1), Discarded(6, 1), Discarded(7, 1)],
+        [Discarded(5, 1), Discarded(6, 1), Unknown(7, 1)],
+    ],
+)
+def test_no_single_entry_tells_what_became_of_a_call_that_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: list[Unknown | Discarded]
+) -> None:
+    """Entry 5 may be in the log, and 6 and 7 nowhere: whoever asks for the fate of one must not take it for all."""
+    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
+        answers = Answers()
+        left = iter(outcomes)
+        monkeypatch.setattr(node.group, "propose", lambda data, done: done(next(left)))
+        node.replica.append([b"1", b"2", b"3", b"4", b"5"], answers)
+        node.replica.flush()
+        [answer] = answers.all
+        assert isinstance(answer, Failed)
+        assert (answer.kind, answer.entry) == ("unknown", None)
+
+
+def test_an_entry_whose_outcome_was_lost_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.group, "propose", lambda data, done: done(Unknown(5, 1)))
+    answers = Answers()
+    node.replica.append([b"x"], answers)
+    node.replica.flush()
+    assert isinstance(answers.last, Failed)
+    assert answers.last.entry == (5, 1)
+
+
 def test_a_callback_that_raises_does_not_cost_the_others_their_answers(node: Node) -> None:
     answers = Answers()
 
