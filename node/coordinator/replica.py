@@ -45,6 +45,7 @@ from node.coordinator.queries import (
     CoordinatorAnswer,
     CoordinatorQuestion,
     DecideTransaction,
+    IdList,
     ListIds,
     NoteAndEnd,
 )
@@ -227,10 +228,7 @@ class CoordinatorReplica:
             case AskOutcome():
                 return await self._outcome(question)
             case ListIds():
-                self._complete_ripe()
-                for pair in list(self._completing):
-                    await self._completed.wait(pair, COMPLETE_WAIT_S)
-                return list_ids(self._machine, question, self._now_ms())
+                return await self._confirm() or await self._list(question)
             case Abort(name):
                 one = self._machine.get(name)
                 if one is None:
@@ -240,6 +238,12 @@ class CoordinatorReplica:
                 return await self._end(EndTransaction(name, *one.pair, commit=False, by_operator=True))
         answer: CoordinatorAnswer | Failed = await self._desk.answer(question)
         return answer
+
+    async def _list(self, question: ListIds) -> IdList:
+        self._complete_ripe()
+        for pair in list(self._completing):
+            await self._completed.wait(pair, COMPLETE_WAIT_S)
+        return list_ids(self._machine, question, self._now_ms())
 
     async def _outcome(self, question: AskOutcome) -> CoordinatorAnswer | Failed:
         pair = (question.producer_id, question.epoch)

@@ -43,7 +43,7 @@ from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Denied, Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
-from node.partition.consumer_groups.queries import Owner
+from node.partition.consumer_groups.queries import ListGroups, Owner
 from node.partition.entries.entry_dump import dump
 from node.partition.entries.queries import AskFate, DumpEntries
 from node.partition.entries.unknown_outcome import fate
@@ -66,6 +66,7 @@ from node.partition.reader import BatchCache, LocalReader
 from node.partition.record_batch import Damaged, decode_head, decode_records
 from node.partition.retention import Trimmer
 from node.partition.transactions.participant import Participant
+from node.partition.transactions.queries import ListTransactions
 from node.storage.errors import StorageDamaged
 
 log = logging.getLogger(__name__)
@@ -312,7 +313,7 @@ class PartitionReplica:
         return self._watches.add(producer_id, stolen)
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
-        if not self.is_leader:
+        if not self.is_leader or not await confirm_leadership(self.group):
             raise NotLeader(self.leader)
         return producer_init.describe(self._machine.producers, after, limit)
 
@@ -321,6 +322,8 @@ class PartitionReplica:
     async def ask(self, question: Question) -> Answer | Failed:
         if self._closed is not None or not self.is_leader:
             return self._closed or self._appender.not_leader(self.group.leader)
+        if _must_be_current(question) and not await confirm_leadership(self.group):
+            return self._appender.not_leader(self.group.leader)
         if isinstance(question, AskFate):
             return fate(self.group, question)
         if isinstance(question, DumpEntries):
@@ -445,6 +448,12 @@ class PartitionReplica:
         if not self.is_leader:
             return None
         return self._trimmer.enforce(self.group, now_ms, retention_ms, retention_bytes)
+
+
+def _must_be_current(question: Question) -> bool:
+    """Its answer shows a state that others may have changed since, if this node was deposed and does not know. Not so
+    what is decided by an entry, and the fate of one, which is final."""
+    return isinstance(question, ListTransactions) or (isinstance(question, ListGroups) and question.confirm)
 
 
 def _read_error(failure: Failed) -> ReadError:

@@ -248,7 +248,7 @@ class Assignor:
         async def ask(partition: str) -> object:
             try:
                 async with asyncio.timeout(LOOK_S):
-                    return await self._view.handle(view.name, partition).ask(ListGroups(key))
+                    return await self._view.handle(view.name, partition).ask(ListGroups(key, confirm=False))
             except TimeoutError:
                 return None
 

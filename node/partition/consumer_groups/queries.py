@@ -33,11 +33,13 @@ class Owner:
 
 
 class ListGroups(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """`key`: this one only; "": those behind `after`, by key, without termini."""
+    """`key`: this one only; "": those behind `after`, by key, without termini. `confirm`: a majority says first that
+    nobody else leads; not needed by who gives advice only, and asks twice a second, which would wake a quiet group."""
 
     key: str = ""
     after: str = ""
     limit: int = LIST_LIMIT
+    confirm: bool = True
 
 
 class Revoke(msgspec.Struct, frozen=True, array_like=True, tag=12):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.partition.api import Appended, Failed, Latest, Numbers, ProducerOpened, ProducerRequest
+from node.partition.api import Appended, Failed, Latest, Numbers, ProducerInfo, ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
 from node.partition.limits import PartitionLimits
 from node.partition.machine import LONGEST_STEP_MS
@@ -226,17 +226,27 @@ def test_who_watches_a_producer_hears_of_the_epoch_that_takes_its_place(node: No
     assert heard == [("a", 3), ("b", 3), ("b", 4)]
 
 
+def listed(node: Node, after: int, limit: int) -> list[ProducerInfo]:
+    async def ask() -> list[ProducerInfo]:
+        asking = asyncio.ensure_future(node.replica.producers(after, limit))
+        await asyncio.sleep(0)
+        node.turns()
+        return await asking
+
+    return asyncio.run(ask())
+
+
 def test_producers_are_listed_by_id_in_pages(node: Node) -> None:
     answers = Answers()
     for producer in (9, 3, 5):
         opened(node, producer)
     send(node, 1, "abc", answers, producer=5)
     node.turns()
-    page = asyncio.run(node.replica.producers(-1, 2))
+    page = listed(node, -1, 2)
     assert [one.producer_id for one in page] == [3, 5]
     assert (page[0].last_sequence, page[0].last_offset, page[0].remembered) == (None, None, 0)
     assert (page[1].last_sequence, page[1].last_offset, page[1].remembered) == (3, 2, 3)
-    assert [one.producer_id for one in asyncio.run(node.replica.producers(5, 100))] == [7, 9]
+    assert [one.producer_id for one in listed(node, 5, 100)] == [7, 9]
 
 
 def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
