@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from cluster.rpc import options
+from cluster.rpc.calls import services
 from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start, StoredBatch
 from tests.ports import free_port
-from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, until
+from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, cluster_of, until
 
 GROUP = 17
 
@@ -229,3 +230,33 @@ async def test_what_was_passed_over_on_the_other_node_moves_the_position_here() 
         there.wake()
         await until(lambda: consumer.reader.position == 7, "the position behind what was aborted")
         assert len(consumer.events) == 2
+
+
+async def test_a_reader_that_meets_a_defect_there_ends_for_good() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        partition.append([bytearray(b"no bytes")], lambda _: None)  # type: ignore[list-item]
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: consumer.reader.error, "the error", SOON_S)
+        error = consumer.reader.error
+        assert (error.kind, error.retriable) == ("defect", False)
+        assert error.detail.startswith("node 2: unknown: ")
+
+
+async def test_an_answer_that_cannot_be_read_ends_the_reader_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_encoded", lambda reply: b"\xff")
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = filled(1)
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: consumer.reader.error, "the error", SOON_S)
+        assert consumer.reader.error == ReadError("defect", "node 2 sent what cannot be read", False)
+
+
+async def test_a_node_that_stops_ends_the_reader_for_now() -> None:
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = filled(1)
+        consumer = Consumer(nodes[1], Earliest())
+        await consumer.has(1, "the event")
+        await nodes[2].network.stop()
+        await until(lambda: consumer.reader.error, "the error", SOON_S)
+        assert (consumer.reader.error.kind, consumer.reader.error.retriable) == ("unavailable", True)
