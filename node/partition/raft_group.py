@@ -67,8 +67,6 @@ async def propose(group: Proposer, command: bytes, what: str) -> Any:
 
 async def confirm_leadership(group: GroupLike) -> bool:
     """Whether a majority says that this node leads, and it has applied all that anybody was told of before."""
-    if not group.is_leader:
-        return False
     answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
     def done(index: int | None) -> None:

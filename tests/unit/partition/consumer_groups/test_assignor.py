@@ -43,7 +43,9 @@ class _Handle:
 
     async def ask(self, question: Any) -> Any:
         known, name = self.partitions, self.name
-        known.looks += isinstance(question, ListGroups)
+        if isinstance(question, ListGroups):
+            known.looks += 1
+            assert not question.confirm, "a look twice a second would keep quiet groups awake"
         if name in known.away:
             return NO_LEADER
         if isinstance(question, Revoke):
