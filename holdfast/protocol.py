@@ -243,8 +243,10 @@ ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
 # --- transactions: properties of the attach to the coordinator
 TRANSACTIONAL_ID: Final = "holdfast:transactional-id"  # string; who attaches with it last has it, and nobody else
 TRANSACTION_TIMEOUT: Final = "holdfast:transaction-timeout"  # uint, milliseconds; the answer tells what is in force
-TRANSACTION_HOLDER: Final = "holdfast:transaction-holder"  # string; the answer tells it. Who attaches again with it is
-# let in only if nobody else has attached with the id since, else refused: amqp:link:stolen
+TRANSACTION_HOLDER: Final = "holdfast:transaction-holder"  # string, both ways: a name drawn for one attach, the same in
+# all its tries, so that a try whose answer got lost is no other holder; the node draws one if it is absent
+TRANSACTION_SUCCEEDS: Final = "holdfast:transaction-succeeds"  # string; the holder that comes back as another one. It
+# is let in only if nobody else has attached with the id since, else refused: amqp:link:stolen
 DISCHARGE_ANSWER: Final = "holdfast:discharge-answer"  # string, one of DISCHARGE_ANSWERS, and told in the answer
 ANSWERED_WHEN_VISIBLE: Final = "visible"  # to committed readers: unless something else is said
 ANSWERED_WHEN_DECIDED: Final = "decided"  # for good, by a majority; committed readers see it a moment later

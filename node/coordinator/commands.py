@@ -22,10 +22,13 @@ from node.coordinator.groups.commands import (
 MAX_ID_CHARACTERS = 256
 """Of a transactional id: it is written with each of its commands."""
 
+MAX_HOLDER_CHARACTERS = 64
+"""Of the name that a holder of an id has drawn."""
+
 
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     """Somebody wants to write under this transactional id, and nobody else is to from now on (Kafka's InitProducerId).
-    `holder`: drawn by who asks, once; asking again with it is no second registration."""
+    `holder`: drawn by who asks, once; asking again with it is no second registration, until the pair is used."""
 
     transactional_id: str
     holder: str

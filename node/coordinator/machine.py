@@ -10,7 +10,8 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | asks                      | idle                      | ongoing                      | decided                    |
 | ------------------------- | ------------------------- | ---------------------------- | -------------------------- |
 | Register, another holder  | a new epoch               | it aborts: `busy`            | `busy`                     |
-| Register, the same holder | as before, if unused      | it aborts: `busy`            | `busy`                     |
+| Register, the same holder | as before, if unused      | `invalid`                    | `invalid`                  |
+| ... `again`               | a new epoch, if used      | it aborts: `busy`            | `busy`                     |
 | AddPartitions             | it begins                 | the union                    | `ended`                    |
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
@@ -38,6 +39,7 @@ import msgspec
 
 from node.coordinator.answers import completed, ended, goes_on, over, registered, was_passed_over
 from node.coordinator.commands import (
+    MAX_HOLDER_CHARACTERS,
     MAX_ID_CHARACTERS,
     Added,
     AddPartitions,
@@ -191,8 +193,10 @@ class CoordinatorMachine:
         return self._handlers[type(command)](command)
 
     def _register(self, command: Register) -> Result:
-        if not 0 < len(command.transactional_id) <= MAX_ID_CHARACTERS or not command.holder:
+        if not 0 < len(command.transactional_id) <= MAX_ID_CHARACTERS:
             return Declined("invalid", f"a transactional id has 1 to {MAX_ID_CHARACTERS} characters")
+        if not 0 < len(command.holder) <= MAX_HOLDER_CHARACTERS:
+            return Declined("invalid", f"the name of a holder has 1 to {MAX_HOLDER_CHARACTERS} characters")
         if command.transactional_id.startswith(MEMBER_PREFIX):
             return Declined("invalid", f"{command.transactional_id!r} is a member of a group: nobody else has it")
         if not 0 < command.timeout_ms <= MAX_TIMEOUT_MS:
@@ -205,6 +209,9 @@ class CoordinatorMachine:
             return Declined("fenced", f"somebody else has {command.transactional_id!r} now, or it was forgotten")
         if one is None:
             return self._create(command)
+        if one.holder == command.holder and not one.fresh and not command.again:  # it came late, and was answered
+            detail = f"this holder of {one.name!r} has used it since: whoever comes again is another holder"
+            return Declined("invalid", detail)
         if one.state is State.ONGOING:
             self._decide(one, commit=False, how="fenced")
         if one.state in DECIDED:

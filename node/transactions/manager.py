@@ -50,14 +50,15 @@ class TransactionManager:
     # ------------------------------------------------------------ ids that a client names
 
     async def hold(
-        self, name: str, timeout_ms: int, fenced: Callable[[str], None], succeeds: str = ""
+        self, name: str, timeout_ms: int, fenced: Callable[[str], None], *, holder: str = "", succeeds: str = ""
     ) -> TransactionalProducer:
-        """Nobody else has the id from now on. `fenced` is called when another link of this node takes it. `succeeds`:
-        the holder that comes back; if anybody else has had the id since, it is refused. Raises TransactionFailed."""
+        """Nobody else has the id from now on. `fenced` is called when another link of this node takes it. `holder`: as
+        who asks calls itself; "": a name is drawn. `succeeds`: the holder that comes back; if anybody else has had the
+        id since, it is refused. Raises TransactionFailed."""
         if name.startswith("$"):
             raise TransactionFailed("invalid", f"transactional id {name!r}: choose one without a dollar sign in front")
         group = await self.coordinators.group_of(name)
-        producer = TransactionalProducer(self.calls, name, group, timeout_ms, succeeds)
+        producer = TransactionalProducer(self.calls, name, group, timeout_ms, holder=holder, succeeds=succeeds)
         await producer.register()
         earlier = self._held.get(name)
         assert producer.pair is not None
@@ -65,7 +66,7 @@ class TransactionManager:
             # pairs only rise: that one came later, and was answered first
             raise TransactionFailed("fenced", f"another link of this node has {name!r} now")
         self._held[name] = (producer, fenced)
-        if earlier is not None:
+        if earlier is not None and earlier[0].holder != producer.holder:  # it is no other try of the same attach
             earlier[0].fenced = earlier[0].fenced or f"another link of this node has {name!r} now"
             earlier[1](earlier[0].fenced)
         return producer

@@ -67,12 +67,15 @@ class TransactionalProducer:
     decides = True
     """Whoever ends its transactions decides them; a member of a group only prepares them, even empty ones."""
 
-    def __init__(self, calls: Calls, name: str, group: int, timeout_ms: int, succeeds: str = "") -> None:
-        """`group`: its coordinator. `succeeds`: the holder that comes back as this one."""
+    def __init__(
+        self, calls: Calls, name: str, group: int, timeout_ms: int, *, holder: str = "", succeeds: str = ""
+    ) -> None:
+        """`group`: its coordinator. `holder`: the name of who holds the id here; "": it is drawn. `succeeds`: the
+        holder that comes back as this one."""
         self.name = name
         self.group = group
         self.timeout_ms = timeout_ms
-        self.holder = secrets.token_hex(12)
+        self.holder = holder or secrets.token_hex(12)
         self.pair: tuple[int, int] | None = None  # of the next transaction, or of the one that is open
         self.last: LastEnd | None = None  # how the transaction before the registration ended
         self.fenced = ""  # why it can do nothing any more

@@ -62,11 +62,13 @@ class LastTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorWish:
-    """Whose transactions are to be declared on a link. `holder`: what the answer before told, of who comes back."""
+    """Whose transactions are to be declared on a link. `holder`: drawn for this attach, the same in all its tries.
+    `succeeds`: the holder before, of who comes back."""
 
     transactional_id: str | None
     timeout_s: float
-    holder: str | None = None
+    holder: str = ""
+    succeeds: str | None = None
     commit_answer: str = protocol.ANSWERED_WHEN_VISIBLE
 
     fenced: ClassVar[type[HoldfastError]] = ProducerFencedError
@@ -82,8 +84,9 @@ class CoordinatorWish:
             said[protocol.DISCHARGE_ANSWER] = self.commit_answer
         if self.transactional_id is not None:
             said[protocol.TRANSACTIONAL_ID] = self.transactional_id
-            if self.holder is not None:
-                said[protocol.TRANSACTION_HOLDER] = self.holder
+            said[protocol.TRANSACTION_HOLDER] = self.holder
+            if self.succeeds is not None:
+                said[protocol.TRANSACTION_SUCCEEDS] = self.succeeds
         return said
 
 
@@ -93,7 +96,6 @@ class ControlLink:
     def __init__(self, connection: Connection, wish: CoordinatorWish) -> None:
         self.connection = connection
         self.ended: HoldfastError | None = None  # why nothing can be asked any more
-        self.holder: str | None = None
         self.last: LastTransaction | None = None
         self.member: str | None = None  # of a transaction group
         self._what, self._fenced = wish.what, wish.fenced
@@ -112,9 +114,7 @@ class ControlLink:
         return link
 
     def _learn(self, told: Mapping[str, Any]) -> None:
-        holder, last = told.get(protocol.TRANSACTION_HOLDER), told.get(protocol.LAST_TRANSACTION)
-        self.holder = None if holder is None else str(holder)
-        member = told.get(protocol.GROUP_MEMBER)
+        last, member = told.get(protocol.LAST_TRANSACTION), told.get(protocol.GROUP_MEMBER)
         self.member = None if member is None else str(member)
         if isinstance(last, dict):
             said = {str(name): value for name, value in last.items()}

@@ -7,7 +7,9 @@ Rules never broken:
  - after a lost answer the outcome is the cluster's word on that very transaction, by its producer id and epoch, or it
    is unknown;
  - who was succeeded stays so: with the second attach on, this producer says which holder it was, and is refused if
-   anybody else has taken the id since. Without that, a zombie whose connection broke would take it back.
+   anybody else has taken the id since. Without that, a zombie whose connection broke would take it back;
+ - each attach has one name as a holder, in all its tries, until one is answered: a try that was carried out and whose
+   answer got lost is this producer, and nobody else.
 
 The connection announces no redirects: the node it leads to serves all partitions, as a gateway where it must. So a
 producer whose transactions write to one partition goes to its leader, between two of them (`home`).
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -104,7 +107,8 @@ class Transactor:
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
         self._session: Session | None = None
-        self._holder: str | None = None
+        self._holder: str | None = None  # as which the id was held last
+        self._next_holder = _drawn()
         self._attaching = asyncio.Lock()
         self._release = Release(self._let_go, "close the transactor")
 
@@ -145,11 +149,13 @@ class Transactor:
     def wish(self) -> CoordinatorWish:
         """Of the next attach."""
         options = self.options
-        return CoordinatorWish(self.name, options.transaction_timeout_s, self._holder, options.commit_answer)
+        return CoordinatorWish(
+            self.name, options.transaction_timeout_s, self._next_holder, self._holder, options.commit_answer
+        )
 
     def opened(self, session: Session) -> None:
-        control = session.control
-        self._holder, self.last, self.member = control.holder, control.last, control.member
+        self._holder, self._next_holder = self._next_holder, _drawn()
+        self.last, self.member = session.control.last, session.control.member
 
     async def drop(self) -> None:
         """No answer is expected from there any more; what is open there is rolled back."""
@@ -264,6 +270,10 @@ class Transactor:
         except HoldfastError as error:
             self._hear(error)
             await self.drop()
+
+
+def _drawn() -> str:
+    return secrets.token_hex(12)
 
 
 def pair_of(txn_id: bytes) -> tuple[int, int] | None:

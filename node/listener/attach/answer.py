@@ -113,7 +113,9 @@ async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
             if terms.member is not None:
                 producer = await manager.join(terms.member)
             elif terms.transactional_id is not None:
-                producer = await manager.hold(terms.transactional_id, terms.timeout_ms, fenced, terms.succeeds)
+                producer = await manager.hold(
+                    terms.transactional_id, terms.timeout_ms, fenced, holder=terms.holder, succeeds=terms.succeeds
+                )
         if link.alive:
             endpoint = CoordinatorLink(host, link, plan, manager, terms, producer)
             held.append(endpoint)

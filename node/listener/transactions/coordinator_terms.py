@@ -16,6 +16,7 @@ from node.transactions.manager import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
 from node.transactions.member import DEFAULT_LEASE_MS, MemberTerms
 
 MAX_ID_CHARACTERS = 256
+MAX_HOLDER_CHARACTERS = 64
 
 GRANTED = (LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN)
 """A transaction takes in all sessions of its connection."""
@@ -28,6 +29,7 @@ GRANTED_WITHOUT_AN_ID = (*GRANTED, MULTI_TXNS_PER_SSN)
 class CoordinatorTerms:
     transactional_id: str | None
     timeout_ms: int
+    holder: str = ""  # the name that who asks has drawn; "": this node draws one
     succeeds: str = ""  # the holder that comes back; "": who asks takes the id, whoever has it
     member: MemberTerms | None = None  # of a transaction group; then there is no id and no timeout of its own
     answers_early: bool = False  # a discharge is answered when it is decided, not when readers see it
@@ -44,13 +46,22 @@ def coordinator_terms_of(link: ReceiverLink) -> CoordinatorTerms:
     timeout_ms = properties.get(protocol.TRANSACTION_TIMEOUT, DEFAULT_TIMEOUT_MS)
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or not 0 < timeout_ms <= MAX_TIMEOUT_MS:
         raise _invalid(f"{protocol.TRANSACTION_TIMEOUT} must be 1 to {MAX_TIMEOUT_MS} milliseconds, not {timeout_ms!r}")
-    succeeds = properties.get(protocol.TRANSACTION_HOLDER)
-    if succeeds is not None and (name is None or not isinstance(succeeds, str) or not succeeds):
-        raise _invalid(
-            f"{protocol.TRANSACTION_HOLDER} is a text that came with an answer, for the id that it came with"
-        )
+    holder = _holder(properties, protocol.TRANSACTION_HOLDER)
+    succeeds = _holder(properties, protocol.TRANSACTION_SUCCEEDS)
     early = _answers_early(properties)
-    return CoordinatorTerms(None if name is None else str(name), int(timeout_ms), str(succeeds or ""), None, early)
+    return CoordinatorTerms(None if name is None else str(name), int(timeout_ms), holder, succeeds, None, early)
+
+
+def _holder(properties: Mapping[str, Any], key: str) -> str:
+    """Who is named; "": nobody."""
+    holder = properties.get(key)
+    if holder is None:
+        return ""
+    if protocol.TRANSACTIONAL_ID not in properties:
+        raise _invalid(f"{key}: a holder has a transactional id; say {protocol.TRANSACTIONAL_ID}, too")
+    if not isinstance(holder, str) or not 0 < len(holder) <= MAX_HOLDER_CHARACTERS:
+        raise _invalid(f"{key} must be a text of 1 to {MAX_HOLDER_CHARACTERS} characters")
+    return str(holder)
 
 
 def _answers_early(properties: Mapping[str, Any]) -> bool:

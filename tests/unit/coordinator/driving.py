@@ -50,11 +50,15 @@ class Coordinator:
         self.index += 1
         return self.machine.apply(self.index, encode(command))
 
-    def register(self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, succeeds: str = "") -> Result:
-        return self.apply(Register(name, holder, timeout_ms, self.now_ms, succeeds=succeeds))
+    def register(
+        self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, succeeds: str = "", *, again: bool = False
+    ) -> Result:
+        return self.apply(Register(name, holder, timeout_ms, self.now_ms, again, succeeds))
 
-    def registered(self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000) -> Pair:
-        result = self.register(name, holder, timeout_ms)
+    def registered(
+        self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, *, again: bool = False
+    ) -> Pair:
+        result = self.register(name, holder, timeout_ms, again=again)
         assert isinstance(result, Registered), result
         return result.producer_id, result.epoch
 

@@ -64,8 +64,21 @@ def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinato
     coordinator.add(pair, 11)
     coordinator.end(pair, commit=True)
     coordinator.complete(pair)
-    later = coordinator.registered(holder="a")
-    assert later == (pair[0], 2), "1 was the next transaction of the registration before; this is a new one"
+    assert code_of(coordinator.register(holder="a")) == "invalid", "it comes late: its pair was told, and is used"
+    assert isinstance(coordinator.add((pair[0], 1), 11), Added), "and the holder goes on"
+    assert code_of(coordinator.register(holder="a")) == "invalid"
+    coordinator.end((pair[0], 1), commit=True)
+    assert code_of(coordinator.register(holder="a")) == "invalid"
+    coordinator.complete((pair[0], 1))
+
+
+def test_a_holder_that_lost_its_pair_registers_again(coordinator: Coordinator) -> None:
+    pair = coordinator.registered(holder="a")
+    coordinator.end(pair, commit=True)
+    later = coordinator.registered(holder="a", again=True)
+    assert later == (pair[0], 2), "1 was of the registration before; this is a new one"
+    coordinator.registered(holder="b")
+    assert code_of(coordinator.register(holder="a", again=True)) == "fenced"
 
 
 def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordinator) -> None:
@@ -390,7 +403,7 @@ def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long
     assert coordinator.machine.outcome(*pair) is False
     assert code_of(coordinator.add(pair, 11)) == "expired"
     assert code_of(coordinator.end(pair, commit=True)) == "expired"
-    again = coordinator.registered()
+    again = coordinator.registered(again=True)
     assert again > pair
     assert isinstance(coordinator.add(again, 11), Added)
 

@@ -260,6 +260,10 @@ async def test_attaches_that_cannot_be(cluster: Cluster) -> None:
         for terms in (
             {protocol.TRANSACTION_TIMEOUT: 15 * 60 * 1000 + 1},
             {protocol.TRANSACTION_TIMEOUT: 0},
+            {protocol.TRANSACTIONAL_ID: "x", protocol.TRANSACTION_HOLDER: "h" * 65},
+            {protocol.TRANSACTIONAL_ID: "x", protocol.TRANSACTION_HOLDER: 5},
+            {protocol.TRANSACTIONAL_ID: "x", protocol.TRANSACTION_SUCCEEDS: ""},
+            {protocol.TRANSACTION_HOLDER: "without an id"},
             {protocol.TRANSACTION_TIMEOUT: "long"},
             {protocol.TRANSACTIONAL_ID: ""},
             {protocol.TRANSACTIONAL_ID: "x" * 257},

@@ -69,6 +69,17 @@ async def test_of_two_links_that_want_an_id_at_once_the_later_registration_has_i
     assert not fenced
 
 
+async def test_two_tries_of_one_attach_do_not_fence_each_other(cluster: Cluster) -> None:
+    manager, fenced = cluster.broker(1).transactions, list[str]()
+    first = await manager.hold("worker", 1000, fenced.append, holder="h")
+    second = await manager.hold("worker", 1000, fenced.append, holder="h")
+    assert (first.pair, first.fenced, fenced) == (second.pair, "", []), "which of them was answered is not known here"
+    transaction = await manager.begin(first)
+    await transaction.commit()
+    manager.let_go(second)
+    await manager.hold("worker", 1000, fenced.append, holder="other", succeeds="h")
+
+
 async def test_a_coordinator_that_is_down_keeps_nobody_from_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
