@@ -163,9 +163,10 @@ class CoordinatorMachine:
 
     def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """What became of a transaction, for a partition that waits for its marker: True: it commits. False: it aborts,
-        or nobody knows it (any more), and then it cannot have been committed with that partition: who commits it keeps
-        it until each partition has its marker. None: it is not decided, or is the next one of an id: of that its holder
-        may have been told, and a partition may have begun it while the coordinator's note is on its way (`Fence`)."""
+        or it is over, and each partition of it has its marker: one that waits all the same has forgotten the end, and
+        what it has open came again, or it was never told here of that partition, and then nothing there was committed.
+        None: it is not decided, or is the next one of an id: of that its holder may have been told, and a partition
+        may have begun it while the coordinator's note is on its way (`Fence`)."""
         one = self._by_producer.get(producer_id)
         if one is None:
             return False
@@ -173,10 +174,7 @@ class CoordinatorMachine:
             if one.state in DECIDED:
                 return one.state is State.PREPARE_COMMIT
             return None if one.state is State.ONGOING or not one.writer else False
-        if one.state in DECIDED and self.following(one.pair) == (producer_id, epoch):
-            return None
-        last = one.last
-        return last is not None and (last.producer_id, last.epoch) == (producer_id, epoch) and last.committed
+        return None if one.state in DECIDED and self.following(one.pair) == (producer_id, epoch) else False
 
     # ------------------------------------------------------------ apply
 
@@ -415,6 +413,7 @@ class CoordinatorMachine:
         if one.epoch + 1 < self._epochs:
             one.epoch += 1
         else:
+            self._by_producer.pop(one.producer_id, None)
             one.producer_id, one.epoch = self._new_producer(), 0
             self._by_producer[one.producer_id] = one
 
@@ -449,9 +448,7 @@ class CoordinatorMachine:
         self.state = msgspec.structs.replace(state, ids=[], writers=[])
 
     def _index_producers(self) -> None:
-        """Of the present transaction of each id, and of the one before it."""
-        self._by_producer = {one.last.producer_id: one for one in self._ids.values() if one.last is not None}
-        self._by_producer |= {one.producer_id: one for one in self._ids.values()}
+        self._by_producer = {one.producer_id: one for one in self._ids.values()}
 
 
 def _pair(command: AddPartitions | EndTransaction | Complete | Expire | Fence) -> tuple[int, int]:

@@ -11,7 +11,11 @@ from node.coordinator.commands import Added, Decided, ForgetIdle, Forgotten, Las
 from node.coordinator.groups.commands import member_name
 from node.coordinator.machine import CoordinatorMachine, WrongCheckpoint
 from node.coordinator.transitions import IllegalTransition, State, check
+from node.partition.machine import AppendAccepted
+from node.partition.transactions import transaction_state
+from node.partition.transactions.transaction_state import TransactionDone
 from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
+from tests.unit.partition.transactions.driving import Partition
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -315,7 +319,6 @@ def test_epochs_run_out_and_the_id_goes_on_under_another_producer() -> None:
         assert isinstance(answer, Decided)
         coordinator.restart()
         assert coordinator.end(pair, commit=True) == answer, "a lost answer is found across the seam"
-        assert coordinator.machine.outcome(*pair) is True
         pairs.append((answer.producer_id, answer.epoch))
     assert [epoch for _, epoch in pairs] == [0, 1, 0, 1, 0]
     assert len(set(pairs)) == 5
@@ -392,9 +395,33 @@ def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coor
     coordinator.end(pair, commit=True)
     assert coordinator.machine.outcome(*pair) is True
     coordinator.complete(pair)
-    assert coordinator.machine.outcome(*pair) is True
+    assert coordinator.machine.outcome(*pair) is False, "who has its marker does not ask: it came again"
+    coordinator.restart()
+    assert coordinator.machine.outcome(*pair) is False
     assert coordinator.machine.outcome(pair[0], 77) is False
     assert coordinator.machine.outcome(999, 0) is False
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_committed_and_comes_again_when_its_end_is_forgotten_counts_once(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """A begin with its event that was delayed behind the ends of ten thousand other producers."""
+    monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
+    partition, pair = Partition(), ongoing(coordinator, 11)
+    for again in (False, True):
+        assert isinstance(partition.begin(*pair), TransactionDone)
+        assert isinstance(partition.send(*pair, 0, "a"), AppendAccepted)
+        if not again:
+            coordinator.end(pair, commit=True)
+            partition.end(*pair, commit=True)
+            coordinator.complete(pair)
+            partition.end(1, 0, commit=True)  # of another producer
+    if restarted:
+        coordinator.restart()
+    partition.end(*pair, commit=coordinator.machine.outcome(*pair) is True)
+    transactions = partition.machine.transactions
+    assert [transactions.is_aborted(pair, offset) for offset in (0, 1)] == [False, True]
 
 
 def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long(coordinator: Coordinator) -> None:
@@ -430,7 +457,7 @@ def test_what_has_begun_is_not_fenced_by_a_partition(coordinator: Coordinator) -
     assert coordinator.machine.outcome(*pair) is True
     coordinator.complete(pair)
     coordinator.fence(pair)
-    assert coordinator.machine.outcome(*pair) is True
+    assert isinstance(coordinator.end(pair, commit=True), Decided), "it stays committed"
 
 
 def test_a_member_of_a_group_is_ended_by_its_group_alone(coordinator: Coordinator) -> None:
