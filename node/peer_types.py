@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.amqp import MalformedMessage
 from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
-from node.coordinator.queries import CoordinatorAnswer, CoordinatorQuestion
+from node.coordinator.queries import AskLost, CoordinatorAnswer, CoordinatorQuestion, Lost
 from node.partition import questions as partition
 from node.partition.api import (
     After,
@@ -37,8 +37,8 @@ __all__ = [
     "decode_answer", "decode_question", "encode_answer", "encode_question", "unopened",
 ]  # fmt: skip
 
-Question = partition.Question | CoordinatorQuestion
-Answer = partition.Answer | CoordinatorAnswer
+Question = partition.Question | CoordinatorQuestion | AskLost
+Answer = partition.Answer | CoordinatorAnswer | Lost
 
 _ENCODER = msgspec.msgpack.Encoder()
 _QUESTIONS = msgspec.msgpack.Decoder(Question)

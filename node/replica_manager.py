@@ -19,6 +19,7 @@ from cluster.raft import Group, MultiRaft, erase_group, forget_group, stored_gro
 from cluster.rpc import PeerNetwork, ReplicaState
 from holdfast.batches.codec import Codec
 from node.admin.errors import CannotRepair
+from node.coordinator.commands import NodeStart
 from node.coordinator.queries import AskOutcome, Outcome
 from node.coordinator.replica import KEPT_ENTRIES, CoordinatorReplica
 from node.leader_calls import LeaderCalls
@@ -86,6 +87,7 @@ class ReplicaManager:
         self._incarnation = incarnation
         self._network: PeerNetwork | None = None
         self.calls: LeaderCalls
+        self._sightings = NodeSightings(node_id, view)
         self._open: dict[int, PartitionReplica] = {}
         self._coordinators: dict[int, CoordinatorReplica] = {}
         self._full: Failed | None = None
@@ -94,6 +96,7 @@ class ReplicaManager:
         """Where leaders of other nodes' groups are heard of and asked, and ours are told."""
         self._network = network
         self.calls = LeaderCalls(self._node_id, self, self._view, network, self._routing_events)
+        self._sightings.network = network
 
     # -- looking up
 
@@ -171,7 +174,7 @@ class ReplicaManager:
             self._open[group].compress(Codec.named(log_record.compression))
 
     def _start_coordinator(self, group_id: int, partition: PartitionRecord) -> None:
-        replica = CoordinatorReplica(partition.name, group_id, self._now_ms, self._ask)
+        replica = CoordinatorReplica(partition.name, group_id, self._now_ms, self._ask, self._sightings)
         group = self._open_group(group_id, partition, replica, keep_entries=KEPT_ENTRIES, patient=True)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
@@ -343,6 +346,32 @@ class ReplicaManager:
             for replica in self._open.values():
                 replica.refuse_appends(full)
         self._full = full
+
+
+class NodeSightings:
+    """Whether other nodes are there, by the streams to them and by the metadata; implements
+    `node.coordinator.gone_nodes.Sightings`."""
+
+    def __init__(self, node_id: int, view: MetadataView) -> None:
+        self.node_id = node_id
+        self.network: PeerNetwork | None = None  # until there is one, nobody is missed
+        self._view = view
+
+    def is_succeeded(self, start: NodeStart) -> bool:
+        record = self._view.nodes.get(start.node)
+        if record is None:
+            return False
+        if record.incarnation != start.incarnation:
+            return start.incarnation in record.former_incarnations
+        return record.start.boot > start.boot
+
+    def lost_s(self, node: int) -> float:
+        return 0.0 if node == self.node_id or self.network is None else self.network.lost_s(node)
+
+    async def ask_member(self, member: int, group: int, question: Any) -> Any:
+        if self.network is None:
+            return Failed("unknown", True, "there is no network yet")
+        return await self.network.client(member).ask(group, question)
 
 
 def _state(status: dict[str, Any]) -> ReplicaState:

@@ -30,6 +30,7 @@ from node.admin.administration import Administration
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
+from node.coordinator.commands import NodeStart
 from node.listener import Listener, ListenerConfig
 from node.listener.limits.accounts import Accounts
 from node.listener.limits.garbage import Garbage
@@ -298,7 +299,7 @@ class Node:
             self._replicas.repair,
         )
         coordinators = Coordinators(self._view, self._proposer.execute, self._routing_events.until)
-        self._transactions = TransactionManager(self.node_id, self._replicas.calls, coordinators)
+        self._transactions = TransactionManager(self.node_id, self._replicas.calls, coordinators, self._start_of_ids)
         self._access = AccessAdministration(
             self._proposer,
             self._view,
@@ -394,6 +395,10 @@ class Node:
 
     def _own_start(self) -> Start:
         return Start(self._disk.identity.boot, self._disk.identity.marks)
+
+    def _start_of_ids(self) -> NodeStart:
+        """As coordinators note it of the transactional ids that are held here."""
+        return NodeStart(self.node_id, self._disk.identity.incarnation, self._disk.identity.boot)
 
     def _is_copy(self, found: str) -> None:
         """A peer knows a later start of these data: this process must not be taken for one that remembers by anybody,

@@ -19,8 +19,8 @@ claims of consumer groups; a node of version 2 would let two owners read. 4: mem
 what expires: its replicas would forget other producers. 6: how many events of a producer are remembered. 7: batches of
 a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing. 8: large entries
 come beside their frame; a node of version 7 would take them for frames. 9: streams that gRPC does not carry. 10: what a
-producer sends again is known by its number where its digest made room, and what was rolled back is bounded; replicas of
-version 9 would drift apart."""
+producer sends again is known by its number where its digest made room, what was rolled back is bounded, and
+coordinators know which start of a node holds a transactional id; replicas of version 9 would drift apart."""
 
 MIB = 1 << 20
 

@@ -26,6 +26,14 @@ MAX_HOLDER_CHARACTERS = 64
 """Of the name that a holder of an id has drawn."""
 
 
+class NodeStart(msgspec.Struct, frozen=True, array_like=True):
+    """A start of a node. `boot`: how many starts there were of the data of this incarnation."""
+
+    node: int
+    incarnation: int
+    boot: int
+
+
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     """Somebody wants to write under this transactional id, and nobody else is to from now on (Kafka's InitProducerId).
     `holder`: drawn by who asks, once; asking again with it is no second registration, until the pair is used."""
@@ -36,6 +44,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     timestamp_ms: int = 0
     again: bool = False  # by a holder that takes itself for the present one: it fences nobody
     succeeds: str = ""  # only if this holder, and nobody else, has had the id until now: it comes back as another
+    at: NodeStart | None = None  # whose transaction manager holds it; when that is gone, what it had open aborts
 
 
 class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
@@ -70,22 +79,25 @@ class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
 
 
 class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """Time has passed: the transaction, if it is still open and its time is over, aborts."""
+    """Time has passed: the transaction, if it is still open and its time is over, aborts. `gone`: so it does, whatever
+    its time, if it is held at this start of a node, which a majority takes for gone."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     timestamp_ms: int = 0
+    gone: NodeStart | None = None
 
 
 class Fence(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A partition has waited for the end of this transaction for longer than its time, and nothing has begun it here:
-    it is over, before it begins late."""
+    """A partition has waited for the end of this transaction for longer than its time, or the start of a node that it
+    is held at is `gone`, and nothing has begun it here: it is over, before it begins late."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     timestamp_ms: int = 0
+    gone: NodeStart | None = None
 
 
 class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
@@ -98,9 +110,9 @@ Command = Register | AddPartitions | EndTransaction | Complete | Expire | Fence 
 
 # ---------------------------------------------------------------- answers
 
-How = Literal["client", "timeout", "fenced", "operator", "lease", "group"]
-"""Why a transaction ended: its client said so, its time was over, another holder came, or an operator ended it; of a
-member of a group also: its client fell silent, or the group was committed without it."""
+How = Literal["client", "timeout", "fenced", "operator", "lease", "group", "node"]
+"""Why a transaction ended: its client said so, its time was over, another holder came, an operator ended it, or its
+client's node was gone; of a member of a group also: its client fell silent, or the group was committed without it."""
 
 
 class LastEnd(msgspec.Struct, frozen=True, array_like=True):

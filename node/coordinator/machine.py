@@ -15,7 +15,7 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | AddPartitions             | it begins                 | the union                    | `ended`                    |
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
-| Expire                    | `ended`                   | it aborts, if it is time     | the decision               |
+| Expire                    | `ended`                   | it aborts, if it is time, or its node is gone | the decision |
 | Fence                     | aborted; the next epoch   | `ended`                      | `ended`                    |
 
 All with the present pair; with the pair before, EndTransaction hears how that one ended (a lost answer), and everything
@@ -220,7 +220,7 @@ class CoordinatorMachine:
             one.registered_since = True
         if one.holder != command.holder:
             one.before = one.last
-        one.holder, one.timeout_ms, one.fresh = command.holder, command.timeout_ms, True
+        one.holder, one.timeout_ms, one.fresh, one.at = command.holder, command.timeout_ms, True, command.at
         one.touched_ms = self.state.lived_ms
         return registered(one)
 
@@ -228,7 +228,7 @@ class CoordinatorMachine:
         if len(self._ids) >= MAX_IDS:
             return Declined("too-many", f"this coordinator knows {MAX_IDS} transactional ids; use fewer, and name them")
         one = TransactionalId(command.transactional_id, self._new_producer(), 0, command.holder, command.timeout_ms)
-        one.touched_ms = self.state.lived_ms
+        one.touched_ms, one.at = self.state.lived_ms, command.at
         self._ids[one.name] = self._by_producer[one.producer_id] = one
         return registered(one)
 
@@ -326,18 +326,21 @@ class CoordinatorMachine:
             return one
         if one.writer:
             return Declined("ended", f"the time of {one.name!r} is that of its group")
-        if one.state is State.ONGOING and one.deadline_ms <= self.state.lived_ms:
-            self._decide(one, commit=False, how="timeout")
+        is_gone = command.gone is not None and one.at == command.gone
+        if one.state is State.ONGOING and (is_gone or one.deadline_ms <= self.state.lived_ms):
+            self._decide(one, commit=False, how="node" if is_gone else "timeout")
         if one.state in DECIDED:
             return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *one.pair)
-        return Declined("ended", f"nothing of {one.name!r} is overdue")
+        return Declined("ended", f"nothing of {one.name!r} is overdue, or held at a node that is gone")
 
     def _fence(self, command: Fence) -> Result:
         one = self._present(command)
         if isinstance(one, Declined):
             return one
+        if command.gone is not None and one.at != command.gone:
+            return Declined("ended", f"{one.name!r} is held at another start of a node")
         if one.state in IDLE and not one.writer:
-            return self._end_empty(one, commit=False, how="timeout")
+            return self._end_empty(one, commit=False, how="timeout" if command.gone is None else "node")
         return Declined("ended", f"the transaction of {one.name!r} has begun, or its group decides about it")
 
     def _forget_idle(self, _: ForgetIdle) -> Result:

@@ -33,10 +33,24 @@ class AskOutcome(msgspec.Struct, frozen=True, array_like=True, tag=57):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """None: it is not decided. `coordinator_epoch`: the term of the leader that says so."""
+    """None: it is not decided. `coordinator_epoch`: the term of the leader that says so. `soon`: ask again soon, since
+    the node that it is held at is not heard now, and may be gone."""
 
     committed: bool | None
     coordinator_epoch: int
+    soon: bool = False
+
+
+class AskLost(msgspec.Struct, frozen=True, array_like=True, tag=88):
+    """A leader asks another member of its group, whether it leads or not: is it out of touch with this node, too?"""
+
+    node: int
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag=89):
+    """`is_lost`: yes, at the moment."""
+
+    is_lost: bool
 
 
 class DecideTransaction(msgspec.Struct, frozen=True, array_like=True, tag=69):
@@ -118,6 +132,6 @@ CoordinatorQuestion = (
 CoordinatorAnswer = Registered | Added | Decided | Declined | Outcome | IdList | GroupResult | Renewed | WriterList
 
 __all__ = [
-    "Abort", "AskOutcome", "AwaitEnd", "CoordinatorAnswer", "CoordinatorQuestion", "DecideTransaction", "GroupQuestion",
-    "How", "IdList", "IdRow", "ListIds", "NoteAndEnd", "Outcome",
+    "Abort", "AskLost", "AskOutcome", "AwaitEnd", "CoordinatorAnswer", "CoordinatorQuestion", "DecideTransaction",
+    "GroupQuestion", "How", "IdList", "IdRow", "ListIds", "Lost", "NoteAndEnd", "Outcome",
 ]  # fmt: skip

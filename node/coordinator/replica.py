@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from cluster.crash_points import crash_point
-from cluster.raft import ENTRY_REGULAR, DiskBatch, NotLeader, Outcome, Overloaded
+from cluster.raft import ENTRY_REGULAR, DiskBatch, NotLeader, Overloaded
 from node.coordinator import commands
 from node.coordinator.commands import (
     AddPartitions,
@@ -26,13 +26,14 @@ from node.coordinator.commands import (
     Decided,
     Declined,
     EndTransaction,
-    Expire,
     Fence,
     ForgetIdle,
     Forgotten,
     Register,
     Result,
 )
+from node.coordinator.expiry import Expiry
+from node.coordinator.gone_nodes import GoneNodes, Sightings
 from node.coordinator.groups.commands import GroupCommand
 from node.coordinator.groups.desk import GroupDesk
 from node.coordinator.listing import list_ids
@@ -40,6 +41,7 @@ from node.coordinator.machine import MAX_PARTITIONS, CoordinatorMachine
 from node.coordinator.markers import AskGroup, MarkerSender
 from node.coordinator.queries import (
     Abort,
+    AskLost,
     AskOutcome,
     AwaitEnd,
     CoordinatorAnswer,
@@ -81,8 +83,10 @@ _STEPS = {Register: "register", AddPartitions: "add", EndTransaction: "end"}
 class CoordinatorReplica:
     """`cluster.raft.StateMachine` of one coordinator. `on_role_change` is the node's to set."""
 
-    def __init__(self, name: str, group_id: int, now_ms: Callable[[], int], ask: AskGroup) -> None:
-        """`ask`: how the leaders of partitions are asked, by Raft group."""
+    def __init__(
+        self, name: str, group_id: int, now_ms: Callable[[], int], ask: AskGroup, sightings: Sightings
+    ) -> None:
+        """`ask`: how the leaders of partitions are asked, by Raft group. `sightings`: of the other nodes."""
         self.name = name
         self.group_id = group_id
         self.on_role_change: Callable[[CoordinatorReplica], None] | None = None
@@ -97,7 +101,8 @@ class CoordinatorReplica:
         self._ripe: dict[tuple[int, int], str] = {}  # pairs whose markers are everywhere, and the names of their ids
         self._completing: set[tuple[int, int]] = set()  # of those: the entry that says so is proposed
         self._quiet_since_s: float | None = None
-        self._expiring: set[tuple[int, int]] = set()
+        self._gone = GoneNodes(group_id, sightings)
+        self._expiry = Expiry(self, self._machine, self._gone, now_ms)
 
     @property
     def what(self) -> str:
@@ -133,7 +138,7 @@ class CoordinatorReplica:
         self._ripe.clear()
         self._completing.clear()
         self._quiet_since_s = None
-        self._expiring.clear()
+        self._expiry.not_leading()
         self._marked.give_up()
         self._completed.give_up()
         self._desk.not_leading()
@@ -204,6 +209,8 @@ class CoordinatorReplica:
 
     async def ask(self, question: Any) -> Any:
         """A `CoordinatorAnswer`, or Failed. Repeating a question whose outcome is unknown does no harm."""
+        if isinstance(question, AskLost) and self._closed is None:
+            return self._gone.answer(question)
         if self._closed is not None or not self.is_leader:
             leader = self.leader
             return self._closed or Failed("not_leader", True, f"this node does not lead {self.what}", leader)
@@ -248,11 +255,16 @@ class CoordinatorReplica:
     async def _outcome(self, question: AskOutcome) -> CoordinatorAnswer | Failed:
         pair = (question.producer_id, question.epoch)
         failed = await self._confirm()
-        unbegun = self._machine.next_of(*pair) if failed is None and question.overdue else None
-        if unbegun is not None:
-            fenced = await self.propose(Fence(unbegun.name, *pair), "fence")
+        unbegun = self._machine.next_of(*pair) if failed is None else None
+        if unbegun is None:
+            return failed or TransactionOutcome(self._machine.outcome(*pair), self.group.term)
+        name, at = unbegun.name, unbegun.at
+        is_gone = at is not None and bool(await self._gone.among({at}, self.group))
+        if is_gone or question.overdue:
+            fenced = await self.propose(Fence(name, *pair, gone=at if is_gone else None), "fence")
             failed = fenced if isinstance(fenced, Failed) else None
-        return failed or TransactionOutcome(self._machine.outcome(*pair), self.group.term)
+        is_lost = at is not None and self._gone.is_lost(at.node)
+        return failed or TransactionOutcome(self._machine.outcome(*pair), self.group.term, is_lost)
 
     async def _confirm(self) -> Failed | None:
         if await confirm_leadership(self.group):
@@ -362,17 +374,8 @@ class CoordinatorReplica:
         self._complete_ripe()
         self._send_markers()
         self._desk.tick(now_s, now_ms)
-        for one in self._machine.overdue(now_ms):
-            if one.pair not in self._expiring:
-                self._expiring.add(one.pair)
-                crash_point("coordinator-before-expire")
-                log.info("%s: the time of %r is over (producer %d, epoch %d)", self.what, one.name, *one.pair)
-                if not self._tell(Expire(one.name, *one.pair, now_ms), self._expired(one.pair)):
-                    self._expiring.discard(one.pair)
+        self._expiry.tick()
         self._keep_time(now_s, now_ms)
-
-    def _expired(self, pair: tuple[int, int]) -> Callable[[Outcome], None]:
-        return lambda _: self._expiring.discard(pair)
 
     def _keep_time(self, now_s: float, now_ms: int) -> None:
         writers = self._machine.writers

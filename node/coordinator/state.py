@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from node.coordinator.commands import How, LastEnd
+from node.coordinator.commands import How, LastEnd, NodeStart
 from node.coordinator.groups.writers import Writer
 from node.coordinator.transitions import State
 
@@ -31,6 +31,7 @@ class TransactionalId(msgspec.Struct, array_like=True):
     registered_since: bool = False  # since the end of `last`: the present pair is not for the holder of that one
     before: LastEnd | None = None  # the end that was the last one when another holder came: it may not have heard of it
     writer: str = ""  # whose group it is a member of; "": of none
+    at: NodeStart | None = None  # whose transaction manager holds it
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -64,6 +65,7 @@ def how_it_ended(name: str, last: LastEnd) -> str:
     why = {
         "timeout": ", since its time was over",
         "operator": " by an operator",
+        "node": ", since the node that its client was connected to was gone",
         "lease": ", since its client was silent for as long as its lease",
         "group": ", since its group was committed without it",
     }.get(last.how, "")

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from node.coordinator.commands import NodeStart
 from node.transactions.coordinators import Calls, Coordinators
 from node.transactions.errors import TransactionFailed
 from node.transactions.member import Leases, MemberProducer, MemberTerms
@@ -36,10 +37,14 @@ DEFAULT_TIMEOUT_MS = 60_000
 
 
 class TransactionManager:
-    def __init__(self, node_id: int, calls: Calls, coordinators: Coordinators) -> None:
+    def __init__(
+        self, node_id: int, calls: Calls, coordinators: Coordinators, start: Callable[[], NodeStart | None]
+    ) -> None:
+        """`start`: which one of the node this is, once it is counted. When it is gone, what it had open is aborted."""
         self.calls = calls
         self.coordinators = coordinators
         self._node_id = node_id
+        self._start = start
         self._free: dict[int, list[TransactionalProducer]] = {}  # by timeout; their next pair is known
         self._numbers = 0
         self._spare_numbers: deque[int] = deque()  # of ids that were given up, to be registered anew; the oldest first
@@ -58,7 +63,9 @@ class TransactionManager:
         if name.startswith("$"):
             raise TransactionFailed("invalid", f"transactional id {name!r}: choose one without a dollar sign in front")
         group = await self.coordinators.group_of(name)
-        producer = TransactionalProducer(self.calls, name, group, timeout_ms, holder=holder, succeeds=succeeds)
+        producer = TransactionalProducer(
+            self.calls, name, group, timeout_ms, holder=holder, succeeds=succeeds, at=self._start()
+        )
         await producer.register()
         earlier = self._held.get(name)
         assert producer.pair is not None
@@ -117,7 +124,8 @@ class TransactionManager:
         number = self._number()
         name = f"{OWN_PREFIX}{self._node_id}-{number}"
         try:
-            producer = TransactionalProducer(self.calls, name, await self.coordinators.group_of(name), timeout_ms)
+            group = await self.coordinators.group_of(name)
+            producer = TransactionalProducer(self.calls, name, group, timeout_ms, at=self._start())
             await producer.register()
         except BaseException:
             self._spare_numbers.append(number)
@@ -162,7 +170,7 @@ class TransactionManager:
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """The node stops; what is open is left to its coordinator, and to time."""
+        """The node stops; its coordinator ends what is open when it finds this node gone."""
         await self.leases.close()
         for task in list(self._ending):
             task.cancel()

@@ -20,6 +20,7 @@ from node.coordinator.commands import (
     Declined,
     EndTransaction,
     LastEnd,
+    NodeStart,
     Register,
     Registered,
 )
@@ -68,10 +69,11 @@ class TransactionalProducer:
     """Whoever ends its transactions decides them; a member of a group only prepares them, even empty ones."""
 
     def __init__(
-        self, calls: Calls, name: str, group: int, timeout_ms: int, *, holder: str = "", succeeds: str = ""
-    ) -> None:
+        self, calls: Calls, name: str, group: int, timeout_ms: int, *, holder: str = "", succeeds: str = "",
+        at: NodeStart | None = None,
+    ) -> None:  # fmt: skip
         """`group`: its coordinator. `holder`: the name of who holds the id here; "": it is drawn. `succeeds`: the
-        holder that comes back as this one."""
+        holder that comes back as this one. `at`: this start of this node."""
         self.name = name
         self.group = group
         self.timeout_ms = timeout_ms
@@ -81,13 +83,16 @@ class TransactionalProducer:
         self.fenced = ""  # why it can do nothing any more
         self._calls = calls
         self._succeeds = succeeds
+        self._at = at
         self._finishing: asyncio.Task[None] | None = None
 
     async def register(self, *, again: bool = False) -> None:
         """`again`: only if nobody else has registered the id since. Raises TransactionFailed."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + REGISTER_WITHIN_S
-        question = Register(self.name, self.holder, self.timeout_ms, again=again, succeeds=self._succeeds)
+        question = Register(
+            self.name, self.holder, self.timeout_ms, again=again, succeeds=self._succeeds, at=self._at
+        )
         while True:
             left_s = deadline_s - loop.time()
             answer = await self._calls.ask_until(self.group, question, max(0.0, left_s))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from cluster.boot_counters import Start
+from cluster.metadata import MetadataMachine, MetadataView, Ok, encode_command, readmit_node, register_node
 from cluster.raft import MultiRaft, stored_groups
 from holdfast.batches.codec import Codec
-from node.replica_manager import ReplicaManager
+from node.coordinator.commands import NodeStart
+from node.replica_manager import NodeSightings, ReplicaManager
 from node.routing_events import RoutingEvents
 from tests.simulation.world.disk import SimDisk
 from tests.unit.raft.cluster import HandClock, ListMachine
@@ -131,3 +135,29 @@ def turn(multiraft: MultiRaft, disk: SimDisk) -> None:
         multiraft.release(done)
         if all(group.is_leader and group.ready for group in multiraft.groups.values()):
             return
+
+
+def test_a_start_of_a_node_has_a_successor_when_the_metadata_know_a_later_one_or_other_data() -> None:
+    machine, index = MetadataMachine(), count(1)
+    sightings = NodeSightings(1, MetadataView(machine))
+
+    def apply(command: Any) -> None:
+        result = machine.apply(next(index), 1, encode_command(command), SimDisk().batch())
+        assert isinstance(result, Ok), result
+
+    def starts(boot: int, incarnation: int) -> None:
+        apply(register_node(3, "h:1", {}, incarnation, Start(boot, (boot,))))
+
+    def succeeded() -> list[tuple[int, int]]:
+        every = [(70, 4), (70, 5), (70, 6), (71, 1), (71, 2)]
+        return [(data, boot) for data, boot in every if sightings.is_succeeded(NodeStart(3, data, boot))]
+
+    assert succeeded() == [], "nothing is known of the node"
+    starts(5, 70)
+    assert succeeded() == [(70, 4)]
+    starts(6, 70)
+    assert succeeded() == [(70, 4), (70, 5)]
+    apply(readmit_node(3, 71))
+    assert succeeded() == [(70, 4), (70, 5), (70, 6)]
+    starts(2, 71)
+    assert succeeded() == [(70, 4), (70, 5), (70, 6), (71, 1)]

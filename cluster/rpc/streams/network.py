@@ -229,6 +229,10 @@ class PeerNetwork:
         """Up, and heard of late."""
         return node == self.self_id or self._contact.in_touch(node)
 
+    def lost_s(self, node: NodeId) -> float:
+        """For how long this node has been out of touch with the other one."""
+        return self._contact.lost_s(node, asyncio.get_running_loop().time())
+
     @property
     def is_cut_off(self) -> bool:
         """The others could do without this node, and it would not know (`contact.py`)."""

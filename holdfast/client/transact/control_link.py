@@ -52,7 +52,7 @@ class Unanswered(Exception):
 @dataclass(frozen=True)
 class LastTransaction:
     """How the last transaction of a transactional id ended, as the node told it when the id was taken. `how`: its
-    `client` said so, a `timeout`, `fenced` by the next holder, or an `operator`."""
+    `client` said so, a `timeout`, `fenced` by the next holder, an `operator`, or its `node` was gone."""
 
     producer_id: int
     epoch: int

@@ -51,12 +51,14 @@ ASK_AGAIN_S = 1.0
 
 
 class KnownOutcome(Protocol):
-    """What a coordinator says of a transaction."""
+    """What a coordinator says of a transaction. `soon`: it is not decided, and worth asking again at once."""
 
     @property
     def committed(self) -> bool | None: ...
     @property
     def coordinator_epoch(self) -> int: ...
+    @property
+    def soon(self) -> bool: ...
 
 
 AskOutcome = Callable[[int, int, int, bool], Awaitable[KnownOutcome | None]]
@@ -151,7 +153,7 @@ class Participant:
         self._urgent &= open_now.keys()
         for key, one in open_now.items():
             overdue_s = self._overdue_at_s.setdefault(key, now_s + one.timeout_ms / 1000 + GRACE_S)
-            ask_s = self._ask_at_s.setdefault(key, min(overdue_s, now_s + FIRST_ASKED_AFTER_S))
+            ask_s = self._ask_at_s.setdefault(key, min(overdue_s, now_s + self._first_asked_in_s(one)))
             if (now_s >= ask_s or key in self._urgent) and key not in self._asking and self.ask_outcome is not None:
                 self._urgent.discard(key)
                 overdue = now_s >= overdue_s
@@ -161,6 +163,11 @@ class Participant:
                 task = asyncio.ensure_future(self._find_out(group, one.coordinator, key, overdue))
                 self._asking[key] = task
                 task.add_done_callback(partial(self._asked, key))
+
+    def _first_asked_in_s(self, one: OpenTransaction) -> float:
+        """A new leader does not begin to count anew: with the one before it the client's node may have died."""
+        open_s = (self._now_ms() - one.begun_ms) / 1000
+        return FIRST_ASKED_AFTER_S - min(max(0.0, open_s), FIRST_ASKED_AFTER_S)
 
     def _asked(self, key: tuple[int, int], task: asyncio.Task[None]) -> None:
         if self._asking.get(key) is task:
@@ -172,7 +179,11 @@ class Participant:
     async def _find_out(self, group: Proposer, coordinator: int, key: tuple[int, int], overdue: bool) -> None:
         assert self.ask_outcome is not None
         outcome = await self.ask_outcome(coordinator, *key, overdue)
-        if outcome is None or outcome.committed is None or self._machine().transactions.get(*key) is None:
+        if outcome is None or self._machine().transactions.get(*key) is None:
+            return
+        if outcome.committed is None:
+            if outcome.soon:
+                self._urgent.add(key)
             return
         log.info(
             "partition %s: no marker came for the transaction of producer %d, epoch %d; its coordinator says: %s",

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from node.coordinator.commands import NodeStart
 from node.transactions.coordinators import Coordinators
 from node.transactions.manager import TransactionManager
 from tests.simulation.checker import Violation
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 
+AT_LEAST_S = 0.01
+"""Out of touch, when that is seen for the first time."""
+
 
 class TransactionalNode(SimNode):
     own_life: Life
@@ -32,15 +36,21 @@ class TransactionalNode(SimNode):
         self.own_life = Life(self)
         with self.own_life.entered():
             super().start()
+        if self.life > 1 and self.is_running:
+            self.schedule.load.admin.register_start(self.id, self.life)
 
     def _compose(self) -> None:
         super()._compose()
         self.questions = Questions(self.schedule)
-        network: Any = QuestionNetwork(self.questions, self)
+        self.missing = Missing(self)
+        network: Any = QuestionNetwork(self.questions, self, self.missing)
         self.replicas.attach(network)
         coordinators = Coordinators(self.view, _nobody, _nobody)
-        self.transactions = TransactionManager(self.id, self.replicas.calls, coordinators)
+        self.transactions = TransactionManager(self.id, self.replicas.calls, coordinators, self._this_start)
         self.after(self.schedule.now + self.schedule.randomness.uniform(0.0, TICK_S), self._tick)
+
+    def _this_start(self) -> NodeStart:
+        return NodeStart(self.id, self.incarnation, self.life)
 
     def _in_life(self, life: int, action: Callable[[], None]) -> None:
         if self.life != life or not self.is_running:
@@ -66,11 +76,36 @@ class TransactionalNode(SimNode):
         if self.schedule.now < self._paused_until:
             return
         now_s = self.clock.monotonic()
+        self.missing.look(TICK_S)
         for coordinator in self.replicas.coordinators():
             coordinator.tick(now_s)
         for replica in self.replicas.all_open():
             if replica.is_leader:
                 replica.taking_part.check(replica.group, now_s)
+
+
+class Missing:
+    """For how long a node has been out of touch with each of the others, as it sees it at its ticks."""
+
+    def __init__(self, node: TransactionalNode) -> None:
+        self._node = node
+        self._lost_s: dict[int, float] = {}
+
+    def look(self, passed_s: float) -> None:
+        for peer in self._node.schedule.node_ids:
+            if peer != self._node.id and not self._hears(peer):
+                self._lost_s[peer] = self._lost_s[peer] + passed_s if peer in self._lost_s else AT_LEAST_S
+            else:
+                self._lost_s.pop(peer, None)
+
+    def lost_s(self, peer: int) -> float:
+        return self._lost_s.get(peer, 0.0)
+
+    def _hears(self, peer: int) -> bool:
+        schedule = self._node.schedule
+        other, own = schedule.nodes[peer], self._node.id
+        stands = all(link.is_up and not link.is_cut for link in (schedule.links[own, peer], schedule.links[peer, own]))
+        return stands and other.is_running and schedule.now >= other._paused_until
 
 
 class CrashPoints:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from cluster.crash_points import intercepted
+from node.coordinator import gone_nodes
 from node.coordinator.machine import CoordinatorMachine
 from node.partition.transactions import participant
 from node.transactions import producer, transaction
@@ -29,6 +30,9 @@ NOTES_AFTER_S = (1.0, 0.05, 0.0)
 """Until coordinators are told of partitions whose transactions have not ended: as it is, when they are about to, or at
 once."""
 
+GONE_AFTER_S = (1.5, 0.6, 0.05)
+"""Out of touch, until a node is taken for gone: as it is, and so soon that it mostly is not, which must not matter."""
+
 EPOCHS = (3, 32767, 32767)
 """Of one producer id; with the fewest, ids go on with another one all the time."""
 
@@ -36,7 +40,7 @@ CRASH_POINTS = (
     "coordinator-before-register", "coordinator-after-register", "coordinator-before-add", "coordinator-after-add",
     "partition-after-begin", "partition-after-stageoffset", "coordinator-before-end", "coordinator-after-end",
     "coordinator-after-a-marker", "partition-after-marker", "coordinator-before-complete", "coordinator-after-complete",
-    "coordinator-before-expire", "manager-before-end", "manager-after-end",
+    "coordinator-before-expire", "coordinator-after-expire", "manager-before-end", "manager-after-end",
 )  # fmt: skip
 """All that there are in the code of transactions."""
 
@@ -86,6 +90,7 @@ def around(
         mock.patch.object(Transaction, "answers_early", early),
         mock.patch.object(participant, "GRACE_S", choice(GRACES_S)),
         mock.patch.object(transaction, "NOTE_AFTER_S", choice(NOTES_AFTER_S)),
+        mock.patch.object(gone_nodes, "GONE_AFTER_S", choice(GONE_AFTER_S)),
         mock.patch.dict(CoordinatorMachine.__init__.__kwdefaults__, epochs=choice(EPOCHS)),
     ):
         yield

@@ -17,7 +17,7 @@ from tests.simulation.world.rpc.calls import Network
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
-    from tests.simulation.transactions.node import TransactionalNode
+    from tests.simulation.transactions.node import Missing, TransactionalNode
 
 ANSWER_WITHIN_S = 1.0
 LOST, DOUBLED, LATE = 0.03, 0.06, 0.06
@@ -120,13 +120,16 @@ class _Client:
 
 
 class QuestionNetwork(Network):
-    """As much of `cluster.rpc.PeerNetwork` as `node.leader_calls` uses."""
+    """As much of `cluster.rpc.PeerNetwork` as `node.leader_calls` and `NodeSightings` use."""
 
-    def __init__(self, questions: Questions, node: TransactionalNode) -> None:
+    def __init__(self, questions: Questions, node: TransactionalNode, missing: Missing) -> None:
         wire: Any = questions  # of which only the schedule is asked
         wire.schedule = node.schedule
         super().__init__(wire, node)
-        self._questions = questions
+        self._questions, self._missing = questions, missing
 
     def client(self, peer: int) -> Any:
         return _Client(self._questions, self._node, peer)  # type: ignore[arg-type]
+
+    def lost_s(self, peer: int) -> float:
+        return self._missing.lost_s(peer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from node.partition.api import Appended, Failed, Numbers
 from node.partition.consumer_groups.group_state import Claim, Owned
@@ -28,6 +28,9 @@ GROUPS = ("transforming", "counting")
 OWED = 2
 """One commit shows that a writer can; another, that it can go on from there."""
 TIMEOUTS_MS = (600, 1500, 2500)
+NAMELESS = "nameless"
+LONG_MS = 600_000
+"""What is open in the name of nobody has more time than there is for healing, so it must not end by that."""
 WRITE_WITHIN_S = 0.6
 RETRY_S = 0.05
 MOST_PARTITIONS = 4
@@ -43,6 +46,7 @@ TAKEN_OVER_WITHIN_S = 0.1
 """... while they are staged, or decided, or just moved."""
 ENDS = (("commit", "abort", "vanish", "wait"), (14, 4, 1, 1))
 """How a transaction is to end; to wait is to go on when its time is over."""
+ENDS_OF_NAMELESS = (("commit", "abort"), (4, 1))
 
 
 class Writers:
@@ -52,7 +56,7 @@ class Writers:
         self.schedule = schedule
         self.ledger = ledger
         self.partitions: list[TransactionsJudge] = []
-        self.names = [f"writer-{number}" for number in range(names)]
+        self.names = [*(f"writer-{number}" for number in range(names)), NAMELESS]
         self.committed = self.aborted = 0
         self.is_healing = False
         self.owed: dict[str, int] = {}
@@ -72,11 +76,12 @@ class Writers:
                 if ready:
                     if self.is_healing:
                         self.owed[name] = OWED
-                    self._last[name] = Session(self, chance.choice(ready), name)
+                    kind = NamelessSession if name == NAMELESS else Session
+                    self._last[name] = kind(self, chance.choice(ready), name)
 
     def begin_healing(self) -> None:
         self.is_healing = True
-        self.owed = dict.fromkeys(self.names, OWED)
+        self.owed = {name: OWED for name in self.names if name != NAMELESS}
 
     def ended(self, name: str, *, committed: bool) -> None:
         self.schedule.count("committed transaction" if committed else "aborted transaction")
@@ -101,6 +106,8 @@ class Writers:
 
 
 class Session:
+    ends: ClassVar = ENDS
+
     def __init__(self, writers: Writers, node: TransactionalNode, name: str) -> None:
         self.is_over = False
         self._writers, self._node, self._name = writers, node, name
@@ -143,7 +150,7 @@ class Session:
             await asyncio.gather(*(self._write(transaction, judge) for judge in partitions))
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.uniform(0.0, 0.3))
-        how = "commit" if writers.is_healing else chance.choices(*ENDS)[0]
+        how = "commit" if writers.is_healing else chance.choices(*self.ends)[0]
         groups = [judge.group_id for judge in partitions]
         self._schedule.trace(f"{self._node.id} {self._name} {transaction.pair}, groups {groups}, is to {how}")
         if how == "vanish":
@@ -233,3 +240,20 @@ class Session:
                 position = min(len(judge.events), max(0, answer.position) + self._chance.randint(0, 5))
                 found.append(StagedPosition(judge.group_id, key, answer.claim, position))
         return found
+
+
+class NamelessSession(Session):
+    """Of a client that names no id, as most do. Nobody takes over what its node leaves open when it dies."""
+
+    ends: ClassVar = ENDS_OF_NAMELESS
+
+    async def _live(self) -> None:
+        manager = self._node.transactions
+        try:
+            while not self._writers.is_healing:
+                transaction = await manager.begin_anonymous(LONG_MS)
+                await self._one(transaction.producer, transaction)
+                manager.give_back(transaction)
+                await asyncio.sleep(self._chance.uniform(0.0, 0.1))
+        except TransactionFailed as error:
+            self._schedule.count(f"nameless session ends: {error.code}")

@@ -12,6 +12,7 @@ from node.coordinator.commands import (
     Expire,
     Fence,
     ForgetIdle,
+    NodeStart,
     Register,
     Registered,
     Result,
@@ -71,11 +72,11 @@ class Coordinator:
     def complete(self, pair: Pair, name: str = "t") -> Result:
         return self.apply(Complete(name, *pair, self.now_ms))
 
-    def expire(self, pair: Pair, name: str = "t") -> Result:
-        return self.apply(Expire(name, *pair, self.now_ms))
+    def expire(self, pair: Pair, name: str = "t", gone: NodeStart | None = None) -> Result:
+        return self.apply(Expire(name, *pair, self.now_ms, gone))
 
-    def fence(self, pair: Pair, name: str = "t") -> Result:
-        return self.apply(Fence(name, *pair, self.now_ms))
+    def fence(self, pair: Pair, name: str = "t", gone: NodeStart | None = None) -> Result:
+        return self.apply(Fence(name, *pair, self.now_ms, gone))
 
     def forget_idle(self) -> Result:
         return self.apply(ForgetIdle(self.now_ms))

@@ -143,6 +143,7 @@ def test_while_an_earlier_one_is_open_it_is_told_to_try_again_and_that_one_is_as
 class Said:
     committed: bool | None
     coordinator_epoch: int = 5
+    soon: bool = False
 
 
 class Asked:
@@ -150,11 +151,12 @@ class Asked:
 
     def __init__(self) -> None:
         self.says: bool | None = None
+        self.soon = False
         self.questions: list[tuple[int, int, int, bool]] = []
 
     async def __call__(self, coordinator: int, producer_id: int, epoch: int, overdue: bool) -> Said:
         self.questions.append((coordinator, producer_id, epoch, overdue))
-        return Said(self.says)
+        return Said(self.says, soon=self.soon)
 
 
 async def passes(node: Node, now_s: float) -> None:
@@ -209,3 +211,40 @@ def test_what_its_coordinator_never_began_is_over_when_it_is_first_asked_about(n
 
     asyncio.run(story())
     assert node.replica.stable_offset == node.replica.next_offset
+
+
+def test_what_is_held_at_a_node_that_is_not_heard_is_asked_about_again_at_once(node: Node) -> None:
+    asked = node.replica.taking_part.ask_outcome = Asked()
+    asked.soon = True
+    send(node, b"a")
+    node.turns()
+
+    async def story() -> None:
+        first_s = participant.FIRST_ASKED_AFTER_S
+        await passes(node, 0.0)
+        for look in range(4):
+            await passes(node, first_s + look / 2)
+        assert len(asked.questions) == 4
+        asked.soon = False
+        for look in range(4, 6):
+            await passes(node, first_s + look / 2)
+        assert len(asked.questions) == 5
+
+    asyncio.run(story())
+
+
+def test_a_new_leader_asks_about_what_has_been_open_for_long(node: Node) -> None:
+    asked = node.replica.taking_part.ask_outcome = Asked()
+    send(node, b"a")
+    node.turns()
+
+    async def story() -> None:
+        await passes(node, 0.0)
+        node.replica.taking_part.not_leading()
+        node.now_ms += round(participant.FIRST_ASKED_AFTER_S * 1000) - 500
+        await passes(node, 100.0)
+        assert asked.questions == []
+        await passes(node, 100.5)
+        assert len(asked.questions) == 1
+
+    asyncio.run(story())

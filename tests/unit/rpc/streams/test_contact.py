@@ -94,3 +94,23 @@ def test_a_node_that_starts_allows_its_peers_more_time() -> None:
     assert not contact.cut_off
     contact.look([].__contains__, options.FIRST_TOUCH_S + ENOUGH_S)
     assert contact.cut_off
+
+
+def test_how_long_a_peer_was_not_heard_of_is_counted_without_the_time_that_this_node_stood_still() -> None:
+    story = Story(2, 3)
+    assert story.contact.lost_s(3, story.now_s) == 0.0
+    story.go(2.0, [2])
+    assert story.contact.lost_s(3, story.now_s) == pytest.approx(2.0 - options.TICK_S)
+    story.go(options.TICK_S, [2], late_s=options.TICK_S)
+    assert story.contact.lost_s(3, story.now_s) == pytest.approx(2.0 - options.TICK_S)
+    story.go(options.TICK_S, [2, 3])
+    assert story.contact.lost_s(3, story.now_s) == 0.0
+
+
+def test_a_node_that_starts_misses_nobody_at_once() -> None:
+    contact = Contact((2, 3), lambda: None)
+    contact.begin(100.0)
+    contact.look(lambda _: False, 100.0 + options.FIRST_TOUCH_S)
+    assert contact.lost_s(2, 100.0 + options.FIRST_TOUCH_S) == 0.0
+    assert contact.lost_s(2, 101.0 + options.FIRST_TOUCH_S) == pytest.approx(1.0)
+    assert contact.lost_s(9, 101.0) == 0.0, "this node itself"

@@ -1,0 +1,93 @@
+"""Which starts of nodes are gone, so that nobody goes on with the transactions that are open there.
+
+The problem: committed readers wait for what a dead node has left open, and a node that is only slow must not lose what
+its clients are doing. The rules:
+ - a start is gone when a later one of its node is registered, or another directory took its place; or when this leader
+   has been out of touch with the node for a while, and a majority of the coordinator's members, it included, is so now;
+ - that only makes the leader propose: what aborts is decided where the command is applied, and the holder, if it lives
+   after all, finds its pair over and is told so;
+ - a leader that was just elected, or has just stood still, knows of no node that it is gone (`streams/contact.py`).
+
+Rejected: leases that each node renews at each coordinator. The heartbeats of the streams between nodes say the same.
+Rejected: this leader's word alone. Where just its link to the node is cut, the node can go on through the next leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from node.coordinator.commands import NodeStart
+from node.coordinator.queries import AskLost, Lost
+from node.partition.raft_group import GroupLike
+
+GONE_AFTER_S = 1.5
+"""Out of touch. A process that was killed is missed at once, one that stands still after 0.8 s of silence: so it may do
+that for two seconds."""
+
+ANSWER_WITHIN_S = 0.5
+"""For the other members. Who does not answer is asked again with the next tick."""
+
+
+class Sightings(Protocol):
+    """What this node knows of the others."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    def is_succeeded(self, start: NodeStart) -> bool:
+        """A later start of the node is registered, or other data of it."""
+        ...
+
+    def lost_s(self, node: int) -> float:
+        """For how long this node has been out of touch with that one; 0: it is in touch."""
+        ...
+
+    async def ask_member(self, member: int, group: int, question: Any) -> Any:
+        """Its replica's answer, or Failed."""
+        ...
+
+
+class GoneNodes:
+    def __init__(self, group_id: int, sightings: Sightings) -> None:
+        self._group_id = group_id
+        self._sightings = sightings
+        self._asking: dict[int, asyncio.Task[bool]] = {}  # by the node that the members are asked about
+
+    def answer(self, question: AskLost) -> Lost:
+        return Lost(self.is_lost(question.node))
+
+    def is_lost(self, node: int) -> bool:
+        """To this node, at the moment."""
+        return self._sightings.lost_s(node) > 0.0
+
+    async def among(self, starts: Collection[NodeStart], group: GroupLike) -> set[NodeStart]:
+        """Those that are gone."""
+        gone = {start for start in starts if self._sightings.is_succeeded(start)}
+        lost = sorted({start.node for start in starts if self._sightings.lost_s(start.node) >= GONE_AFTER_S})
+        agreed = await asyncio.gather(*(self._is_agreed(node, group) for node in lost))
+        silent = {node for node, is_agreed in zip(lost, agreed, strict=True) if is_agreed}
+        return gone | {start for start in starts if start.node in silent}
+
+    async def _is_agreed(self, node: int, group: GroupLike) -> bool:
+        """Whoever wants to know while the members are being asked hears what they say."""
+        if node not in self._asking:
+            asking = self._asking[node] = asyncio.ensure_future(self._ask_members(node, group))
+            asking.add_done_callback(lambda _: self._asking.pop(node))
+        return await asyncio.shield(self._asking[node])
+
+    async def _ask_members(self, node: int, group: GroupLike) -> bool:
+        """Whether a majority of the group's members is out of touch with the node."""
+        others = [member for member in group.members if member not in (node, self._sightings.node_id)]
+        asked = [member for member in others if not self.is_lost(member)]
+        agreeing = 1 + sum(await asyncio.gather(*(self._agrees(member, node) for member in asked)))
+        return agreeing > len(group.members) // 2
+
+    async def _agrees(self, member: int, node: int) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                answer = await self._sightings.ask_member(member, self._group_id, AskLost(node))
+        except TimeoutError:
+            return False
+        return isinstance(answer, Lost) and answer.is_lost

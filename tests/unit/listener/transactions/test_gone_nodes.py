@@ -1,0 +1,98 @@
+"""A node that the others take for gone, and that lives: what its clients have open is aborted, and they are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import protocol
+from holdfast.amqp import Coordinator
+from node.coordinator import expiry
+from node.coordinator.commands import Expire
+from node.coordinator.replica import CoordinatorReplica
+from node.replica_manager import NodeSightings
+from node.transactions import transaction
+from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.peer import Peer, eventually
+from tests.unit.listener.support.transacting import Control, send_under, why
+from tests.unit.listener.transactions.test_bad_input import ROLLBACK, coordinators, named, open_anywhere
+from tests.unit.listener.transactions.test_ends import bodies
+
+TIMEOUT = {protocol.TRANSACTION_TIMEOUT: 900_000}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path) as three:
+        await three.create("totals", partitions=3)
+        yield three
+
+
+def node_1_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all who lead, were it itself; and it goes on as it was."""
+    lost_s = NodeSightings.lost_s
+    monkeypatch.setattr(NodeSightings, "lost_s", lambda self, node: 60.0 if node == 1 else lost_s(self, node))
+
+
+async def unnamed(peer: Peer) -> Control:
+    link = peer.engine.open_sender(Coordinator(), properties=TIMEOUT)
+    await peer._opened(link)
+    await peer.until(lambda: link.credit > 0)
+    return Control(peer, link)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("name", ["worker", None])
+async def test_its_late_commit_is_refused_and_the_next_transaction_is_as_any(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, noted: bool, name: str | None
+) -> None:
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01 if noted else 3600.0)
+    async with Peer(cluster.ports[1]) as peer:
+        control = await unnamed(peer) if name is None else await named(peer, name, **TIMEOUT)
+        sender = await peer.sender("totals", "0")
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"lost"])
+        await eventually(lambda: any(one._machine.ongoing() for one in coordinators(cluster)) or not noted)
+        with monkeypatch.context() as patched:
+            node_1_is_missed(patched)
+            await eventually(lambda: not open_anywhere(cluster))
+        assert why(await control.commit(txn)) == ROLLBACK
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"kept"])
+        await control.committed(txn)
+        await eventually(lambda: not open_anywhere(cluster))
+        assert await bodies(peer, "totals", "0") == [b"kept"]
+
+
+async def test_thousands_of_transactions_end_some_at_a_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
+    monkeypatch.setattr(expiry, "AT_ONCE", 3)
+    propose, under_way, most = CoordinatorReplica.propose, dict[int, int](), list[int]()
+
+    async def counted(self: CoordinatorReplica, command: Any, *more: Any) -> Any:
+        if not isinstance(command, Expire):
+            return await propose(self, command, *more)
+        under_way[id(self)] = under_way.get(id(self), 0) + 1
+        most.append(under_way[id(self)])
+        try:
+            return await propose(self, command, *more)
+        finally:
+            under_way[id(self)] -= 1
+
+    monkeypatch.setattr(CoordinatorReplica, "propose", counted)
+    async with Peer(cluster.ports[1]) as peer:
+        control, sender = await unnamed(peer), await peer.sender("totals", "0")
+        txns = [await control.declare() for _ in range(60)]
+        for txn in txns:
+            await peer.until(lambda: sender.credit > 0)
+            await send_under(peer, sender, txn, [b"lost"])
+        await eventually(lambda: sum(len(one._machine.ongoing()) for one in coordinators(cluster)) >= 60)
+        node_1_is_missed(monkeypatch)
+        await eventually(lambda: not open_anywhere(cluster))
+        assert len(most) >= 60
+        assert max(most) <= 3
