@@ -155,6 +155,8 @@ BY_TRANSACTIONS: dict[str, TransactionMutation] = {
     ),
     "epochs-begin-again": TransactionMutation(holes_transactions.epochs_begin_again),
     "decisions-are-overruled": TransactionMutation(holes_transactions.decisions_are_overruled),
+    "nobody-is-gone": TransactionMutation(holes_transactions.nobody_is_gone),
+    "later-starts-are-no-news": TransactionMutation(holes_transactions.later_starts_are_no_news),
     "decisions-are-not-in-checkpoints": TransactionMutation(holes_transactions.decisions_are_not_in_checkpoints),
     "readers-pass-what-is-open": TransactionMutation(holes_transactions.readers_pass_what_is_open),
     "aborted-not-in-checkpoints": TransactionMutation(holes_transactions.aborted_not_in_checkpoints),

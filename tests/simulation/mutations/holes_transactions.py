@@ -14,7 +14,8 @@ from weakref import WeakSet
 import msgspec
 
 from node.coordinator import replica as coordinator_replica
-from node.coordinator.commands import AddPartitions, EndTransaction
+from node.coordinator.commands import AddPartitions, EndTransaction, NodeStart
+from node.coordinator.gone_nodes import GoneNodes
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.markers import MarkerSender
 from node.coordinator.queries import NoteAndEnd
@@ -23,6 +24,7 @@ from node.coordinator.transitions import DECIDED, State
 from node.partition.api import Failed
 from node.partition.transactions.queries import WriteMarker
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionTable
+from node.replica_manager import NodeSightings
 from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import Transaction
 
@@ -156,6 +158,22 @@ def decisions_are_not_in_checkpoints() -> Iterator[None]:
 
     with mock.patch.object(CoordinatorMachine, "restore", forget):
         yield
+
+
+@contextlib.contextmanager
+def nobody_is_gone() -> Iterator[None]:
+    """What a dead node has open waits for its time to be over."""
+
+    async def among(*_: object) -> set[NodeStart]:
+        return set()
+
+    with mock.patch.object(GoneNodes, "among", among):
+        yield
+
+
+def later_starts_are_no_news() -> AbstractContextManager[Any]:
+    """A node that is started again has those open for good that the start before had."""
+    return mock.patch.object(NodeSightings, "is_succeeded", return_value=False)
 
 
 # ---------------------------------------------------------------- partitions
