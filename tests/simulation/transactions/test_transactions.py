@@ -22,6 +22,8 @@ from tests.simulation.runner import (
 )
 
 SCHEDULES = 10
+A_LOG_MORE = 920590
+"""A seed: in this schedule the administrator makes another log before the first faults."""
 ENDS = ("committed transaction", "aborted transaction", "lost question or answer")
 
 
@@ -30,6 +32,11 @@ def test_transactions_are_whole_or_nothing() -> None:
     assert not tally.failures, report("transactions", min(tally.failures))
     assert min(tally.done[what] for what in ENDS) > 2 * SCHEDULES, tally
     assert len([what for what in tally.done if what.startswith("crash ")]) > 5, tally
+
+
+def test_a_log_that_the_administrator_makes_early_does_not_count_as_one_that_is_missing() -> None:
+    _, error = run_schedule("transactions", A_LOG_MORE)
+    assert error is None, report("transactions", A_LOG_MORE)
 
 
 @pytest.mark.parametrize("kind", POINTS)
