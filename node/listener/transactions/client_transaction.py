@@ -4,6 +4,7 @@ Problem: a client says "commit" when it has said everything, but its messages ma
 and what it has received counts only if its group's position moves with the same decision.
 
 Rules never broken:
+ - a message belongs to it if it arrives before its end is asked for, however long it waits to be looked at;
  - a commit is asked for when each message sent under it is known to be stored; one that is not makes it roll back;
  - the position of a consumer group, or of a durable source, moves by the transaction, and by nothing else, over what
    was accepted under it;
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from holdfast.amqp import ACCEPTED, DeliveryState, Rejected, Transactional
-from holdfast.amqp.errors import TRANSACTION_ROLLBACK, TRANSACTION_UNKNOWN_ID, Error
+from holdfast.amqp.errors import TRANSACTION_ROLLBACK, Error
 from node.listener import errors
 from node.listener.broker import Broker
 from node.listener.incoming.append_queue import QueuedBatch
@@ -97,13 +98,12 @@ class ClientTransaction:
     # ------------------------------------------------------------------------------------------------- sent
 
     def send(self, link: SendingLink, broker: Broker, log: str, partition: str, batch: QueuedBatch) -> None:
-        """Takes a batch of a link on its way into a partition. Raises KeyError: the log is gone."""
+        """Takes a batch of a link on its way into a partition. Raises KeyError: the log is gone.
+
+        The batch arrived while the transaction was open. It may have waited since then, and a commit with it."""
         own = TransactionalBatch(batch, link, log)
         group = broker.raft_group(log, partition)
         self._unanswered += 1
-        if not self.is_open:
-            self._answer(own, Rejected(Error(TRANSACTION_UNKNOWN_ID, "the transaction has been ended before")))
-            return
         if self.transaction.rollback_only:
             self._answer(own, Rejected(self._must_roll_back()))
             return
@@ -226,6 +226,7 @@ class ClientTransaction:
 
     async def abort(self) -> None:
         self.ends()
+        self.refuse("its rollback was asked for")
         for queue in self._queues.values():
             queue.close()
         try:

@@ -50,9 +50,9 @@ def lent(cluster: Cluster, node: int) -> list[str]:
     return [one.name for ids in cluster.broker(node).transactions._free.values() for one in ids]
 
 
-async def bodies(peer: Peer, log: str, partition: str) -> list[Any]:
-    """What a committed reader has when it has come to the end."""
-    link = await peer.receiver(start_at(log, "@earliest"), partition)
+async def bodies(peer: Peer, log: str, partition: str, *, after: str = "@earliest") -> list[Any]:
+    """What a committed reader has when it has come to the end, of a thousand events at most."""
+    link = await peer.receiver(start_at(log, after), partition)
     link.drain(1000)
     await peer.flush()
     await peer.until(lambda: link.credit == 0)
