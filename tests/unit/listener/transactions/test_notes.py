@@ -11,7 +11,7 @@ import pytest
 from holdfast import protocol
 from holdfast.amqp import Accepted, Rejected
 from node.coordinator import replica as replica_module
-from node.coordinator.commands import AddPartitions, Declined, EndTransaction
+from node.coordinator.commands import AddPartitions, Complete, Declined, EndTransaction
 from node.coordinator.queries import DecideTransaction, NoteAndEnd
 from node.coordinator.replica import CoordinatorReplica
 from node.partition.api import Failed
@@ -161,3 +161,26 @@ async def test_what_cannot_be_noted_is_not_ended(cluster: Cluster, monkeypatch: 
             assert isinstance(answer, Declined)
             assert answer.code == "invalid"
         await control.committed(await write(peer, control, "0"))  # its pair is still the next one
+
+
+async def test_the_note_of_the_next_transaction_waits_until_the_last_one_is_complete(
+    cluster: Cluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder was told early that it is, and the entry that says so cannot be proposed for a while."""
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
+    tell, held_back = CoordinatorReplica._tell, True
+
+    def tells(self: CoordinatorReplica, command: Any, *more: Any) -> bool:
+        return False if held_back and isinstance(command, Complete) else tell(self, command, *more)
+
+    monkeypatch.setattr(CoordinatorReplica, "_tell", tells)
+    async with Peer(cluster.ports[1]) as peer:
+        control = await named(peer)
+        await control.committed(await write(peer, control, "0"))
+        asked.clear()
+        txn = await write(peer, control, "0")
+        await eventually(lambda: any(replica._completed.awaited() for replica in coordinators(cluster)))
+        assert kinds(asked) == ["AddPartitions"]
+        held_back = False
+        await control.committed(txn)
+        assert await bodies(peer, "totals", "0") == [b"of 0"] * 2
