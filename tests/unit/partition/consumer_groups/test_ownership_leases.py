@@ -202,3 +202,20 @@ def test_many_silent_owners_lose_their_claims_a_few_at_a_time(node: Node, monkey
         assert isinstance(groups, GroupList)
         active.append(sum(row.active for row in groups.groups))
     assert active == [3, 1, 0]
+
+
+def test_an_owner_is_sent_away_for_a_moment_by_a_leader_that_has_not_applied_the_claim(node: Node) -> None:
+    owned = claim(node)
+    node.disk.close()
+    node._open(lead=False)
+    while not node.group.is_leader:
+        turn = node.multiraft.turn()
+        if turn is not None:
+            node.disk.sync()
+            node.multiraft.release(turn)
+        node.clock.now_s += 0.01
+    assert not node.group.ready
+    error = read(node, owned).error
+    assert (error.kind, error.retriable) == ("not_leader", True)
+    node.until_leading()
+    assert read(node, owned).error is None
