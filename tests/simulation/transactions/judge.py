@@ -13,12 +13,12 @@ it, what clients are told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cluster.raft import ENTRY_REGULAR
 from node.coordinator import commands as coordinator
-from node.coordinator.commands import Added, AddPartitions, Complete, Decided, Declined, EndTransaction, Expire
+from node.coordinator.commands import Added, AddPartitions, Complete, Decided, Declined, EndTransaction, Expire, Registered
 from node.partition.api import StoredBatch
 from node.partition.commands import decode
 from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned
@@ -50,6 +50,8 @@ class Ledger:
         self.groups = GroupLedger(self)
         self._ongoing: dict[str, Pair] = {}
         self._added: dict[Pair, dict[int, None]] = {}
+        self._holders: dict[str, list[str]] = {}
+        """Of each id, in the order in which they registered it, or asked to while a transaction was ended for them."""
 
     # ---- coordinators
 
@@ -69,10 +71,16 @@ class Ledger:
                 self.decided(pair, committed=result.committed)
                 if isinstance(command, Complete):
                     self._completed(pair)
+            case coordinator.Register(), Registered():
+                self._wants(command)
             case coordinator.Register(), Declined(code="busy"):
+                self._wants(command)
                 pair = self._ongoing[command.transactional_id]
                 if pair not in self.decisions:
                     self.decided(pair, committed=False)
+
+    def _wants(self, command: coordinator.Register) -> None:
+        self._holders.setdefault(command.transactional_id, []).append(command.holder)
 
     def decided(self, pair: Pair, *, committed: bool) -> None:
         before = self.decisions.setdefault(pair, committed)
@@ -87,6 +95,11 @@ class Ledger:
         missing = [group for group in self._added.get(pair, ()) if pair not in self.partitions[group].ended]
         if missing:
             raise Violation(f"transaction {pair} is called complete, and groups {missing} have no marker")
+
+    def was_taken(self, transactional_id: str, holder: str) -> bool:
+        """Somebody else wanted the id after the holder first did."""
+        holders = self._holders.get(transactional_id, [])
+        return holder in holders and any(other != holder for other in holders[holders.index(holder) :])
 
     # ---- clients
 
@@ -232,6 +245,18 @@ class TransactionsJudge(PartitionJudge):
                 )
         if position > max(start, self.stable):
             raise Violation(f"group {self.group_id}: a committed reader is at {position}, beyond {self.stable}")
+
+    def read_on(self, node: int, start: int, batches: Sequence[StoredBatch]) -> int:
+        """A committed reader passes over what was aborted."""
+        before = self.reads
+        self.read_committed(node, start, batches, batches[-1].next_offset if batches else start)
+        return self.reads - before
+
+    def ended_as(self, offset: int) -> bool | None:
+        """Whether the event counts, for good: it belongs to no transaction, or to one that was committed. None: that is
+        open."""
+        pair = self._by[offset]
+        return True if pair is None else self.ended.get(pair)
 
     def tell_stable(self, node: int, floor: int, stable: int) -> None:
         """A client hears it; it asked when `floor` was the highest that anybody had heard."""

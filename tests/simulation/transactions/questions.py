@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from node import peer_types
 from node.partition.api import Appended, AppendOutcome, Failed, Numbers
-from tests.simulation.world.rpc.calls import Network
+from tests.simulation.world.rpc.calls import Network, PeerClient, Wire
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -111,8 +111,11 @@ def _begin(serve: Callable[[Any], Any], node: TransactionalNode) -> None:
     asyncio.get_running_loop().create_task(serve(node), name=f"node {node.id} serves a question")
 
 
-class _Client:
-    def __init__(self, questions: Questions, caller: TransactionalNode, called: int) -> None:
+class _Client(PeerClient):
+    """Appends and reads of gateways are calls on the wire, as in every schedule with gateways."""
+
+    def __init__(self, questions: Questions, wire: Wire, caller: TransactionalNode, called: int) -> None:
+        super().__init__(wire, caller, called)
         self._questions, self._caller, self._called = questions, caller, called
 
     async def ask(self, group: int, question: Any) -> Any:
@@ -120,16 +123,15 @@ class _Client:
 
 
 class QuestionNetwork(Network):
-    """As much of `cluster.rpc.PeerNetwork` as `node.leader_calls` and `NodeSightings` use."""
+    """As much of `cluster.rpc.PeerNetwork` as `node.leader_calls`, gateways and `NodeSightings` use."""
 
     def __init__(self, questions: Questions, node: TransactionalNode, missing: Missing) -> None:
-        wire: Any = questions  # of which only the schedule is asked
-        wire.schedule = node.schedule
-        super().__init__(wire, node)
+        super().__init__(node.schedule.wire or Wire(node.schedule), node)
         self._questions, self._missing = questions, missing
 
-    def client(self, peer: int) -> Any:
-        return _Client(self._questions, self._node, peer)  # type: ignore[arg-type]
+    def _new_client(self, peer: int) -> PeerClient:
+        caller: Any = self._node
+        return _Client(self._questions, self._wire, caller, peer)
 
     def lost_s(self, peer: int) -> float:
         return self._missing.lost_s(peer)

@@ -52,8 +52,9 @@ ENDS_OF_NAMELESS = (("commit", "abort"), (4, 1))
 class Writers:
     """All of a schedule."""
 
-    def __init__(self, schedule: Schedule, ledger: Ledger, names: int) -> None:
+    def __init__(self, schedule: Schedule, ledger: Ledger, names: int, session: type[Session]) -> None:
         self.schedule = schedule
+        self.session = session
         self.ledger = ledger
         self.partitions: list[TransactionsJudge] = []
         self.names = [*(f"writer-{number}" for number in range(names)), NAMELESS]
@@ -76,7 +77,7 @@ class Writers:
                 if ready:
                     if self.is_healing:
                         self.owed[name] = OWED
-                    kind = NamelessSession if name == NAMELESS else Session
+                    kind = NamelessSession if name == NAMELESS else self.session
                     self._last[name] = kind(self, chance.choice(ready), name)
 
     def begin_healing(self) -> None:
@@ -114,6 +115,7 @@ class Session:
         self._schedule = writers.schedule
         self._chance = writers.schedule.randomness
         self._sequence: dict[int, int] = {}
+        self._holder = ""
         with node.own_life.entered():
             task = self._schedule.loop.create_task(self._live(), name=f"session of {name}")
         task.add_done_callback(self._ended)
@@ -128,12 +130,18 @@ class Session:
         manager = self._node.transactions
         try:
             producer = await manager.hold(self._name, self._chance.choice(TIMEOUTS_MS), lambda _: None)
+            self._holder = producer.holder
             while not self._writers.is_healing or self._name in self._writers.owed:
                 if not await self._one(producer, await manager.begin(producer)):
                     return
                 await asyncio.sleep(self._chance.uniform(0.0, 0.1))
         except TransactionFailed as error:
-            self._schedule.count(f"session ends: {error.code}")
+            self._ends(error)
+
+    def _ends(self, error: TransactionFailed) -> None:
+        self._schedule.count(f"session ends: {error.code}")
+        if error.code == "fenced" and self._holder and not self._writers.ledger.was_taken(self._name, self._holder):
+            raise Violation(f"holder {self._holder} of {self._name} is fenced, and nobody else took the id: {error}")
 
     # ---- one transaction
 
@@ -159,22 +167,30 @@ class Session:
         if how == "wait":
             await asyncio.sleep(producer.timeout_ms / 1000 + chance.uniform(0.0, 1.0))
         if how == "abort":
-            await transaction.abort()
+            await self._abort(transaction)
             self._told(transaction, committed=False)
             return True
-        return await self._commit(transaction, positions)
+        return await self._decide(transaction, positions)
 
-    async def _commit(self, transaction: Transaction, positions: list[StagedPosition]) -> bool:
+    async def _abort(self, transaction: Transaction) -> None:
+        await transaction.abort()
+
+    async def _commit(self, transaction: Transaction, positions: list[StagedPosition]) -> None:
+        await transaction.commit(positions)
+
+    async def _decide(self, transaction: Transaction, positions: list[StagedPosition]) -> bool:
         self._writers.ledger.positions[transaction.pair] = positions
         for one in positions:
             if self._chance.random() < TAKEN_OVER:
                 after_s = self._chance.uniform(0.0, TAKEN_OVER_WITHIN_S)
                 self._schedule.at(self._schedule.now + after_s, partial(self._writers.claim, one.group, one.key))
         try:
-            await transaction.commit(positions)
+            await self._commit(transaction, positions)
         except TransactionFailed as error:
             if error.decided:
                 self._told(transaction, committed=False)
+            if error.code == "fenced":
+                self._ends(error)
             return error.code != "fenced"
         self._told(transaction, committed=True)
         return True
@@ -200,8 +216,7 @@ class Session:
     async def _write_records(
         self, transaction: Transaction, judge: TransactionsJudge, begins: tuple[int, int] | None
     ) -> Failed | None:
-        unique = self._schedule.unique
-        records = [b"t%d.%d.%d" % (*transaction.pair, unique()) for _ in range(self._chance.randint(1, 3))]
+        records = self._records(transaction)
         first = self._sequence.get(judge.group_id, 0)
         self._sequence[judge.group_id] = first + len(records)
         self._writers.ledger.sends(transaction.pair, judge.group_id, records)
@@ -218,6 +233,10 @@ class Session:
         transaction.must_roll_back("an event could not be written")
         assert isinstance(outcome, Failed)
         return outcome
+
+    def _records(self, transaction: Transaction) -> list[bytes]:
+        unique = self._schedule.unique
+        return [b"t%d.%d.%d" % (*transaction.pair, unique()) for _ in range(self._chance.randint(1, 3))]
 
     async def _append(self, group_id: int, records: list[bytes], numbers: Numbers) -> Appended | Failed:
         leader = self._node.replicas.leader_of(group_id)

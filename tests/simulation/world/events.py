@@ -148,6 +148,17 @@ class PartitionJudge(GroupJudge):
         self.reads += count
         return count
 
+    def read_on(self, node: int, start: int, batches: Sequence[StoredBatch]) -> int:
+        """A reader that was at `start` is given this next, and nothing is passed over. Number of events in it."""
+        for batch in batches:
+            if batch.base_offset > start and self.start_offset < batch.base_offset:
+                raise Violation(
+                    f"group {self.group_id}: a reader at node {node} that was at offset {start} is given "
+                    f"{batch.base_offset} next"
+                )
+            start = batch.next_offset
+        return self.served(node, batches)
+
     def finish(self) -> None:
         super().finish()
         wrong = sorted(self._never & self._offset_of.keys())

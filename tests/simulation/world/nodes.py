@@ -95,6 +95,7 @@ class SimNode:
         self._paused_until = 0.0
         self._held.clear()
         self.broker: NodeBroker | None = None
+        self.network: Any = None
         self.readmission.begin_life()
         self.observer = Observer(self)
         self.clock = NodeClock(self.schedule)

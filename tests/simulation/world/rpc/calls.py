@@ -291,8 +291,11 @@ class Network:
 
     def client(self, peer: int) -> PeerClient:
         if peer not in self._clients:
-            self._clients[peer] = PeerClient(self._wire, self._node, peer)
+            self._clients[peer] = self._new_client(peer)
         return self._clients[peer]
+
+    def _new_client(self, peer: int) -> PeerClient:
+        return PeerClient(self._wire, self._node, peer)
 
     def leader_of(self, group: int) -> int | None:
         """A hint: true, or what was true when it was asked for before. Streams bring it, so it lasts for a moment."""
