@@ -130,6 +130,7 @@ soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --kind over-streams --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind transactions --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind early-answers --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind transactions-by-links --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind groups --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind in-bulk --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20

@@ -18,6 +18,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.schedule import Schedule, Stuck
 from tests.simulation.transactions import plans
 from tests.simulation.transactions.batches import GroupLoad
+from tests.simulation.transactions.links import LinkLoad
 from tests.simulation.transactions.load import TransactionalLoad
 from tests.simulation.transactions.node import TransactionalNode
 from tests.simulation.workload.load import ClusterLoad
@@ -52,6 +53,13 @@ def _groups(
     return replace(_transactional(mutation, plan, crash_points=crash_points), load=GroupLoad)
 
 
+def _by_links(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Kind:
+    """At any node, with filters and packed deliveries."""
+    return replace(_transactional(mutation, plans.by_links), load=LinkLoad)
+
+
 def _late(kind: str, mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Kind:
     """Questions of this kind are a transaction late, and nothing else goes wrong."""
     return _transactional(mutation, plans.undisturbed, crash_points=(), delayed=kind)
@@ -79,6 +87,7 @@ KINDS: dict[str, Kind] = {
     "peaceful": Kind(chosen_plans.peaceful),
     "transactions": _transactional(),
     "early-answers": _transactional(early=True),
+    "transactions-by-links": _by_links(),
     **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},
     **{
         f"late-{kind.lower()}": _late(kind)
@@ -87,6 +96,7 @@ KINDS: dict[str, Kind] = {
     "groups": _groups(),
     **{f"at-{name}": _groups(plan=plans.undisturbed, crash_points=(name,)) for name in plans.OF_GROUPS},
     **{name: _groups(mutation.apply) for name, mutation in catalogue.BY_GROUPS.items()},
+    **{name: _by_links(mutation.apply) for name, mutation in catalogue.BY_LINKS.items()},
     "slow-for-minutes": Kind(chosen_plans.slow_for_minutes),
     "wrong-clocks": Kind(chosen_plans.wrong_clocks),
     "impatient": Kind(chosen_plans.impatient),

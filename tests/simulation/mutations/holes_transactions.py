@@ -13,6 +13,8 @@ from weakref import WeakSet
 
 import msgspec
 
+from cluster.rpc.calls import remote_reader
+from holdfast.amqp import Rejected
 from node.coordinator import replica as coordinator_replica
 from node.coordinator.commands import AddPartitions, EndTransaction, NodeStart
 from node.coordinator.gone_nodes import GoneNodes
@@ -21,6 +23,9 @@ from node.coordinator.markers import MarkerSender
 from node.coordinator.queries import NoteAndEnd
 from node.coordinator.replica import CoordinatorReplica
 from node.coordinator.transitions import DECIDED, State
+from node.listener import errors
+from node.listener.outgoing.partition_cursor import PartitionCursor
+from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import Failed
 from node.partition.transactions.queries import WriteMarker
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionTable
@@ -319,4 +324,48 @@ def ends_are_asked_for_without_notes() -> Iterator[None]:
         return await at_once(self, question, pair, groups[:1])
 
     with mock.patch.object(TransactionalProducer, "_at_once", unnoted):
+        yield
+
+
+# ---------------------------------------------------------------- links
+
+
+@contextlib.contextmanager
+def commits_do_not_wait_for_answers() -> Iterator[None]:
+    """Of the messages that were sent before."""
+    none = property(lambda self: 0, lambda self, count: None)
+    with mock.patch.object(ClientTransaction, "_unanswered", none, create=True):
+        yield
+
+
+@contextlib.contextmanager
+def refused_events_are_committed_around() -> Iterator[None]:
+    """All but the first ones of a partition."""
+    not_stored = ClientTransaction._not_stored
+
+    def passed_over(self: ClientTransaction, batch: Any, why: Failed) -> None:
+        if batch.begins is None:
+            self._answer(batch, Rejected(errors.append_refused(why, batch.log)))
+        else:
+            not_stored(self, batch, why)
+
+    with mock.patch.object(ClientTransaction, "_not_stored", passed_over):
+        yield
+
+
+@contextlib.contextmanager
+def what_a_filter_holds_is_forgotten() -> Iterator[None]:
+    """When the reader is replaced."""
+    with mock.patch.object(PartitionCursor, "_drop_held", lambda self: self._held.clear()):
+        yield
+
+
+@contextlib.contextmanager
+def gateways_read_what_is_open() -> Iterator[None]:
+    encode_open = remote_reader.encode_open
+
+    def uncommitted(start: Any, types: Any, group: int, window_bytes: int, owner: Any, _: bool) -> Any:
+        return encode_open(start, types, group, window_bytes, owner, True)
+
+    with mock.patch.object(remote_reader, "encode_open", uncommitted):
         yield

@@ -18,7 +18,16 @@ from typing import Any
 
 from cluster.raft import ENTRY_REGULAR
 from node.coordinator import commands as coordinator
-from node.coordinator.commands import Added, AddPartitions, Complete, Decided, Declined, EndTransaction, Expire, Registered
+from node.coordinator.commands import (
+    Added,
+    AddPartitions,
+    Complete,
+    Decided,
+    Declined,
+    EndTransaction,
+    Expire,
+    Registered,
+)
 from node.partition.api import StoredBatch
 from node.partition.commands import decode
 from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned

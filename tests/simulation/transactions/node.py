@@ -16,7 +16,7 @@ from node.transactions.manager import TransactionManager
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.questions import QuestionNetwork, Questions
 from tests.simulation.world.nodes import SimNode
-from tests.simulation.world.rpc.lives import LIFE, Life, NodeCrashed
+from tests.simulation.world.rpc.lives import LIFE, NodeCrashed
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -28,14 +28,11 @@ AT_LEAST_S = 0.01
 
 
 class TransactionalNode(SimNode):
-    own_life: Life
     transactions: TransactionManager
     questions: Questions
 
-    def start(self) -> None:
-        self.own_life = Life(self)
-        with self.own_life.entered():
-            super().start()
+    def _start(self) -> None:
+        super()._start()
         if self.life > 1 and self.is_running:
             self.schedule.load.admin.register_start(self.id, self.life)
 
@@ -66,10 +63,6 @@ class TransactionalNode(SimNode):
     def dies(self) -> None:
         self.schedule.trace(f"{self.id} dies at a crash point")
         self.crash(lose_unsynced=self.schedule.plan.power_loss)
-
-    def end(self) -> None:
-        super().end()
-        self.own_life.end()
 
     def _tick(self) -> None:
         self.after(self.schedule.now + TICK_S, self._tick)

@@ -15,7 +15,7 @@ from node.coordinator.machine import CoordinatorMachine
 from node.partition.transactions import participant
 from node.transactions import producer, transaction
 from node.transactions.transaction import Transaction
-from tests.simulation.plan import LogPlan, Plan
+from tests.simulation.plan import Disk, LogPlan, Plan
 from tests.simulation.transactions.delays import Delays
 from tests.simulation.transactions.node import CrashPoints
 
@@ -74,6 +74,15 @@ def undisturbed(plan: Plan) -> Plan:
     """Nodes that have ended are started again; nothing else happens by chance."""
     weights = dict.fromkeys(plan.weights, 0.0) | {"start": 4.0, "heal": 1.0}
     return transactional(plan).varied(weights=weights, wild=False, bounce_voters=0.0, latency_s=0.002)
+
+
+def by_links(plan: Plan) -> Plan:
+    """Clients are at any node, also behind gateways. Half of the disks are files, of which a loss of power leaves what
+    was synced."""
+    changed = transactional(plan)
+    disk: Disk = "journal" if int(plan.chaos_s * 1e7) % 2 else "memory"  # without another draw
+    synced = changed.varied(power_loss=True, keeps_writes=False, options=replace(changed.options, durability="fsync"))
+    return synced.varied(gateways=True, disk=disk)
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from tests.simulation.world.files import JournalDisk
 from tests.simulation.world.node_parts import EPOCH_MS, Bell, NodeClock
 from tests.simulation.world.observer import Observer
 from tests.simulation.world.readmission import Readmission
+from tests.simulation.world.rpc.lives import Life
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -74,6 +75,7 @@ class SimNode:
         self._wake_at = 0.0
         self._syncing = False
         self._calls: dict[int, Callable[[], None]] = {}
+        self.own_life: Life
         self.process: Process
         self.multiraft: WatchedMultiRaft
         self.replicas: ReplicaManager
@@ -88,6 +90,11 @@ class SimNode:
     # ---- life
 
     def start(self) -> None:
+        self.own_life = Life(self)
+        with self.own_life.entered():
+            self._start()
+
+    def _start(self) -> None:
         self.life += 1
         self.is_running = True
         self._syncing = False
@@ -167,6 +174,7 @@ class SimNode:
         broken, self._calls = self._calls, {}
         for call in broken.values():
             call()
+        self.own_life.end()
 
     def _forget_answers(self) -> None:
         for judge in self.schedule.judges.values():

@@ -127,7 +127,8 @@ class Call:
     def _serve(self, method: str) -> None:
         services = self._wire.services(self.called)
         handler = services.append if method == APPEND else services.read
-        self._task = asyncio.get_running_loop().create_task(handler(None, _Context(self)), name=f"serve {method}")
+        with self.called.own_life.entered():
+            self._task = asyncio.get_running_loop().create_task(handler(None, _Context(self)), name=f"serve {method}")
         self._task.add_done_callback(self._served)
 
     def _served(self, task: asyncio.Task[Any]) -> None:

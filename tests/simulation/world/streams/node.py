@@ -22,7 +22,7 @@ from cluster.rpc.handshake import Who
 from cluster.rpc.streams.network import PeerNetwork
 from tests.simulation.checker import Violation
 from tests.simulation.world.nodes import SimNode
-from tests.simulation.world.rpc.lives import LIFE, Life
+from tests.simulation.world.rpc.lives import LIFE
 from tests.simulation.world.streams.calls import CALL, open_call
 
 if TYPE_CHECKING:
@@ -35,21 +35,11 @@ BACKLOGS_BYTES = (1000, 20_000, 1 << 26)
 
 
 class StreamingNode(SimNode):
-    own_life: Life
     network: PeerNetwork
 
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         super().__init__(schedule, node_id)
         self._latest: dict[int, int] = {}
-
-    def start(self) -> None:
-        self.own_life = Life(self)
-        with self.own_life.entered():
-            super().start()
-
-    def end(self) -> None:
-        super().end()
-        self.own_life.end()
 
     def _in_life(self, life: int, action: Any) -> None:
         token = LIFE.set(self.own_life)
