@@ -42,7 +42,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     holder: str
     timeout_ms: int
     timestamp_ms: int = 0
-    again: bool = False  # by a holder that takes itself for the present one: it fences nobody
+    lost: tuple[int, int] | None = None  # of the holder's transaction that ended without it: it asks for the next pair
     succeeds: str = ""  # only if this holder, and nobody else, has had the id until now: it comes back as another
     at: NodeStart | None = None  # whose transaction manager holds it; when that is gone, what it had open aborts
 

@@ -11,7 +11,7 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | ------------------------- | ------------------------- | ---------------------------- | -------------------------- |
 | Register, another holder  | a new epoch               | it aborts: `busy`            | `busy`                     |
 | Register, the same holder | as before, if unused      | `invalid`                    | `invalid`                  |
-| ... `again`               | a new epoch, if used      | it aborts: `busy`            | `busy`                     |
+| ... that `lost` its pair  | a new epoch, if used      | it aborts: `busy`            | `busy`                     |
 | AddPartitions             | it begins                 | the union                    | `ended`                    |
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
@@ -201,13 +201,14 @@ class CoordinatorMachine:
             detail = f"a transaction is given 1 to {MAX_TIMEOUT_MS} ms, not {command.timeout_ms}"
             return Declined("invalid", detail)
         one = self._ids.get(command.transactional_id)
-        if command.again and (one is None or one.holder != command.holder):
+        if command.lost is not None and (one is None or one.holder != command.holder):
             return Declined("fenced", f"{command.transactional_id!r} is not this holder's any more")
         if command.succeeds and (one is None or one.holder not in (command.succeeds, command.holder)):
             return Declined("fenced", f"somebody else has {command.transactional_id!r} now, or it was forgotten")
         if one is None:
             return self._create(command)
-        if one.holder == command.holder and not one.fresh and not command.again:  # it came late, and was answered
+        if one.holder == command.holder and not one.fresh and not _has_lost(one, command.lost):
+            # It came late, and was answered.
             detail = f"this holder of {one.name!r} has used it since: whoever comes again is another holder"
             return Declined("invalid", detail)
         if one.state is State.ONGOING:
@@ -452,6 +453,13 @@ class CoordinatorMachine:
 
     def _index_producers(self) -> None:
         self._by_producer = {one.producer_id: one for one in self._ids.values()}
+
+
+def _has_lost(one: TransactionalId, pair: tuple[int, int] | None) -> bool:
+    """The holder's present transaction is this one, or its last, and it has been told no pair since."""
+    last = one.last
+    over = last is not None and (last.producer_id, last.epoch) == pair and one.state in IDLE
+    return one.pair == pair or over
 
 
 def _pair(command: AddPartitions | EndTransaction | Complete | Expire | Fence) -> tuple[int, int]:

@@ -86,12 +86,13 @@ class TransactionalProducer:
         self._at = at
         self._finishing: asyncio.Task[None] | None = None
 
-    async def register(self, *, again: bool = False) -> None:
-        """`again`: only if nobody else has registered the id since. Raises TransactionFailed."""
+    async def register(self, *, lost: tuple[int, int] | None = None) -> None:
+        """`lost`: of a transaction that was ended without us; then only if nobody else has registered the id since.
+        Raises TransactionFailed."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + REGISTER_WITHIN_S
         question = Register(
-            self.name, self.holder, self.timeout_ms, again=again, succeeds=self._succeeds, at=self._at
+            self.name, self.holder, self.timeout_ms, lost=lost, succeeds=self._succeeds, at=self._at
         )
         while True:
             left_s = deadline_s - loop.time()
@@ -203,11 +204,11 @@ class TransactionalProducer:
         if why.code == "fenced":
             self.fenced = why.detail
         elif self._finishing is None:
-            self._finishing = asyncio.ensure_future(self._register_again())
+            self._finishing = asyncio.ensure_future(self._register_again(pair))
 
-    async def _register_again(self) -> None:
+    async def _register_again(self, lost: tuple[int, int]) -> None:
         try:
-            await self.register(again=True)
+            await self.register(lost=lost)
         except TransactionFailed as error:
             if error.code == "fenced":
                 self.fenced = error.detail

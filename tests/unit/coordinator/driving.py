@@ -52,14 +52,20 @@ class Coordinator:
         return self.machine.apply(self.index, encode(command))
 
     def register(
-        self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, succeeds: str = "", *, again: bool = False
+        self,
+        name: str = "t",
+        holder: str = "h",
+        timeout_ms: int = 60_000,
+        succeeds: str = "",
+        *,
+        lost: Pair | None = None,
     ) -> Result:
-        return self.apply(Register(name, holder, timeout_ms, self.now_ms, again, succeeds))
+        return self.apply(Register(name, holder, timeout_ms, self.now_ms, lost, succeeds))
 
     def registered(
-        self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, *, again: bool = False
+        self, name: str = "t", holder: str = "h", timeout_ms: int = 60_000, *, lost: Pair | None = None
     ) -> Pair:
-        result = self.register(name, holder, timeout_ms, again=again)
+        result = self.register(name, holder, timeout_ms, lost=lost)
         assert isinstance(result, Registered), result
         return result.producer_id, result.epoch
 

@@ -79,10 +79,28 @@ def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinato
 def test_a_holder_that_lost_its_pair_registers_again(coordinator: Coordinator) -> None:
     pair = coordinator.registered(holder="a")
     coordinator.end(pair, commit=True)
-    later = coordinator.registered(holder="a", again=True)
+    later = coordinator.registered(holder="a", lost=pair)
     assert later == (pair[0], 2), "1 was of the registration before; this is a new one"
     coordinator.registered(holder="b")
-    assert code_of(coordinator.register(holder="a", again=True)) == "fenced"
+    assert code_of(coordinator.register(holder="a", lost=later)) == "fenced"
+
+
+def test_a_registration_of_who_lost_its_pair_that_comes_late_fences_nobody(coordinator: Coordinator) -> None:
+    lost = coordinator.registered(holder="a")
+    coordinator.add(lost, 11)
+    coordinator.end(lost, commit=False)
+    assert code_of(coordinator.register(holder="a", lost=lost)) == "busy"
+    coordinator.complete(lost)
+    pair = coordinator.registered(holder="a", lost=lost)
+    assert coordinator.registered(holder="a", lost=lost) == pair, "its answer got lost"
+    coordinator.restart()
+    coordinator.add(pair, 11)
+    assert code_of(coordinator.register(holder="a", lost=lost)) == "invalid"
+    assert coordinator.end(pair, commit=True) == Decided(True, False, "client", *pair)
+    assert code_of(coordinator.register(holder="a", lost=lost)) == "invalid"
+    coordinator.complete(pair)
+    assert code_of(coordinator.register(holder="a", lost=lost)) == "invalid"
+    assert isinstance(coordinator.add((pair[0], pair[1] + 1), 11), Added)
 
 
 def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordinator) -> None:
@@ -430,7 +448,7 @@ def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long
     assert coordinator.machine.outcome(*pair) is False
     assert code_of(coordinator.add(pair, 11)) == "expired"
     assert code_of(coordinator.end(pair, commit=True)) == "expired"
-    again = coordinator.registered(again=True)
+    again = coordinator.registered(lost=pair)
     assert again > pair
     assert isinstance(coordinator.add(again, 11), Added)
 

@@ -114,8 +114,8 @@ def coordinator() -> Coordinator:
     return Coordinator()
 
 
-def held(coordinator: Coordinator, at: NodeStart | None, *, again: bool = False) -> Pair:
-    result = coordinator.apply(Register("t", "h", 60_000, coordinator.now_ms, again, at=at))
+def held(coordinator: Coordinator, at: NodeStart | None, *, lost: Pair | None = None) -> Pair:
+    result = coordinator.apply(Register("t", "h", 60_000, coordinator.now_ms, lost, at=at))
     assert isinstance(result, Registered), result
     return result.producer_id, result.epoch
 
@@ -131,7 +131,7 @@ def test_what_a_gone_node_has_open_aborts_and_its_holder_is_told_if_it_lives(coo
     coordinator.complete(pair)
     assert code_of(coordinator.end(pair, commit=True)) == "ended"
     assert code_of(coordinator.add(pair, 12)) == "ended"
-    back = held(coordinator, START, again=True)
+    back = held(coordinator, START, lost=pair)
     assert back > pair
     assert isinstance(coordinator.add(back, 11), Added)
     one = coordinator.machine.get("t")

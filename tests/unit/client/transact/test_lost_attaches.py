@@ -90,10 +90,10 @@ async def test_a_try_that_is_late_takes_nothing_from_the_one_that_was_answered(
     register, go, late = TransactionalProducer.register, asyncio.Event(), list[Any]()
     hold = TransactionManager.hold
 
-    async def delayed(self: TransactionalProducer, *, again: bool = False) -> None:
+    async def delayed(self: TransactionalProducer, *, lost: Any = None) -> None:
         monkeypatch.setattr(TransactionalProducer, "register", register)
         await go.wait()
-        await register(self, again=again)
+        await register(self, lost=lost)
 
     async def holding(*args: Any, **named: Any) -> TransactionalProducer:
         monkeypatch.setattr(TransactionManager, "hold", hold)

@@ -50,8 +50,8 @@ async def test_of_two_links_that_want_an_id_at_once_the_later_registration_has_i
     manager = cluster.broker(1).transactions
     register, registered, go_on = TransactionalProducer.register, asyncio.Event(), asyncio.Event()
 
-    async def slow(self: TransactionalProducer, *, again: bool = False) -> None:
-        await register(self, again=again)
+    async def slow(self: TransactionalProducer, *, lost: Any = None) -> None:
+        await register(self, lost=lost)
         registered.set()
         await go_on.wait()
 
