@@ -397,7 +397,7 @@ class Node:
         return Start(self._disk.identity.boot, self._disk.identity.marks)
 
     def _start_of_ids(self) -> NodeStart:
-        """As coordinators note it of the transactional ids that are held here."""
+        """This start of the node, as coordinators note it of the transactional ids that are held here."""
         return NodeStart(self.node_id, self._disk.identity.incarnation, self._disk.identity.boot)
 
     def _is_copy(self, found: str) -> None:

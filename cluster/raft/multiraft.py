@@ -478,5 +478,5 @@ class MultiRaft:
 
 
 def _unless_told(error: BaseException) -> BaseException | None:
-    """For the log: what this package raises says all there is to say; anything else is a defect to be found."""
+    """The traceback that a log line needs: none for an error of this package, which says all there is to say."""
     return None if isinstance(error, RaftError) else error

@@ -23,7 +23,7 @@ MAX_ID_CHARACTERS = 256
 """Of a transactional id: it is written with each of its commands."""
 
 MAX_HOLDER_CHARACTERS = 64
-"""Of the name that a holder of an id has drawn."""
+"""The longest name that a holder of an id may draw."""
 
 
 class NodeStart(msgspec.Struct, frozen=True, array_like=True):

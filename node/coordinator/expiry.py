@@ -1,4 +1,4 @@
-"""What the leader of a coordinator ends by itself: transactions whose time is over, and those of nodes that are gone.
+"""Transactions that a coordinator's leader ends by itself: their time is over, or their node is gone.
 
 The rules: each ends by a replicated command of its own, and what that finds decided stays so. A node that dies may
 leave thousands behind: so many at a time are proposed as a turn can bear, the next when those are done.
@@ -69,7 +69,7 @@ class Expiry:
             await self._end(ongoing, start, f"node {start.node}, where it is held, is gone")
 
     async def _end(self, found: list[TransactionalId], gone: NodeStart | None, why: str) -> None:
-        """What cannot be proposed now is by a later tick."""
+        """Proposes now what it can, and leaves the rest to a later tick."""
         due = [(one.name, one.pair) for one in found]
         for first in range(0, len(due), AT_ONCE):
             some = due[first : first + AT_ONCE]

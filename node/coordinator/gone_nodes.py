@@ -27,11 +27,11 @@ GONE_AFTER_S = 1.5
 that for two seconds."""
 
 ANSWER_WITHIN_S = 0.5
-"""For the other members. Who does not answer is asked again with the next tick."""
+"""The other members have so long to answer. The next tick asks the silent ones again."""
 
 
 class Sightings(Protocol):
-    """What this node knows of the others."""
+    """The other nodes, as this one sees them."""
 
     @property
     def node_id(self) -> int: ...
@@ -41,7 +41,7 @@ class Sightings(Protocol):
         ...
 
     def lost_s(self, node: int) -> float:
-        """For how long this node has been out of touch with that one; 0: it is in touch."""
+        """Seconds that this node has been out of touch with that one; 0: it is in touch."""
         ...
 
     async def ask_member(self, member: int, group: int, question: Any) -> Any:
@@ -71,14 +71,14 @@ class GoneNodes:
         return gone | {start for start in starts if start.node in silent}
 
     async def _is_agreed(self, node: int, group: GroupLike) -> bool:
-        """Whoever wants to know while the members are being asked hears what they say."""
+        """Asks the members, once for all callers of that moment."""
         if node not in self._asking:
             asking = self._asking[node] = asyncio.ensure_future(self._ask_members(node, group))
             asking.add_done_callback(lambda _: self._asking.pop(node))
         return await asyncio.shield(self._asking[node])
 
     async def _ask_members(self, node: int, group: GroupLike) -> bool:
-        """Whether a majority of the group's members is out of touch with the node."""
+        """A majority of the group's members is out of touch with the node."""
         others = [member for member in group.members if member not in (node, self._sightings.node_id)]
         asked = [member for member in others if not self.is_lost(member)]
         agreeing = 1 + sum(await asyncio.gather(*(self._agrees(member, node) for member in asked)))

@@ -36,7 +36,7 @@ class Contact:
         return peer in self._lost_s and self._lost_s[peer] is None
 
     def lost_s(self, peer: int, now_s: float) -> float:
-        """For how long this node has been out of touch with the peer; 0: it is in touch, or has just begun to dial."""
+        """Seconds that this node has been out of touch with the peer; 0: it is in touch, or has just begun to dial."""
         since_s = self._lost_s.get(peer)
         return 0.0 if since_s is None else max(0.0, now_s - since_s)
 

@@ -230,7 +230,7 @@ class PeerNetwork:
         return node == self.self_id or self._contact.in_touch(node)
 
     def lost_s(self, node: NodeId) -> float:
-        """For how long this node has been out of touch with the other one."""
+        """Seconds that this node has been out of touch with the other one."""
         return self._contact.lost_s(node, asyncio.get_running_loop().time())
 
     @property

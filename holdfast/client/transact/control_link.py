@@ -62,7 +62,7 @@ class LastTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorWish:
-    """Whose transactions are to be declared on a link. `holder`: drawn for this attach, the same in all its tries.
+    """An attach for one producer's transactions. `holder`: drawn for this attach, the same in all its tries.
     `succeeds`: the holder before, of who comes back."""
 
     transactional_id: str | None

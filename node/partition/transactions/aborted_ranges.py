@@ -1,4 +1,4 @@
-"""Where in one partition's log stand events of transactions that were rolled back: committed readers pass them over.
+"""Ranges of one partition's log whose events were rolled back: committed readers pass them over.
 
 The problem: this is needed as long as the events are stored, and it is in every checkpoint. The rule never broken: an
 event of a rolled-back transaction is in a range, and no event of a committed one is, whatever was merged.
@@ -58,7 +58,7 @@ class AbortedRanges:
         return at > 0 and offset < self._by_first[firsts[at - 1]].end
 
     def has_room_for(self, producer_id: int) -> bool:
-        """Whether another transaction of the producer may be rolled back, and MAX_RANGES holds."""
+        """Another transaction of the producer may be rolled back, and MAX_RANGES holds."""
         last = self._last(producer_id)
         return len(self._by_first) < MAX_RANGES or (last is not None and last.grows)
 

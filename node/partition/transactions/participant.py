@@ -51,7 +51,7 @@ ASK_AGAIN_S = 1.0
 
 
 class KnownOutcome(Protocol):
-    """What a coordinator says of a transaction. `soon`: it is not decided, and worth asking again at once."""
+    """A coordinator's answer about a transaction. `soon`: it is not decided, and worth asking again at once."""
 
     @property
     def committed(self) -> bool | None: ...

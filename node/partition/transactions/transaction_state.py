@@ -164,7 +164,7 @@ class TransactionTable:
         return next_offset if oldest is None else oldest.first_offset
 
     def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
-        """Whether its event at `offset` never counts."""
+        """Its event at `offset` never counts."""
         return self._aborted.contains(transaction[0], offset)
 
     @property

@@ -227,7 +227,7 @@ def shortened_duplicate_window() -> Iterator[None]:
 
 @contextlib.contextmanager
 def known_by_digests_only() -> Iterator[None]:
-    """What a partition had no room to remember is refused when it comes again."""
+    """A partition refuses, when it comes again, what it had no room to remember."""
     with mock.patch.multiple(producer_state, **scarce_memory.BOUNDS):
         remember = producer_state.remember
 

@@ -167,7 +167,7 @@ def decisions_are_not_in_checkpoints() -> Iterator[None]:
 
 @contextlib.contextmanager
 def nobody_is_gone() -> Iterator[None]:
-    """What a dead node has open waits for its time to be over."""
+    """Transactions of a dead node wait until their time is over."""
 
     async def among(*_: object) -> set[NodeStart]:
         return set()
@@ -332,7 +332,7 @@ def ends_are_asked_for_without_notes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def commits_do_not_wait_for_answers() -> Iterator[None]:
-    """Of the messages that were sent before."""
+    """A commit is asked for at once, whatever becomes of the messages before it."""
     none = property(lambda self: 0, lambda self, count: None)
     with mock.patch.object(ClientTransaction, "_unanswered", none, create=True):
         yield
@@ -340,7 +340,7 @@ def commits_do_not_wait_for_answers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def refused_events_are_committed_around() -> Iterator[None]:
-    """All but the first ones of a partition."""
+    """A refused message makes nothing roll back, unless it is the first of its partition."""
     not_stored = ClientTransaction._not_stored
 
     def passed_over(self: ClientTransaction, batch: Any, why: Failed) -> None:

@@ -60,7 +60,7 @@ class Ledger:
         self._ongoing: dict[str, Pair] = {}
         self._added: dict[Pair, dict[int, None]] = {}
         self._holders: dict[str, list[str]] = {}
-        """Of each id, in the order in which they registered it, or asked to while a transaction was ended for them."""
+        """By id, in the order in which they registered it, or asked to while a transaction was ended for them."""
 
     # ---- coordinators
 
@@ -262,8 +262,7 @@ class TransactionsJudge(PartitionJudge):
         return self.reads - before
 
     def ended_as(self, offset: int) -> bool | None:
-        """Whether the event counts, for good: it belongs to no transaction, or to one that was committed. None: that is
-        open."""
+        """True: the event counts, for good. False: it was rolled back. None: it is open."""
         pair = self._by[offset]
         return True if pair is None else self.ended.get(pair)
 

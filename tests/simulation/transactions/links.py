@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 LEADER_WAIT_S = 0.6
 NEWS_EVERY_S = 0.05
-"""Of leaders, to a session with a transaction."""
+"""A session with a transaction hears of new leaders so often."""
 AWAITED = 0.3
-"""Of transactions: their session asks for the end when it has heard of all events."""
+"""Share of events whose session goes on when it has heard of them."""
 WANTED = 3
 """One in so many events of transactions passes the filter."""
 FILTER = "number = 0"
@@ -129,7 +129,7 @@ def _properties(number: int) -> dict[str, int]:
 
 
 class LinkReader:
-    """Of one partition, committed, from its start to the end of the schedule, at one node after the other."""
+    """A committed reader of one partition, from its start to the end of the schedule, at one node after the other."""
 
     KIND = ""
     FILTERS: Mapping[str, Described] = {}
@@ -166,7 +166,7 @@ class LinkReader:
             self._given.append(offset)
 
     def _deliver(self, batches: Sequence[StoredBatch]) -> Iterable[tuple[int, bytes]]:
-        """What the peer is given: offsets, and events as they are stored."""
+        """Gives the peer what it is to have: offsets, and events as they are stored."""
         raise NotImplementedError
 
     def _wants(self, event: bytes) -> bool:
@@ -214,7 +214,7 @@ class PackedReader(LinkReader):
 
 
 _LINK: Any = SimpleNamespace(plan=SimpleNamespace(publishers=False), host=SimpleNamespace(delivered=lambda *_: None))
-"""As much of a receiving link as packs."""
+"""The part of a receiving link that packs."""
 
 
 class FilteredReader(LinkReader):

@@ -78,7 +78,7 @@ class TransactionalNode(SimNode):
 
 
 class Missing:
-    """For how long a node has been out of touch with each of the others, as it sees it at its ticks."""
+    """Seconds that a node has been out of touch with each of the others, as it sees it at its ticks."""
 
     def __init__(self, node: TransactionalNode) -> None:
         self._node = node

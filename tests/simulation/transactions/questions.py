@@ -123,7 +123,7 @@ class _Client(PeerClient):
 
 
 class QuestionNetwork(Network):
-    """As much of `cluster.rpc.PeerNetwork` as `node.leader_calls`, gateways and `NodeSightings` use."""
+    """The part of `cluster.rpc.PeerNetwork` that `node.leader_calls`, gateways and `NodeSightings` use."""
 
     def __init__(self, questions: Questions, node: TransactionalNode, missing: Missing) -> None:
         super().__init__(node.schedule.wire or Wire(node.schedule), node)

@@ -30,7 +30,7 @@ OWED = 2
 TIMEOUTS_MS = (600, 1500, 2500)
 NAMELESS = "nameless"
 LONG_MS = 600_000
-"""What is open in the name of nobody has more time than there is for healing, so it must not end by that."""
+"""Time of a transaction without an id: more than there is for healing, so it must not end by that."""
 WRITE_WITHIN_S = 0.6
 RETRY_S = 0.05
 MOST_PARTITIONS = 4
@@ -262,7 +262,7 @@ class Session:
 
 
 class NamelessSession(Session):
-    """Of a client that names no id, as most do. Nobody takes over what its node leaves open when it dies."""
+    """A client that names no id, as most do. Nobody takes over what its node leaves open when it dies."""
 
     ends: ClassVar = ENDS_OF_NAMELESS
 

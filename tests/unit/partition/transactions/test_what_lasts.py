@@ -1,4 +1,4 @@
-"""What a partition keeps of transactions that are over: the last end, aborted ranges, positions of consumer groups."""
+"""Memories of transactions that are over: the last end, aborted ranges, positions of consumer groups."""
 
 from __future__ import annotations
 
