@@ -7,7 +7,9 @@ Rules never broken:
  - what was handed out is handed out again only after somebody else may have had the partition. When the node says that
    nobody had (`holdfast:continued`), we go on behind it;
  - a commit is made in the name of the claim under which the events came, so that an owner that lost its partition
-   cannot move the group that goes on without it.
+   cannot move the group that goes on without it;
+ - the program is told of each partition in turn: assigned, revoked, assigned; the next callback of a partition begins
+   when the last one of it has ended, whichever link it came on and left on.
 
 A member that lets the nodes choose always has one link more than it has partitions: its attach is held by the node
 until there is a partition for it. Links keep their names, by which the nodes know who comes back.
@@ -75,7 +77,8 @@ class GroupReceiver(PartitionReceiver):
         self.claim = self.epoch = 0
         self.committed: str | None = None
         self.owns = False  # a link is open
-        self.closing = False  # the program is being told that the partition is gone
+        self.opening = False  # the program is being told that it has the partition
+        self.closing = False  # or that the partition is gone
         self._members, self._wanted, self._fallback = members, wanted, start
         self._doubt: str | None = None  # the partition whose link broke, until it is known whose it is
         self._skip: str | None = None  # up to here it was handed out, and nobody else has read since
@@ -225,10 +228,10 @@ class GroupReceiver(PartitionReceiver):
                 self._consumer.fail(why)
                 return True
             return self._members.retires(self)
+        self._doubt = self.partition
         if why is not None and not why.retriable and not isinstance(why, ConnectionLostError | LinkRedirected):
             self._consumer.fail(why)
             return True
-        self._doubt = self.partition
         return False
 
     async def _give_up_doubt(self) -> None:
@@ -236,6 +239,11 @@ class GroupReceiver(PartitionReceiver):
         if partition is not None:
             await self._members.revoked(self, partition)
             self.taken = self.committed = None
+
+    def forget(self, partition: str) -> None:
+        """Another link of ours has the partition now."""
+        if self._doubt == partition:
+            self._doubt = self.taken = self.committed = None
 
 
 class GroupMembers:
@@ -257,6 +265,9 @@ class GroupMembers:
         self._group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
+        self._assigned: dict[str, GroupReceiver] = {}
+        """By partition: what the program was told that it has, and the link that it came on."""
+        self._turns: dict[str, asyncio.Lock] = {}  # by partition: one callback at a time
         self._wants_more = partitions is None  # the nodes choose, and may give us more
         self._names = 0
         self.handed = HandedOutEvents(consumer.log, self._arguments, self._committed)
@@ -300,20 +311,29 @@ class GroupMembers:
     async def assigned(self, reader: GroupReceiver) -> None:
         if self._wants_more and not any(not one.has_partition for one in self._own):
             self._add(None)
+        partition = reader.partition
         try:
-            await self._tell(self._on_assigned, reader.partition)
+            async with self._turn(partition):
+                await self._tell_revoked(partition)  # a link that broke had it, and does not know yet that it is lost
+                if self._leaving:
+                    return
+                self._assigned[partition] = reader
+                reader.opening = True
+                await self._tell(self._on_assigned, partition)
+                reader.opening = False
         except HoldfastError:
-            await self._want_no_more()
+            await self._not_taken(partition)
             raise
         except Exception as problem:
-            await self._want_no_more()
+            await self._not_taken(partition)
             raise HoldfastError(
-                f"on_assigned failed for partition {reader.partition!r} of {self.consumer.log!r}: {problem!r}",
+                f"on_assigned failed for partition {partition!r} of {self.consumer.log!r}: {problem!r}",
                 advice="the callback is the program's own: its error is the cause of this one",
             ) from problem
 
-    async def _want_no_more(self) -> None:
-        """The program has failed with a partition. We would be given the same one again as soon as we let it go."""
+    async def _not_taken(self, partition: str) -> None:
+        """The program has failed with the partition. We would be given the same one again as soon as we let it go."""
+        self._assigned.pop(partition, None)
         if self._wants_more:
             self._wants_more = False
             waiting = [one for one in self._own if not one.has_partition]
@@ -324,14 +344,29 @@ class GroupMembers:
     async def revoked(self, reader: GroupReceiver, partition: str) -> None:
         """While the callback runs the partition can still be committed, unless its next owner was faster. Then a
         commit fails, and so may the callback: the partition is gone all the same."""
-        if not self._leaving:
+        async with self._turn(partition):
+            if self._assigned.get(partition) is reader and not self._leaving:
+                await self._tell_revoked(partition)
+
+    def _turn(self, partition: str) -> asyncio.Lock:
+        return self._turns.setdefault(partition, asyncio.Lock())
+
+    async def _tell_revoked(self, partition: str) -> None:
+        """In the partition's turn."""
+        try:
+            await self._tell_if_assigned(partition)
+        except Exception as problem:  # noqa: BLE001 - the program's own fault must not end our reading
+            report(OF_REVOKED, problem)
+
+    async def _tell_if_assigned(self, partition: str) -> None:
+        reader = self._assigned.pop(partition, None)
+        if reader is not None:
             reader.closing = True
             try:
                 await self._tell(self._on_revoked, partition)
-            except Exception as problem:  # noqa: BLE001 - the program's own fault must not end our reading
-                report(OF_REVOKED, problem)
             finally:
                 reader.closing = False
+                reader.forget(partition)
 
     def retires(self, reader: GroupReceiver) -> bool:
         """A link that lost its partition is not needed while another one waits."""
@@ -350,13 +385,16 @@ class GroupMembers:
         if self._leaving:
             return
         self._leaving = True
-        await self._tell_revoked([reader.partition for reader in self.owning])
+        await self._tell_of_all()
 
-    async def _tell_revoked(self, partitions: Sequence[str]) -> None:
+    async def _tell_of_all(self) -> None:
         first: Exception | None = None
-        for partition in partitions:
+        for partition, reader in list(self._assigned.items()):
+            if reader.opening:  # nothing of it was read: the callback is not waited for
+                await reader.close()
             try:
-                await self._tell(self._on_revoked, partition)
+                async with self._turn(partition):
+                    await self._tell_if_assigned(partition)
             except Exception as problem:  # noqa: BLE001 - the program's own: the other partitions are to be told of
                 if first is None:
                     first = problem

@@ -49,7 +49,6 @@ class OwnedReceiver(GroupReceiver):
         super().__init__(members, name, partition, start)
         self.lease = epoch
         self.draining = False  # nothing more is handed out
-        self.told = False  # the program knows that it goes
         self._owned = members
 
     def _said(self) -> dict[str, Any]:
@@ -158,7 +157,6 @@ class OwnedPartitions(GroupMembers):
         if reader.has_partition:
             await self._worked_off(reader)
         if reader.has_partition:  # still: nobody has taken it meanwhile
-            reader.told = True
             await self.revoked(reader, partition)
         await reader.close()
         if reader in self.readers:
@@ -200,8 +198,7 @@ class OwnedPartitions(GroupMembers):
             task.cancel()
         try:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            told = [reader for reader in self.owning if isinstance(reader, OwnedReceiver) and reader.told]
-            await self._tell_revoked([reader.partition for reader in self.owning if reader not in told])
+            await self._tell_of_all()
         finally:
             try:
                 await asyncio.gather(*(reader.close() for reader in self.readers))
