@@ -148,7 +148,9 @@ class TransactionalProducer:
                 raise failed
             log.warning("coordinator of %r (group %d) cannot be asked: %s", self.name, self.group, answer.detail)
             answer = None
-        if answer.complete:
+        if answer.how == "node":  # the coordinator has the id at a start of a node that is gone: tell it of this one
+            self._registers_again(pair)
+        elif answer.complete:
             self._goes_on(answer, pair)
         else:
             self.pair = None
@@ -200,11 +202,15 @@ class TransactionalProducer:
 
     def _over(self, why: TransactionFailed, pair: tuple[int, int]) -> None:
         """It was decided without us. After a timeout the id is still ours, with a pair that has to be asked for."""
-        self.pair = None
         if why.code == "fenced":
-            self.fenced = why.detail
-        elif self._finishing is None:
-            self._finishing = asyncio.ensure_future(self._register_again(pair))
+            self.pair, self.fenced = None, why.detail
+        else:
+            self._registers_again(pair)
+
+    def _registers_again(self, lost: tuple[int, int]) -> None:
+        self.pair = None
+        if self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._register_again(lost))
 
     async def _register_again(self, lost: tuple[int, int]) -> None:
         try:

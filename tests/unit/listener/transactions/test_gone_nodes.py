@@ -96,3 +96,26 @@ async def test_thousands_of_transactions_end_some_at_a_time(
         await eventually(lambda: not open_anywhere(cluster))
         assert len(most) >= 60
         assert max(most) <= 3
+
+
+async def test_who_rolls_back_is_not_missed_again_for_a_try_that_was_late(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id was registered last by a try of the same attach at a node that is gone since."""
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
+    async with Peer(cluster.ports[2]) as peer:
+        control = await named(peer, **TIMEOUT | {protocol.TRANSACTION_HOLDER: "h"})
+        await cluster.broker(1).transactions.hold("worker", 900_000, print, holder="h")
+        sender = await peer.sender("totals", "0")
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"lost"])
+        await eventually(lambda: any(one._machine.ongoing() for one in coordinators(cluster)))
+        node_1_is_missed(monkeypatch)
+        await eventually(lambda: not open_anywhere(cluster))
+        await control.aborted(txn)
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"kept"])
+        await eventually(lambda: any(one._machine.ongoing() for one in coordinators(cluster)))
+        assert {one.at.node for machine in coordinators(cluster) for one in machine._machine.ongoing()} == {2}
+        await control.committed(txn)
+        assert await bodies(peer, "totals", "0") == [b"kept"]
