@@ -336,6 +336,24 @@ async def test_a_message_that_is_rejected_rolls_its_transaction_back(cluster: Cl
         await read(cluster, 1, expected=0)
 
 
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_message_that_is_too_large_rolls_its_transaction_back(cluster: Cluster, settled: bool) -> None:
+    """It comes in many frames, and ends its link; the commit behind it does not count what came before it."""
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        sender = await peer.sender("trades", "2")
+        txn = await control.declare()
+        large = message(bytes(sender.remote_max_message_size))
+        sender.send_many([message(b"first"), large, message(b"behind")], settled, txn_id=txn)
+        assert why(await control.commit(txn)) == ROLLBACK
+        assert (await peer.refused(sender)).condition == "amqp:link:message-size-exceeded"
+        again = await peer.sender("trades", "2")
+        txn = await control.declare()
+        await send_under(peer, again, txn, [b"counts"])
+        await control.committed(txn)
+        assert (await read(cluster, 2, expected=1))["2"] == [b"counts"]
+
+
 async def test_many_declares_and_discharges_at_once_are_each_answered(cluster: Cluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
