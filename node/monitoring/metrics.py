@@ -114,7 +114,7 @@ class Metrics:
         open_here = GaugeMetricFamily("holdfast_partition_open_transactions", text, labels=labels)
         text = "At the leader: events from the last stable offset on, which committed readers wait for"
         unstable = GaugeMetricFamily("holdfast_partition_unstable_events", text, labels=labels)
-        text = "Stretches with events of transactions that were rolled back; beyond 100,000 no transaction begins"
+        text = "Stretches with events of transactions that were rolled back; beyond 100,000 no transaction writes"
         aborted = GaugeMetricFamily("holdfast_partition_aborted_ranges", text, labels=labels)
         for replica in self._parts.replicas.all_open():
             found = self._parts.view.group(replica.group_id)

@@ -223,7 +223,7 @@ FailureKind = Literal[
     "out_of_order",  # the number is neither the next one nor known with the same bytes
     "producer_unknown",  # it was not opened here, or was silent too long
     "producer_invalid",  # what it says of itself is nonsense
-    "transaction_ended",  # it is not open here (any more)
+    "transaction_ended",  # it is not open here (any more), or has no room to write
 ]
 
 

@@ -56,6 +56,7 @@ REFUSALS: dict[str, FailureKind] = {
     "producer-unknown": "producer_unknown",
     "invalid-producer": "producer_invalid",
     "transaction-ended": "transaction_ended",
+    "transaction-too-many": "transaction_ended",
 }
 """What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
 

@@ -6,7 +6,7 @@ event of a rolled-back transaction is in a range, and no event of a committed on
 A producer has one transaction open at a time, so between the first event of a transaction and its end stands no
 transactional event of that producer that belongs to another. That stretch of the log, with the producer's id, says all:
 no epoch is needed. A producer that rolls back again, and has committed nothing in between, makes its range longer. What
-cannot be merged is bounded: with MAX_RANGES no transaction begins that could add one more. Retention makes room.
+cannot be merged is bounded: with MAX_RANGES no transaction writes that could add one more. Retention makes room.
 
 Rejected: dropping ranges (readers would see what was rolled back), or merging over a commit (they would miss it); and
 ranges on the disk beside the offset index, as Kafka has them: a third kind of rows to copy and to trim, for logs that
@@ -22,7 +22,7 @@ import msgspec
 
 MAX_RANGES = 100_000
 """Each is some 20 bytes of every checkpoint and 200 to 350 of memory; so many take 12 ms to encode. The
-transactions that are open when it is reached (MAX_OPEN at most) may add theirs."""
+transactions that have written when it is reached (MAX_OPEN at most) may add theirs."""
 
 
 class AbortedRange(msgspec.Struct, array_like=True):

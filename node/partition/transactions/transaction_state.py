@@ -13,10 +13,11 @@ for ever. A partition takes part from `Begin` on, which stands before its first 
 | Begin                       | that epoch, or a later one, ended | refused, `ended`: it comes too late             |
 |                             | it is open already                | done: it came again                             |
 |                             | an earlier epoch is open          | refused, `undecided`: its marker is missing     |
-|                             | too many are open, or too much    |                                                 |
-|                             | was rolled back (MAX_RANGES)      | refused, `too-many`                             |
+|                             | too many are open                 | refused, `too-many`                             |
 |                             | else                              | open from now on                                |
-| events                      | it is open                        | stored once each, by their numbers              |
+| events                      | its first ones, and too much was  |                                                 |
+|                             | rolled back (MAX_RANGES)          | refused, `too-many`                             |
+|                             | it is open                        | stored once each, by their numbers              |
 |                             | else                              | refused, `ended`                                |
 | StageOffset                 | open, and the claim is in force   | kept, invisible, until the end                  |
 | Prepare                     | open, each staged claim in force  | done: these claims stay as they are until the end |
@@ -204,12 +205,6 @@ class TransactionTable:
             return TransactionRefused(code, f"{what} cannot begin while epoch {found.producer.epoch} is open here")
         if len(self._open) >= MAX_OPEN:
             return TransactionRefused("too-many", f"{MAX_OPEN} transactions are open in this partition; try later")
-        if not self._aborted.has_room_for(command.producer_id):
-            return TransactionRefused(
-                "too-many",
-                f"this partition holds {len(self._aborted)} ranges of events that were rolled back, and can pass over"
-                " no more until retention has removed some; roll back less, or keep the log for a shorter time",
-            )
         producer = Producer(command.producer_id, command.epoch, 0, touched_index=index, touched_ms=clock_ms)
         self._open[command.producer_id] = OpenTransaction(
             producer, command.coordinator, command.timeout_ms, index, clock_ms
@@ -226,11 +221,21 @@ class TransactionTable:
             return TransactionRefused("ended", detail)
         producer = found.producer
         if head.base_sequence == (0 if producer.last == NOTHING else producer.last + 1):
-            return ALL_NEW
+            return self._no_room(found) or ALL_NEW
         if producer.last == NOTHING:
             detail = f"{_name(*found.key)} begins with number 0, not {head.base_sequence}"
             return ProducerRefusal("out-of-order", detail)
         return compare(producer, head)
+
+    def _no_room(self, found: OpenTransaction) -> TransactionRefused | None:
+        """For its first events, if they were rolled back. Who only moves positions here needs none."""
+        if found.first_offset != NOTHING or self._aborted.has_room_for(found.producer.producer_id):
+            return None
+        return TransactionRefused(
+            "too-many",
+            f"this partition holds {len(self._aborted)} ranges of events that were rolled back, and can pass over"
+            " no more until retention has removed some; roll back less, or keep the log for a shorter time",
+        )
 
     def accept(self, head: BatchHead, stored: StoredAt, index: int) -> None:
         """A batch that was judged Known, and whose last records stand there now."""

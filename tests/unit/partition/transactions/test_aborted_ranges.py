@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from node.partition.commands import Trim
-from node.partition.machine import LogState, Trimmed
+from node.partition.machine import AppendAccepted, LogState, Trimmed
 from node.partition.transactions import aborted_ranges
 from node.partition.transactions.aborted_ranges import AbortedRange, AbortedRanges
 from node.partition.transactions.transaction_state import TransactionDone
@@ -110,17 +110,46 @@ def test_ranges_are_bounded_and_retention_makes_room(
     one(partition, Q, 0, "c", commit=False)
     if restarted:
         partition.restart()
-    assert code_of(partition.begin(P, 4)) == "too-many"
-    assert code_of(partition.begin(3, 0)) == "too-many"
+    for producer, epoch in ((P, 4), (3, 0)):
+        assert partition.begin(producer, epoch) == TransactionDone()
+        assert code_of(partition.send(producer, epoch, 0, "x")) == "transaction-too-many"
     one(partition, Q, 1, "d", commit=False)  # this makes one longer
     assert len(rows(partition)) == partition.machine.transactions.aborted == 3
     assert passed_over(partition, P) == [0, 2]
     assert passed_over(partition, Q) == [4, 5]
     assert isinstance(partition.apply(Trim(1, 1, 0).encode()), Trimmed)
-    one(partition, P, 4, "e", commit=False)
+    partition.send(P, 4, 0, "e")
+    partition.end(P, 4, commit=False)
     assert passed_over(partition, P) == [2, 6]
     one(partition, Q, 2, "f", commit=True)
-    assert code_of(partition.begin(Q, 3)) == "too-many", "its last range is at its end"
+    partition.begin(Q, 3)
+    assert code_of(partition.send(Q, 3, 0, "x")) == "transaction-too-many", "its last range is at its end"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_only_moves_positions_needs_no_room(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    """A pipeline reads on, and writes elsewhere, where others have rolled back a lot."""
+    monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 1)
+    one(partition, P, 0, "ab", commit=False)
+    claim = partition.claimed("g").claim
+    assert partition.begin(Q, 0) == TransactionDone()
+    partition.stage(Q, 0, "g", claim, 2)
+    partition.prepare(Q, 0)
+    partition.end(Q, 0, commit=commit)
+    assert (partition.position("g") == 2) == commit
+    assert rows(partition) == [(P, 0, 2, True)]
+
+
+def test_who_has_written_in_time_goes_on_writing(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 1)
+    partition.begin(Q, 0)
+    partition.send(Q, 0, 0, "a")
+    one(partition, P, 0, "b", commit=False)
+    assert isinstance(partition.send(Q, 0, 1, "c"), AppendAccepted)
+    partition.end(Q, 0, commit=True)
+    assert passed_over(partition, Q) == []
 
 
 def test_what_was_begun_in_time_may_roll_back(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
