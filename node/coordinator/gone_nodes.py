@@ -3,10 +3,10 @@
 The problem: committed readers wait for what a dead node has left open, and a node that is only slow must not lose what
 its clients are doing. The rules:
  - a start is gone when a later one of its node is registered, or another directory took its place; or when this leader
-   has been out of touch with the node for a while, and a majority of the coordinator's members, it included, is so now;
+   and a majority of the coordinator's members have been out of touch with the node for a while;
  - that only makes the leader propose: what aborts is decided where the command is applied, and the holder, if it lives
    after all, finds its pair over and is told so;
- - a leader that was just elected, or has just stood still, knows of no node that it is gone (`streams/contact.py`).
+ - time in which a node has just started, or stood still itself, says nothing about the others (`streams/contact.py`).
 
 Rejected: leases that each node renews at each coordinator. The heartbeats of the streams between nodes say the same.
 Rejected: this leader's word alone. Where just its link to the node is cut, the node can go on through the next leader.
@@ -25,6 +25,10 @@ from node.partition.raft_group import GroupLike
 GONE_AFTER_S = 1.5
 """Out of touch. A process that was killed is missed at once, one that stands still after 0.8 s of silence: so it may do
 that for two seconds."""
+
+MISSED_AFTER_S = 1.0
+"""The same, for a member that is asked: longer than it takes to dial a stream anew, and what a node that is dead has
+been missed for everywhere when its coordinator's leader asks."""
 
 ANSWER_WITHIN_S = 0.5
 """The other members have so long to answer. The next tick asks the silent ones again."""
@@ -56,7 +60,7 @@ class GoneNodes:
         self._asking: dict[int, asyncio.Task[bool]] = {}  # by the node that the members are asked about
 
     def answer(self, question: AskLost) -> Lost:
-        return Lost(self.is_lost(question.node))
+        return Lost(self._sightings.lost_s(question.node) >= MISSED_AFTER_S)
 
     def is_lost(self, node: int) -> bool:
         """To this node, at the moment."""

@@ -42,13 +42,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class AskLost(msgspec.Struct, frozen=True, array_like=True, tag=88):
-    """A leader asks another member of its group, whether it leads or not: is it out of touch with this node, too?"""
+    """A leader asks another member of its group, whether it leads or not: has it been out of touch with this node for a
+    while, too?"""
 
     node: int
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag=89):
-    """`is_lost`: yes, at the moment."""
+    """`is_lost`: yes."""
 
     is_lost: bool
 

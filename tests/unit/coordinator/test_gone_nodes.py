@@ -89,6 +89,13 @@ def test_a_majority_of_five_is_three_also_if_the_node_is_none_of_them(agreeing: 
     assert sorted(seen.asked) == list(others)
 
 
+@pytest.mark.parametrize("seconds", [0.0, gone_nodes.MISSED_AFTER_S - 0.1, gone_nodes.MISSED_AFTER_S])
+def test_a_member_whose_stream_to_the_node_has_just_broken_does_not_agree(seconds: float) -> None:
+    """It is dialled anew in a moment, while the leader's may be cut for long."""
+    agrees = seconds >= gone_nodes.MISSED_AFTER_S
+    assert GoneNodes(GROUP, Seen(lost={3: seconds})).answer(AskLost(3)) == Lost(agrees)
+
+
 def test_a_coordinator_of_one_replica_decides_alone() -> None:
     assert gone(Seen(lost={3: 60.0}), START, members=(1,)) == {START}
 
