@@ -12,6 +12,7 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | Register, another holder  | a new epoch               | it aborts: `busy`            | `busy`                     |
 | Register, the same holder | as before, if unused      | `invalid`                    | `invalid`                  |
 | ... that `lost` its pair  | a new epoch, if used      | it aborts: `busy`            | `busy`                     |
+| Register, the last holder | `fenced`                  | `fenced`                     | `fenced`                   |
 | AddPartitions             | it begins                 | the union                    | `ended`                    |
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
@@ -207,6 +208,8 @@ class CoordinatorMachine:
             return Declined("fenced", f"somebody else has {command.transactional_id!r} now, or it was forgotten")
         if one is None:
             return self._create(command)
+        if one.former == command.holder:
+            return Declined("fenced", f"somebody else has had {one.name!r} since this holder registered it")
         if one.holder == command.holder and not one.fresh and not _has_lost(one, command.lost):
             # It came late, and was answered.
             detail = f"this holder of {one.name!r} has used it since: whoever comes again is another holder"
@@ -220,7 +223,7 @@ class CoordinatorMachine:
             one.state = check(one.state, State.EMPTY)
             one.registered_since = True
         if one.holder != command.holder:
-            one.before = one.last
+            one.before, one.former = one.last, one.holder
         one.holder, one.timeout_ms, one.fresh, one.at = command.holder, command.timeout_ms, True, command.at
         one.touched_ms = self.state.lived_ms
         return registered(one)

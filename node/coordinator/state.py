@@ -32,6 +32,7 @@ class TransactionalId(msgspec.Struct, array_like=True):
     before: LastEnd | None = None  # the end that was the last one when another holder came: it may not have heard of it
     writer: str = ""  # whose group it is a member of; "": of none
     at: NodeStart | None = None  # whose transaction manager holds it
+    former: str = ""  # the holder before: a try of its attach that comes late takes nothing from its successor
 
     @property
     def pair(self) -> tuple[int, int]:

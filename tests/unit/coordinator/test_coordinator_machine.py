@@ -117,6 +117,23 @@ def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordin
     assert isinstance(coordinator.register(holder="d", succeeds="c"), Registered)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_late_try_of_the_first_attach_takes_nothing_from_its_successor(
+    coordinator: Coordinator, is_open: bool
+) -> None:
+    """The client was answered at another node, and has attached once more since, in the same name of an id."""
+    coordinator.registered(holder="a")
+    result = coordinator.register(holder="b", succeeds="a")
+    assert isinstance(result, Registered)
+    pair = (result.producer_id, result.epoch)
+    if is_open:
+        coordinator.add(pair, 11)
+    coordinator.restart()
+    assert code_of(coordinator.register(holder="a")) == "fenced"
+    assert isinstance(coordinator.add(pair, 11), Added), "and the holder goes on"
+    assert coordinator.end(pair, commit=True) == Decided(True, False, "client", *pair)
+
+
 def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
     first = coordinator.registered(holder="a")
     second = coordinator.registered(holder="b")
