@@ -28,6 +28,7 @@ from holdfast.amqp.transactions import encode_declare, encode_discharge
 from node.coordinator.markers import MarkerSender
 from node.listener.transactions import coordinator_link
 from node.listener.transactions.coordinator_link import CONTROL_BYTES, CONTROL_VALUES
+from node.partition.transactions import aborted_ranges
 from node.transactions import transaction
 from node.transactions.manager import TransactionManager
 from tests.unit.listener.support.cluster import Cluster
@@ -352,6 +353,27 @@ async def test_a_message_that_is_too_large_rolls_its_transaction_back(cluster: C
         await send_under(peer, again, txn, [b"counts"])
         await control.committed(txn)
         assert (await read(cluster, 2, expected=1))["2"] == [b"counts"]
+
+
+async def test_where_too_much_was_rolled_back_a_transaction_is_told_so_and_leaves_nothing_open(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Peer(cluster.ports[1]) as peer:
+        control = await Control.attach(peer)
+        sender = await peer.sender("trades", "2")
+        with monkeypatch.context() as patched:
+            patched.setattr(aborted_ranges, "MAX_RANGES", 0)
+            txn = await control.declare()
+            (refused,) = await send_under(peer, sender, txn, [b"no room"])
+            assert "roll back less" in refused.error.description
+            outcome = await control.commit(txn)
+            assert why(outcome) == ROLLBACK
+            assert "roll back less" in outcome.error.description
+            await eventually(lambda: not open_anywhere(cluster))
+        txn = await control.declare()
+        await send_under(peer, sender, txn, [b"room"])
+        await control.committed(txn)
+        assert (await read(cluster, 2, expected=1))["2"] == [b"room"]
 
 
 async def test_many_declares_and_discharges_at_once_are_each_answered(cluster: Cluster) -> None:
