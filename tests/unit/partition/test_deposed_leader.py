@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from node.partition.consumer_groups.group_state import Claim, Commit, Done, Owne
 from node.partition.consumer_groups.queries import GroupList, ListGroups
 from node.partition.replica import PartitionReplica
 from node.partition.transactions.queries import ListTransactions, OpenTransactions
+from node.replica_manager import NodeSightings
 from tests.unit.partition.support import Answers
 from tests.unit.raft.cluster import GROUP, STEP_S, Stage
 
@@ -48,7 +50,7 @@ class Replicas(Stage):
         async def nobody(_: int, question: object) -> Any:
             raise AssertionError(f"no partition is asked here: {question}")
 
-        return CoordinatorReplica("0", GROUP, now_ms, nobody)
+        return CoordinatorReplica("0", GROUP, now_ms, nobody, mock.Mock(spec=NodeSightings))
 
     async def answer(self, asking: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.ensure_future(asking)
