@@ -1,4 +1,4 @@
-"""Callbacks of a group's member: of each partition assigned, revoked, in turn, on whichever links it comes."""
+"""Callbacks of a member: of each partition assigned, revoked, in turn, on whichever links it comes."""
 
 from __future__ import annotations
 
