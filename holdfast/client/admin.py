@@ -69,6 +69,7 @@ class AdminClient:
             "compression": compression,
         }
         given = {key: value for key, value in arguments.items() if value is not None}
+        _check_bounds(given)
         return await self._request("log", "create", name, given, changes=True)
 
     async def list_logs(self) -> list[dict[str, Any]]:
@@ -81,7 +82,8 @@ class AdminClient:
 
     async def alter_log(self, name: str, **changes: int | str | None) -> dict[str, Any]:
         """Change `partitions` (more, never fewer), `retention_ms`, `retention_bytes` (None: keep for ever),
-        `compression` (of events that are yet to come)."""
+        `compression` (of events that are yet to come). What a shorter retention excludes is deleted within seconds."""
+        _check_bounds(changes)
         return await self._request("log", "alter", name, changes, changes=True)
 
     async def delete_log(self, name: str) -> None:
@@ -318,6 +320,17 @@ def _grant(
 ) -> dict[str, str | int]:
     given = {"principal": principal, "operation": operation, "resource": resource, "resource_name": name}
     return {**given, "prefix": int(prefix), "deny": int(deny)}
+
+
+def _check_bounds(given: Mapping[str, Any]) -> None:
+    """Bounds of retention are numbers whose unit their name tells; a text would have one of its own, or none."""
+    for name, unit in (("retention_ms", "milliseconds"), ("retention_bytes", "bytes")):
+        bound = given.get(name)
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
+            raise ConfigurationError(
+                f"{name} is a whole number of {unit}, not {bound!r}",
+                advice="for seven days write retention_ms=7 * 24 * 3600 * 1000; None keeps for ever",
+            )
 
 
 def _of(node: int | None) -> dict[str, int]:

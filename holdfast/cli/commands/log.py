@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -10,35 +9,12 @@ import click
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.output import Output, bytes_text, duration_text
+from holdfast.cli.shared.retention import DURATION, SIZE, Losses, retention_losses
+from holdfast.client.consume.range_receiver import RangeOptions
+from holdfast.client.errors import NotAuthorizedError
+from holdfast.client.range_client import RangeClient
 
-_DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?", re.ASCII)
-_DURATION_MS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", re.ASCII | re.IGNORECASE)
-_SIZE_BYTES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-
-FOR_EVER = "forever"
 COMPRESSION = click.Choice(["none", "gzip", "zstd"])
-
-
-class Quantity(click.ParamType):
-    """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or `forever`: no bound."""
-
-    def __init__(self, name: str, pattern: re.Pattern[str], units: dict[str, int], default_unit: str) -> None:
-        self.name = name
-        self._pattern, self._units, self._default = pattern, units, default_unit
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if isinstance(value, int) or value == FOR_EVER:
-            return value
-        match = self._pattern.fullmatch(str(value).strip())
-        if match is None or int(match[1]) == 0:
-            units = ", ".join(self._units)
-            self.fail(f"{value!r} is not a {self.name}: a number and one of {units}; or {FOR_EVER}", param, ctx)
-        return int(match[1]) * self._units[(match[2] or self._default).lower()]
-
-
-DURATION = Quantity("duration", _DURATION, _DURATION_MS, "ms")
-SIZE = Quantity("size", _SIZE, _SIZE_BYTES, "b")
 
 
 @click.group()
@@ -135,6 +111,7 @@ def describe_log(frame: CommandFrame, name: str) -> None:
 @click.option("--retention", type=DURATION, default=None, help="For example 7d, or forever.")
 @click.option("--retention-bytes", type=SIZE, default=None, help="Per partition, for example 10GiB, or forever.")
 @click.option("--compression", type=COMPRESSION, default=None, help="Of events that are yet to come.")
+@click.option("--yes", is_flag=True, help="Do not ask, though more events are deleted than kept.")
 @command_frame()
 def alter_log(
     frame: CommandFrame,
@@ -143,8 +120,10 @@ def alter_log(
     retention: int | str | None,
     retention_bytes: int | str | None,
     compression: str | None,
+    yes: bool,
 ) -> None:
-    """Change log NAME. More partitions move keys: events of one key are then in two partitions."""
+    """Change log NAME. More partitions move keys: events of one key are then in two partitions. A shorter retention
+    that would delete more events than it keeps asks first."""
     changes: dict[str, int | str | None] = {}
     if partitions is not None:
         changes["partitions"] = partitions
@@ -160,12 +139,35 @@ def alter_log(
             advice="give --partitions, --retention, --retention-bytes or --compression",
             exit_code=EXIT_USAGE,
         )
+    if not yes and (retention is not None or retention_bytes is not None):
+        _confirm(name, run(_losses(frame, name, _bound(retention), _bound(retention_bytes))))
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
             return await admin.alter_log(name, **changes)
 
     _show_log(frame.output, run(work()))
+
+
+async def _losses(frame: CommandFrame, name: str, retention_ms: int | None, retention_bytes: int | None) -> Losses:
+    options = RangeOptions(reconnect_timeout_s=frame.timeout_s)
+    async with (
+        frame.admin() as admin,
+        RangeClient(frame.servers, isolation="uncommitted", options=options, network=frame.network()) as ranges,
+    ):
+        present = await admin.describe_log(name)
+        try:
+            return await retention_losses(ranges, present, retention_ms, retention_bytes)
+        except NotAuthorizedError as error:
+            advice = "ask for the right to read the log, or give --yes"
+            raise CliError(f"how much this deletes cannot be told: {error}", advice=advice) from error
+
+
+def _confirm(name: str, losses: Losses) -> None:
+    """Ask, where more goes than stays."""
+    if losses.deleted > losses.kept:
+        found = f"This deletes about {losses.deleted:,} of the {losses.deleted + losses.kept:,} events of log {name}"
+        click.confirm(f"{found}, within seconds and for good. Change its retention?", abort=True, err=True)
 
 
 @log.command("delete")

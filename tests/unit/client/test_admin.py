@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import AdminClient, AdminError, ConnectionLostError, HoldfastError
+from holdfast.client import AdminClient, AdminError, ConfigurationError, ConnectionLostError, HoldfastError
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.log_info import OneMessage
 from holdfast.client.transport.network import Network
@@ -39,6 +39,20 @@ async def test_a_request_and_its_answer(node: TinyNode) -> None:
     assert seen[1][1] == {"retention_ms": None}, "a bound that is lifted is said so"
     assert seen[2][1] == {"partitions": 1, "compression": "zstd"}
     assert seen[3][1] == {"compression": "none"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"retention_ms": "7d"}, {"retention_ms": "7"}, {"retention_ms": 0.5}, {"retention_bytes": "1GiB"}]
+)
+async def test_a_bound_of_retention_is_a_number_in_the_unit_of_its_name(node: TinyNode, wrong: dict[str, Any]) -> None:
+    def manage(properties: dict[str, Any], arguments: Any) -> Answer:
+        raise AssertionError("asked a node")
+
+    node.manage = manage
+    async with AdminClient(node.address) as admin:
+        for change in (admin.alter_log("orders", **wrong), admin.create_log("orders", **wrong)):
+            with pytest.raises(ConfigurationError, match=r"is a whole number of (milliseconds|bytes), not"):
+                await change
 
 
 async def test_a_failure_is_typed(node: TinyNode) -> None:
