@@ -204,6 +204,7 @@ START_FILTER_NAME: Final = "amqp:event-streams-delivery-annotations-filter"
 START_FILTER_CODE: Final = 0x200
 SQL_FILTER_NAME: Final = "amqp:event-streams-sql-filter"
 SQL_FILTER_CODE: Final = 0x201
+EVENT_FILTER: Final = "holdfast:event-filter:string"  # SQL too; names without section are fields
 ISOLATION_FILTER: Final = "holdfast:isolation-filter:string"  # which events of transactions are delivered
 COMMITTED: Final = "committed"  # the default
 UNCOMMITTED: Final = "uncommitted"

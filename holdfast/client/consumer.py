@@ -241,6 +241,12 @@ class ConsumerClient:
         return self._members.handed_out()
 
     @property
+    def connected(self) -> bool:
+        """Every partition that is to be read has a link now; of a group whose partitions the nodes choose: each that it
+        was given."""
+        return all(reader.connected for reader in self._readers)
+
+    @property
     def links_opened(self) -> int:
         """How often a link was opened, the first ones included."""
         return sum(reader.links_opened for reader in self._readers)

@@ -2,7 +2,8 @@
 
 The language is the filter language of AMQP Filter Expressions 1.0 (OASIS, committee specification draft 01): fields of
 all sections of a message, comparison, AND OR NOT, arithmetic, LIKE, IN, IS NULL, EXISTS, LOWER UPPER LEFT RIGHT
-SUBSTRING UTC DATE. Of it the event stream extensions use a part, for which they have a descriptor of their own.
+SUBSTRING UTC DATE. Of it the event stream extensions use a part, for which they have a descriptor of their own. In an
+event filter, which our own clients send, a name without a section is a field that every event has.
 
     text -> lexer -> parser -> tree -> places (bounds: what can be sought) -> compiler (what must be looked at)
 
@@ -81,7 +82,8 @@ def _parts(tree: Node) -> tuple[Node, ...]:
     return tree.parts if isinstance(tree, All) else (tree,)
 
 
-def parse(texts: str | Iterable[str]) -> Predicate:
-    """The condition that a text says, or that all of several say. Raises FilterError."""
+def parse(texts: str | Iterable[str], *, event_fields: bool = False) -> Predicate:
+    """The condition that a text says, or that all of several say. `event_fields`: a name without a section is a field
+    of the event, not an application property. Raises FilterError."""
     listed: Sequence[str] = [texts] if isinstance(texts, str) else list(texts)
-    return reduce(and_, [Predicate(placed(condition(text))) for text in listed])
+    return reduce(and_, [Predicate(placed(condition(text, event_fields=event_fields))) for text in listed])

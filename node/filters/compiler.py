@@ -52,6 +52,7 @@ _DELIVERY = {
     vocabulary.OFFSET: "'%016x' % (base + index)",
     vocabulary.TIMESTAMP: "time_ms",
     vocabulary.SOURCE_PARTITION: "partition",
+    vocabulary.PARTITION: "int(partition)",
 }
 _SIGNS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 

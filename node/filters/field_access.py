@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.amqp import MalformedMessage, decode_value, split
 from holdfast.amqp.messages.message import skip_value
 from node.filters import vocabulary
-from node.filters.functions import plain
+from node.filters.functions import MAX_TEXT, NUMBERS, TOO_LONG, TooLong, plain
 from node.filters.syntax_tree import Field, Section
 
 UNREADABLE = (MalformedMessage, IndexError, StructError, UnicodeDecodeError)
@@ -28,12 +28,16 @@ Loader = Callable[[bytes], Sequence[Any]]
 """Message to the wanted values, in the order in which they were asked for, then for each whether it is there."""
 
 _CODES: dict[Section, int] = {"h": 0x70, "m": 0x72, "p": 0x73, "a": 0x74, "f": 0x78}
+_DATA, _VALUE = 0x75, 0x77
 _U32 = Struct(">I")
 _NARROW, _WIDE = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0}), frozenset({0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0})
 _EMPTY_LIST = 0x45
 _FIXED = {code: 1 + size for high, size in ((4, 0), (5, 1), (6, 2), (7, 4), (8, 8), (9, 16)) for code in
           range(high << 4, (high << 4) + 16)}  # fmt: skip
 """Constructor -> bytes of the whole value, for values of fixed size."""
+
+_MOST_HEAD = 5
+"""Bytes in front of a text or a binary: its constructor and its size."""
 
 Reader = Callable[[bytes, int, int, list[Any]], None]
 """(message, where the section's value begins and ends, values to fill)."""
@@ -52,9 +56,12 @@ def loader(fields: Sequence[Field]) -> Loader:
         if section == "h":
             for name, slot in wanted:
                 template[slot] = vocabulary.HEADER_DEFAULTS[vocabulary.HEADER_FIELDS.index(name)]
+    body = next((slot for slot, field in enumerate(fields) if field.section == "b"), None)
+    if body is not None:
+        readers[_DATA], readers[_VALUE] = _data_reader(body, count), _value_reader(body, count)
     last = max(readers, default=0)
 
-    def load(data: bytes) -> Sequence[Any]:
+    def load(data: bytes) -> list[Any]:
         values = template.copy()
         pos, size = 0, len(data)
         while pos < size:
@@ -81,7 +88,7 @@ def loader(fields: Sequence[Field]) -> Loader:
                 readers[code](data, start, pos, values)
         return values
 
-    return load
+    return load if body is None else lambda data: _with_body(load(data), body)
 
 
 def _load_slowly(data: bytes, template: list[Any], readers: dict[int, Reader]) -> list[Any]:
@@ -98,6 +105,50 @@ def _reader(section: Section, wanted: Iterable[tuple[str, int]], count: int) -> 
         names = vocabulary.KNOWN_FIELDS[section]
         return _list_reader({names.index(name): slot for name, slot in wanted}, count)
     return _map_reader({name.encode(): slot for name, slot in wanted}, count)
+
+
+def _data_reader(slot: int, count: int) -> Reader:
+    """Collects the data sections, of which there may be many, and looks at none that is longer than texts may be."""
+
+    def read(data: bytes, start: int, end: int, values: list[Any]) -> None:
+        value: Any = TOO_LONG if end - start > MAX_TEXT + _MOST_HEAD else decode_value(data, start, end)[0]
+        if not isinstance(value, bytes | TooLong):
+            raise MalformedMessage("a data section without binary data")
+        if values[slot] is None:
+            values[slot], values[count + slot] = [], True
+        values[slot].append(value)
+
+    return read
+
+
+def _value_reader(slot: int, count: int) -> Reader:
+    def read(data: bytes, start: int, end: int, values: list[Any]) -> None:
+        value = TOO_LONG if end - start > MAX_TEXT + _MOST_HEAD else decode_value(data, start, end)[0]
+        values[slot], values[count + slot] = [value], True
+
+    return read
+
+
+def _with_body(values: list[Any], slot: int) -> list[Any]:
+    """The body as clients show it: its text, or its bytes where they are none."""
+    parts = values[slot]
+    if parts is None:
+        return values
+    if len(parts) == 1 and not isinstance(parts[0], bytes):
+        value = plain(parts[0])
+        values[slot] = value if value.__class__ not in NUMBERS else str(value)
+    elif TOO_LONG in parts:
+        values[slot] = TOO_LONG
+    else:
+        values[slot] = _text(b"".join(parts))
+    return values
+
+
+def _text(body: bytes) -> Any:
+    try:
+        return plain(body.decode())
+    except UnicodeDecodeError:
+        return plain(body)
 
 
 def _list_reader(wanted: dict[int, int], count: int) -> Reader:

@@ -4,6 +4,10 @@ Problem: `-` is an operator, and part of the names of annotations and of propert
 Rule: a hyphen belongs to a name only behind a section's prefix: for a section whose fields are known, as far as that
 makes a known field; in message and delivery annotations and footers, before a letter. Everywhere else it is minus, and
 `[name-with-hyphens]` is the way to write one. So `p.group-sequence-1` is a subtraction.
+
+A name without a section is an application property, says the specification. In an event filter it is a field that every
+event has, and any other is refused: whoever writes `key = 'ann'` means the key, and a filter that looks for a property
+of that name would match nothing, without a word.
 """
 
 from __future__ import annotations
@@ -51,8 +55,8 @@ _SYMBOL = re.compile(r"<>|!=|<=|>=|[=<>+\-*/%(),]")
 _STREAMS_NAME = re.compile(r"event[-_]streams[-_]")
 
 
-def tokens(text: str) -> list[Token]:
-    """All tokens, and the end. Raises FilterError."""
+def tokens(text: str, *, event_fields: bool = False) -> list[Token]:
+    """All tokens, and the end. `event_fields`: a name without a section is a field of the event. Raises FilterError."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(
             f"the filter has {len(text)} characters; at most {MAX_CHARACTERS} are allowed", MAX_CHARACTERS
@@ -65,6 +69,8 @@ def tokens(text: str) -> list[Token]:
             pos = space.end()
             continue
         token, pos = _token(text, pos)
+        if event_fields and token.kind == "field" and _WORD.fullmatch(token.text):
+            token = token._replace(node=_event_field(token))
         found.append(token)
         if len(found) > MAX_TOKENS:
             raise FilterError(f"the filter has more than {MAX_TOKENS} words and signs; write a simpler one", token.at)
@@ -93,6 +99,17 @@ def _token(text: str, pos: int) -> tuple[Token, int]:
         sign = symbol.group()
         return Token("symbol", "<>" if sign == "!=" else sign, pos), symbol.end()
     raise FilterError(f"{first!r} has no meaning here; put names with unusual characters in [brackets]", pos)
+
+
+def _event_field(token: Token) -> Field:
+    found = vocabulary.EVENT_FIELDS.get(token.text)
+    if found is None:
+        known = ", ".join(vocabulary.EVENT_FIELDS)
+        raise FilterError(
+            f"an event has no field {token.text!r}; it has {known}. An application property is written a.{token.text}",
+            token.at,
+        )
+    return Field(found.section, found.name, token.at)
 
 
 def _quoted(text: str, pos: int, quote: str) -> tuple[str, int]:

@@ -50,14 +50,14 @@ _TOO_MUCH_SEARCHED = (
 _SPECIAL_NUMBERS = {"INF": float("inf"), "NAN": float("nan")}
 
 
-def parse(text: str) -> Node:
-    """The condition that `text` says. Raises FilterError."""
-    return _Parser(text).whole()
+def parse(text: str, *, event_fields: bool = False) -> Node:
+    """The condition that `text` says. `event_fields`: see `tokens`. Raises FilterError."""
+    return _Parser(tokens(text, event_fields=event_fields)).whole()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self._tokens = tokens(text)
+    def __init__(self, found: list[Token]) -> None:
+        self._tokens = found
         self._next = 0
         self._nesting = 0
         self._searched = 0
@@ -141,7 +141,8 @@ class _Parser:
             right = self._sum()
             if self._token.kind == "symbol" and self._token.text in _COMPARISONS:
                 raise FilterError("comparisons do not chain; join two with AND", self._token.at)
-            return Compare(cast(Comparison, token.text), left, right, token.at)
+            sides = _comparable(left, right), _comparable(right, left)
+            return Compare(cast(Comparison, token.text), *sides, token.at)
         if self._took("IS"):
             negated = self._took("NOT")
             self._expect("NULL", "after IS")
@@ -186,7 +187,7 @@ class _Parser:
         while self._took(","):
             options.append(self._sum())
         self._expect(")", "at the end of the list")
-        return In(item, tuple(options))
+        return In(item, tuple(_comparable(option, item) for option in options))
 
     # ------------------------------------------------------------------------------------------------- values
 
@@ -274,9 +275,33 @@ def _folded(call: Call) -> Node:
 
 
 def _truth(node: Node, at: int) -> Node:
-    """Something that can be true. A field can; what only makes numbers or texts cannot."""
-    if isinstance(node, Call) or (isinstance(node, Literal) and not isinstance(node.value, bool)):
-        raise FilterError("a condition is expected here; compare the value with something", node.at or at)
+    """Something that can be true. A field can, unless the node knows what it holds; what only makes numbers or texts
+    cannot."""
+    match node:
+        case Literal(value) if isinstance(value, bool):
+            return node
+        case Field(section, name) if section not in ("d", "b") and name != vocabulary.GROUP_KEY:
+            return node
+        case Literal() | Field() | Call():
+            raise FilterError("a condition is expected here; compare the value with something", node.at or at)
+    return node
+
+
+def _comparable(node: Node, with_: Node) -> Node:
+    """A constant as the field has it that it is compared with. One that it can never have is a mistake."""
+    if not isinstance(node, Literal) or not isinstance(with_, Field):
+        return node
+    value = node.value
+    match with_:
+        case Field("d", vocabulary.PARTITION):
+            if isinstance(value, str) and value.isascii() and value.isdigit():
+                return Literal(int(value), node.at)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise FilterError(f"{value!r} is no partition; they are numbers, partition = 0", node.at)
+        case Field("b") if not isinstance(value, str | bytes):
+            raise FilterError(f"the body is a text; compare it with one, '{value!r}'", node.at)
+        case Field("m", vocabulary.GROUP_KEY) if not isinstance(value, str):
+            raise FilterError(f"the key is a text; compare it with one, '{value!r}'", node.at)
     return node
 
 
@@ -338,9 +363,9 @@ def _depth(tree: Node) -> int:
     return depth
 
 
-def condition(text: str) -> Node:
+def condition(text: str, *, event_fields: bool = False) -> Node:
     """Like `parse`, but what can never be true by its type is refused as well."""
-    tree = parse(text)
+    tree = parse(text, event_fields=event_fields)
     return _truth(tree, 0)
 
 

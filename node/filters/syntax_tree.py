@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 Comparison = OneOf["=", "<>", "<", "<=", ">", ">="]
-Section = OneOf["h", "d", "m", "p", "a", "f"]
+Section = OneOf["h", "d", "m", "p", "a", "f", "b"]
 
 MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """`a < b` is `b > a`."""
@@ -23,7 +23,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value of the message. `name` as it stands in the message; of `h` and `p` the specification's name."""
+    """A value of the message. `name` as it stands in the message; of `h` and `p` the specification's name. Section `b`
+    is the body, as a whole."""
 
     section: Section
     name: str

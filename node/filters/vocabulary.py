@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.filters.syntax_tree import Section
+from node.filters.syntax_tree import Field, Section
 
 OFFSET: Final = "event-streams-offset"
 TIMESTAMP: Final = "event-streams-timestamp"
 SOURCE_PARTITION: Final = "event-streams-source-partition"
+GROUP_KEY: Final = "event-streams-group-key"
+PARTITION: Final = "partition"
 EARLIEST: Final = "@earliest"
 LATEST: Final = "@latest"
 
@@ -39,6 +41,16 @@ KNOWN_FIELDS: Final[dict[Section, tuple[str, ...]]] = {
     "p": PROPERTY_FIELDS,
     "d": DELIVERY_FIELDS,
 }
+
+EVENT_FIELDS: Final[dict[str, Field]] = {
+    "key": Field("m", GROUP_KEY),
+    "body": Field("b", "body"),
+    PARTITION: Field("d", PARTITION),
+    "offset": Field("d", OFFSET),
+    "timestamp_ms": Field("d", TIMESTAMP),
+}
+"""What names without a section mean in an event filter: the fields that clients show of every event. The partition is a
+number there, which programs write as often as its text."""
 
 HEADER_DEFAULTS: Final = (False, 4, None, False, 0)
 """What a header that is absent, or does not say, means."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 
+from holdfast import protocol
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
-from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.errors import EXIT_UNREACHABLE, EXIT_USAGE, CliError
 from holdfast.cli.shared.output import counted
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
@@ -20,6 +23,13 @@ from holdfast.client.errors import OwnershipLostError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start_position import Start
+
+RETRY_S = 0.2
+AT_ONCE_S = 1.0
+"""An answer that takes longer than this was waited for."""
+
+FIRST_SHARE_S = 5.0
+"""So long a member of a group waits for its first partition; after that others have them all."""
 
 
 @click.command()
@@ -45,7 +55,10 @@ from holdfast.client.start_position import Start
     help="With --group: the members share the partitions out among themselves through ZooKeeper.",
 )
 @click.option(
-    "--where", default=None, metavar="CONDITION", help='Only events for which it is true, for example "price > 100".'
+    "--where",
+    default=None,
+    metavar="CONDITION",
+    help="Only events for which it is true: key = 'ann' AND a.price > 100, with a. in front of application properties.",
 )
 @click.option(
     "--isolation",
@@ -111,9 +124,15 @@ def consume(
             with frame.output.progress(f"reading {log}", most, in_the_way=sys.stdout.isatty()) as bar:
                 while most is None or count < most:
                     room = 1000 if most is None else min(1000, most - count)
+                    before = reader.connected, reader.assignment
                     events = await reader.receive(room, idle_s)
                     if not events:
-                        return
+                        heard = before == (True, reader.assignment) and reader.connected
+                        if not reader.assignment and time.monotonic() - started_s < FIRST_SHARE_S:
+                            heard = False  # the nodes are about to give this member its partitions
+                        if reader.at_end or (await _is_served(frame, log, partitions) and heard):
+                            return
+                        continue
                     _print(frame, events, show)
                     count += len(events)
                     if group is not None:
@@ -128,6 +147,27 @@ def consume(
             frame.output.note(f"{counted(count, 'event')} in {time.monotonic() - started_s:.1f} s")
 
 
+async def _is_served(frame: CommandFrame, log: str, partitions: Sequence[str]) -> bool:
+    """Whether silence means that nothing came: the leaders of what is read answer. Raises what hinders them. False:
+    they had to be waited for, and the consumer may need a moment, too."""
+    asked_s = time.monotonic()
+    async with frame.admin() as admin:
+        while True:
+            infos = await admin.log_info(log)
+            read = [one for one in infos if not partitions or one.partition in partitions]
+            dumb = [one.partition for one in read if not one.available]
+            took_s = time.monotonic() - asked_s
+            if not dumb:
+                return took_s < AT_ONCE_S
+            if took_s > frame.timeout_s:
+                raise CliError(
+                    f"partition {', '.join(dumb)} of log {log!r} has no leader that answers: what it holds is unknown",
+                    advice="check that the cluster has a majority (holdfast cluster status); then try again",
+                    exit_code=EXIT_UNREACHABLE,
+                )
+            await asyncio.sleep(RETRY_S)
+
+
 def parse_start(text: str) -> Start:
     """`--from` as a place."""
     kind, _, value = text.partition(":")
@@ -136,12 +176,28 @@ def parse_start(text: str) -> Start:
             return Start.earliest()
         case "latest" if not value:
             return Start.latest()
-        case "offset" if value:
-            return Start.after(value)
+        case "offset":
+            return Start.after(parse_offset(value))
         case "time" if value:
             return Start.from_time(parse_time_ms(value))
     raise CliError(
         f"--from {text!r} is not a place", advice="write earliest, latest, offset:... or time:...", exit_code=EXIT_USAGE
+    )
+
+
+def parse_offset(text: str) -> str:
+    """The 16 digits that stand with each event; or one decimal digit, which can mean only one event."""
+    if len(text) == 1 and text in "0123456789":
+        return text.zfill(protocol.OFFSET_DIGITS)
+    if len(text) == protocol.OFFSET_DIGITS and not text.strip("0123456789abcdefABCDEF"):
+        return text.lower()
+    advice = "write it as it stands with an event"
+    if text.isascii() and text.isdigit():
+        advice += f": if {text} is a decimal number, offset:{int(text):0{protocol.OFFSET_DIGITS}x}"
+    raise CliError(
+        f"{text!r} is no offset: they have {protocol.OFFSET_DIGITS} hexadecimal digits",
+        advice=f"{advice} (consume --show all, or --json)",
+        exit_code=EXIT_USAGE,
     )
 
 

@@ -87,6 +87,10 @@ class GroupReceiver(PartitionReceiver):
     def has_partition(self) -> bool:
         return self.owns or self._doubt is not None
 
+    @property
+    def connected(self) -> bool:
+        return self.owns or (self._wanted is None and self._doubt is None)
+
     async def _run(self) -> None:
         try:
             await self._read_on()

@@ -82,6 +82,11 @@ class PartitionReceiver:
         if not self.finished:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"reader {self.partition}")
 
+    @property
+    def connected(self) -> bool:
+        """It has a link, or needs none any more."""
+        return self.finished or self._receiver is not None
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -253,7 +258,11 @@ class PartitionReceiver:
         start, latest_ms = self._next, info.latest_timestamp_ms
         if start.timestamp_ms is not None and latest_ms is not None and latest_ms <= start.timestamp_ms:
             return False
-        return start.offset is None or start.offset == protocol.OFFSET_EARLIEST or start.offset < last
+        if start.offset is None or start.offset == protocol.OFFSET_EARLIEST:
+            return True
+        if _COUNTED.fullmatch(last) and not _COUNTED.fullmatch(start.offset):
+            return True  # none of this node's: it refuses that, and says why
+        return start.offset < last
 
     def _last_of(self, info: PartitionInfo) -> str | None:
         """The last offset that is there for this reader now."""

@@ -82,6 +82,10 @@ class ConsumerClient(Twin[consumer.ConsumerClient]):
         return self._client.assignment
 
     @property
+    def connected(self) -> bool:
+        return self._client.connected
+
+    @property
     def epochs(self) -> dict[str, int]:
         return self._client.epochs
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from holdfast import protocol
-from holdfast.amqp.encoding.codec import Described, symbol, ulong
+from holdfast.amqp.encoding.codec import Described, symbol
 from holdfast.amqp.engine.engine import Engine
 from holdfast.amqp.errors import CONNECTION_FORCED, INVALID_FIELD
 from holdfast.amqp.events import (
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
         if uncommitted:
             wanted[protocol.ISOLATION_FILTER] = Described(symbol(protocol.ISOLATION_FILTER), protocol.UNCOMMITTED)
         if where is not None:
-            wanted[protocol.SQL_FILTER_NAME] = Described(ulong(protocol.SQL_FILTER_CODE), where)
+            wanted[protocol.EVENT_FILTER] = Described(symbol(protocol.EVENT_FILTER), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
         said = {**_partition_property(partition), **(properties or {}), **({} if which is None else which.properties())}
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)

@@ -100,8 +100,9 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
             continue
         if key in protocol.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
-        elif key in protocol.SQL_FILTERS:
-            predicate = _read_sql(str(name), described.value, predicate)
+        elif key in protocol.SQL_FILTERS or key == protocol.EVENT_FILTER:
+            fields = key == protocol.EVENT_FILTER
+            predicate = _read_sql(str(name), described.value, predicate, event_fields=fields)
         elif key in protocol.SELECTOR_FILTERS or key in protocol.FILTER_EXPRESSIONS:
             raise _not_implemented(str(name), key)
         else:
@@ -169,12 +170,12 @@ def _read_isolation(name: str, value: Any) -> bool:
     raise _invalid(f"filter {name!r}: isolation is {protocol.COMMITTED!r} or {protocol.UNCOMMITTED!r}, not {value!r}")
 
 
-def _read_sql(name: str, value: Any, before: Predicate | None) -> Predicate:
+def _read_sql(name: str, value: Any, before: Predicate | None, *, event_fields: bool) -> Predicate:
     """With what the filters before it say."""
     if not isinstance(value, str):
         raise _invalid(f"filter {name!r}: its value must be a string, not a {type(value).__name__}")
     try:
-        found = parse(str(value))
+        found = parse(str(value), event_fields=event_fields)
         return found if before is None else before & found
     except FilterError as error:
         rest = value[error.at : error.at + _SHOWN_CHARACTERS]

@@ -186,9 +186,9 @@ def test_the_command_line_reads_for_a_group_that_shares_through_zookeeper(
     done = consume("--until-end", "--where", "d.event-streams-source-partition = '1'")
     stored = int(found_cluster.info(log_name)["1"].details["events"])
     assert (done.returncode, len(done.stdout.splitlines())) == (0, stored), done.stderr
-    done = consume("--until-end", "--where", "price >")
+    done = consume("--until-end", "--where", "a.price >")
     assert done.returncode == 2
-    assert "the filter 'price >' is refused" in done.stderr
+    assert "the filter 'a.price >' is refused" in done.stderr
     assert "what to do: correct it" in done.stderr
     done = consume("--ownership", "zk://127.0.0.1:1/owners")
     assert done.returncode == 2

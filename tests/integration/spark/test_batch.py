@@ -76,11 +76,11 @@ def test_the_nodes_filter_and_columns_are_left_out(cluster: Cluster, log_name: s
     cluster.create(log_name)
     given = [Event(b"%d" % number, properties={"price": number / 2, "odd": number % 2 == 1}) for number in range(40)]
     fill(cluster, log_name, given)
-    frame = read(log_name, filter="price >= 10 AND odd", columns="properties, body")
+    frame = read(log_name, filter="a.price >= 10 AND a.odd", columns="properties, body")
     assert frame.columns == ["properties", "body"]
     found = {bytes(row.body): row.properties for row in frame.collect()}
     assert found == {b"%d" % number: {"price": str(number / 2), "odd": "true"} for number in range(21, 40, 2)}
-    assert read(log_name, filter="colour = 'blue'").count() == 0, "the range ends although nothing comes"
+    assert read(log_name, filter="a.colour = 'blue'").count() == 0, "the range ends although nothing comes"
 
 
 def test_numbers_of_producers(cluster: Cluster, log_name: str, read: Read) -> None:
@@ -93,7 +93,7 @@ def test_numbers_of_producers(cluster: Cluster, log_name: str, read: Read) -> No
     found = [(row.producerId, row.sequenceNumber) for row in read(log_name).orderBy("offset").collect()]
     numbers = [event.published_sequence_number for event in events]
     assert found == [(None, None)] * 2 + [(identity, number) for number in numbers]
-    last = read(log_name, columns="sequenceNumber", filter="n = 1").collect()
+    last = read(log_name, columns="sequenceNumber", filter="a.n = 1").collect()
     assert [row.sequenceNumber for row in last] == numbers[4:]
 
 

@@ -264,10 +264,17 @@ def test_a_line_that_is_no_text_is_an_error_for_people(line: bytes) -> None:
 def test_places_to_start_from() -> None:
     assert parse_start("earliest") == Start.earliest()
     assert parse_start("latest") == Start.latest()
-    assert parse_start("offset:00ff") == Start.after("00ff")
+    assert parse_start("offset:00000000000000FF") == Start.after("00000000000000ff")
+    assert parse_start("offset:5") == Start.after("0000000000000005")
     assert parse_start("time:1000") == Start.from_time(1000)
     assert parse_time_ms("1970-01-01T00:00:01Z") == 1000
     assert parse_time_ms("1970-01-01T01:00:01+01:00") == 1000
+    for wrong in ("", "zzz", "00ff", "-1", "0x05", "00000000000000fg", "5 ", "\u0665"):
+        with pytest.raises(CliError, match="16 hexadecimal digits"):
+            parse_start(f"offset:{wrong}")
+    with pytest.raises(CliError) as refused:
+        parse_start("offset:10")
+    assert "if 10 is a decimal number, offset:000000000000000a" in refused.value.advice
     with pytest.raises(CliError, match="not a time"):
         parse_start("time:yesterday")
 

@@ -116,7 +116,7 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
         assert one == other != identity
         assert second == first + 1
         assert found[8:] == own[5:]
-        async for block in client.read(log, "0", 0, 11, publishers=True, filter="more = 1"):
+        async for block in client.read(log, "0", 0, 11, publishers=True, filter="a.more = 1"):
             assert block.columns().publishers == own[5:]
         async for block in client.read(log, "0", 3, 8, publishers=True):
             assert block.columns().publishers == own[:5]
@@ -329,7 +329,7 @@ async def test_what_is_wrong_is_said(nodes: Nodes) -> None:
             await client.extents("nowhere")
         with pytest.raises(ConfigurationError, match="filter"):
             await client.check(log, "0", "TRUE OR")
-        await client.check(log, "0", "colour = 'blue'")
+        await client.check(log, "0", "a.colour = 'blue'")
         with pytest.raises(ConfigurationError, match="not smaller"):
             await rows(client, log, 3, 2)
     with pytest.raises(ConfigurationError, match="isolation"):
