@@ -90,6 +90,7 @@ class ProducerClient:
         self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
         self._transaction: Transaction | None = None  # the one that is open
         self._closing = False
+        self._barred = False  # it closes, or a transaction is open: one flag to look at for each event
         self._release = Release(self._let_go, f"close the producer for {log}")
 
     # ---------------------------------------------------------------- life
@@ -122,7 +123,7 @@ class ProducerClient:
         """Take nothing more, wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises
         what failed. Idempotent. Who is cancelled while it waits has stopped waiting, first for what is unconfirmed,
         then for the rest; all is let go nevertheless, and a second call waits for that."""
-        self._closing = True
+        self._closing = self._barred = True
         try:
             await self.flush()
         finally:
@@ -130,7 +131,7 @@ class ProducerClient:
 
     async def abandon(self) -> None:
         """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""
-        self._closing = True
+        self._closing = self._barred = True
         await self._release.done()
 
     async def _let_go(self) -> None:
@@ -143,6 +144,17 @@ class ProducerClient:
     def _check_open(self) -> None:
         if self._closing:
             raise ClosedError("the producer was closed")
+
+    def _check_free(self) -> None:
+        """Whoever sends within a transaction means to send under it: an event that counts at once, whatever becomes of
+        the transaction, would be a duplicate after the next try."""
+        self._check_open()
+        if self._transaction is not None:
+            raise InvalidOperationError(
+                "a transaction of this producer is open, and this would not be part of it",
+                advice="send under it, by the same method of the transaction (await tx.send(...)); for what does not"
+                " belong to it open another producer",
+            )
 
     @property
     def partitions(self) -> list[str]:
@@ -187,8 +199,8 @@ class ProducerClient:
         accumulator = self._accumulator
         if not accumulator.has_room:
             await accumulator.wait_for_room()
-        if self._closing:
-            self._check_open()
+        if self._barred:
+            self._check_free()
         delivery = self._intake.one(event, key, partition, properties, done)
         if accumulator.turn_is_over:
             await accumulator.give_way()
@@ -205,7 +217,7 @@ class ProducerClient:
     ) -> Delivery:
         """Buffer one event or raise `BufferFullError`."""
         self._accumulator.check_room()
-        self._check_open()
+        self._check_free()
         return self._intake.one(event, key, partition, properties, done)
 
     async def send_many(
@@ -216,18 +228,18 @@ class ProducerClient:
         partition, but for events with keys of their own, where none is named. Cancelled while it waits, it has taken
         in the first ones."""
         accumulator = self._accumulator
-        self._check_open()
+        self._check_free()
         pieces = self._intake.many(events, key, partition)
         try:
             while pieces.left:
                 if not accumulator.has_room:
                     await accumulator.wait_for_room()
-                    self._check_open()
+                    self._check_free()
                 self._intake.take_next(pieces)
                 if accumulator.turn_is_over:
                     await accumulator.give_way()
                     if pieces.left:
-                        self._check_open()
+                        self._check_free()
         except BaseException:
             pieces.delivery.without(pieces.left)
             raise
@@ -281,7 +293,7 @@ class ProducerClient:
         Idempotent: it is published as a whole or raises; after a failure the same batch may be given again, and what
         had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
         """
-        self._check_open()
+        self._check_free()
         partition, key = place_of(batch, partition, key, numbered=self.options.idempotent)
         self._intake.check_place(key, partition)
         if self.options.idempotent:
@@ -308,7 +320,7 @@ class ProducerClient:
     ) -> DeliveryResult:
         """All events take one route, together; they are pipelined with whatever else is sent."""
         await self._accumulator.wait_for_room()
-        self._check_open()
+        self._check_free()
         route = self._accumulator.routes.route_for(key, partition)
         if isinstance(batch, EventBatch):
             batch.lock()
@@ -380,11 +392,11 @@ class ProducerClient:
             raise InvalidOperationError(
                 "another transaction of this producer is open", advice="end it first, or open another producer"
             )
-        self._transaction = transaction
+        self._transaction, self._barred = transaction, True
 
     def _transaction_over(self, transaction: Transaction) -> None:
         if self._transaction is transaction:
-            self._transaction = None
+            self._transaction, self._barred = None, self._closing
 
     def _transaction_side(
         self, begins: Callable[[Transaction], Awaitable[None]], over: Callable[[Transaction], None]
