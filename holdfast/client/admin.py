@@ -126,7 +126,8 @@ class AdminClient:
         return await self._request("producer", "describe", log, given, changes=False)
 
     async def list_groups(self, log: str) -> list[dict[str, Any]]:
-        """The consumer groups of a log, by name: group, members, active_partitions, committed_partitions, lag."""
+        """The consumer groups of a log, by name: group, members, active_partitions, committed_partitions, lag (None
+        while a partition has no committed position), known_lag (of the others), unknown_partitions (how many)."""
         found: list[dict[str, Any]] = []
         while True:
             given = {"after_group": found[-1]["group"] if found else None}
@@ -136,7 +137,8 @@ class AdminClient:
                 return found
 
     async def describe_group(self, log: str, group: str) -> dict[str, Any]:
-        """Where a group stands, who reads for it, and how far it is behind: group, lag, partitions."""
+        """Where a group stands, who reads for it, and how far it is behind: group, lag, known_lag and
+        unknown_partitions (see `list_groups`), partitions."""
         return await self._request("group", "describe", log, {"group": group}, changes=False)
 
     async def commit_group(

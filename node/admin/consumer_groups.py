@@ -103,14 +103,14 @@ async def _list(after: str, partitions: Sequence[str], handle: Handles) -> list[
     groups = []
     for key in sorted(found)[:LIST_LIMIT]:
         rows = found[key]
-        lags = [lag for row, ends in rows if (lag := _lag(row, ends)) is not None]
+        lags = [_lag(row, ends) for row, ends in rows]
         groups.append(
             {
                 "group": key,
                 "members": len({row.member for row, _ in rows if row.active}),
                 "active_partitions": sum(row.active for row, _ in rows),
-                "committed_partitions": len(lags),
-                "lag": sum(lags) if lags else None,
+                "committed_partitions": sum(lag is not None for lag in lags),
+                **_sum(lags, len(partitions)),
             }
         )
     return groups
@@ -124,8 +124,14 @@ async def _describe(group: str, partitions: Sequence[str], handle: Handles) -> d
         rows.append(_row(partition, answer.groups[0] if answer.groups else None, answer))
     if not any(row["known"] for row in rows):
         raise AdminError("not-found", f"no partition knows a group {group!r}: it never had a receiver or a position")
-    lags = [row["lag"] for row in rows if row["lag"] is not None]
-    return {"group": group, "lag": sum(lags) if lags else None, "partitions": rows}
+    return {"group": group, **_sum([row["lag"] for row in rows], len(rows)), "partitions": rows}
+
+
+def _sum(lags: Sequence[int | None], partitions: int) -> dict[str, int | None]:
+    """`lag` of all partitions; None while it is unknown of some. `known_lag`: of the others."""
+    known = [lag for lag in lags if lag is not None]
+    unknown = partitions - len(known)
+    return {"lag": None if unknown else sum(known), "known_lag": sum(known), "unknown_partitions": unknown}
 
 
 def _row(partition: str, row: GroupRow | None, ends: GroupList) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import click
 
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.output import counted
 from holdfast.client.admin import AdminClient
 
 T = TypeVar("T")
 
 LIST_COLUMNS = ["group", "members>", "active partitions>", "committed partitions>", "lag>"]
+UNKNOWN = "unknown"
 COLUMNS = ["partition", "active", "member", "epoch>", "committed offset", "lag>", "committed at"]
 
 
@@ -38,8 +40,9 @@ def list_groups(frame: CommandFrame, log: str) -> None:
     """The consumer groups of LOG."""
     groups = _with_admin(frame, lambda admin: admin.list_groups(log))
     frame.output.result({"log": log, "groups": groups})
-    names = ("group", "members", "active_partitions", "committed_partitions", "lag")
-    frame.output.table("", LIST_COLUMNS, ([_shown(entry.get(name)) for name in names] for entry in groups))
+    names = ("group", "members", "active_partitions", "committed_partitions")
+    rows = ([*(_shown(entry.get(name)) for name in names), _lag(entry)] for entry in groups)
+    frame.output.table("", LIST_COLUMNS, rows)
 
 
 @group.command("describe")
@@ -100,7 +103,14 @@ def _show(frame: CommandFrame, log: str, described: dict[str, Any]) -> None:
     frame.output.result({"log": log, **described})
     frame.output.table("", COLUMNS, map(_row, described["partitions"]))
     if not frame.output.as_json:
-        frame.output.say(f"lag {_shown(described.get('lag'))}")
+        frame.output.say(f"lag {_lag(described)}")
+        nowhere = [row for row in described["partitions"] if row["lag"] is None]
+        if nowhere:
+            names = ", ".join(row["partition"] for row in nowhere)
+            stored = sum(row["end_position"] - row["earliest_position"] for row in nowhere)
+            frame.output.say(
+                f"unknown: the group has no committed position in partition {names} ({counted(stored, 'event')} stored)"
+            )
 
 
 def _row(entry: dict[str, Any]) -> list[str]:
@@ -109,9 +119,18 @@ def _row(entry: dict[str, Any]) -> list[str]:
     return [
         entry["partition"],
         "yes" if entry["active"] else "no",
-        *(_shown(entry.get(name)) for name in ("member", "epoch", "committed_offset", "lag")),
+        *(_shown(entry.get(name)) for name in ("member", "epoch", "committed_offset")),
+        UNKNOWN if entry["lag"] is None else str(entry["lag"]),
         "-" if when is None else when.isoformat(" ", "seconds"),
     ]
+
+
+def _lag(entry: dict[str, Any]) -> str:
+    """The sum, and whether partitions are left out of it."""
+    if not entry["unknown_partitions"]:
+        return str(entry["lag"])
+    known = f"{entry['known_lag']} + " if entry["known_lag"] else ""
+    return f"{known}{UNKNOWN} in {counted(entry['unknown_partitions'], 'partition')}"
 
 
 def _shown(value: Any) -> str:

@@ -33,8 +33,9 @@ def test_an_operator_lists_commits_resets_and_deletes(cluster: Cluster, log_name
     done = asked(cluster, "group", "commit", log_name, "audit", "1", f"{0:016x}")
     assert (done["partition"], done["committed_offset"]) == ("1", f"{0:016x}")
     (listed,) = asked(cluster, "group", "list", log_name)["groups"]
-    assert (listed["group"], listed["lag"], listed["members"]) == ("audit", 2, 0)
-    assert asked(cluster, "group", "describe", log_name, "audit")["lag"] == 2
+    assert (listed["group"], listed["lag"], listed["known_lag"], listed["members"]) == ("audit", None, 2, 0)
+    assert asked(cluster, "group", "describe", log_name, "audit")["unknown_partitions"] == 1
+    assert "2 + unknown in 1 partition" in holdfast(cluster, "group", "describe", log_name, "audit")
     assert asked(cluster, "group", "reset", log_name, "audit", "--to", "latest")["lag"] == 0
     assert asked(cluster, "group", "reset", log_name, "audit", "--to", "earliest", "--partition", "1")["lag"] == 3
     for table in (("list", log_name), ("describe", log_name, "audit")):
