@@ -92,6 +92,11 @@ class ReplicaManager:
         self._coordinators: dict[int, CoordinatorReplica] = {}
         self._full: Failed | None = None
 
+    @property
+    def full(self) -> Failed | None:
+        """Why this node takes no events, while its disk has too little room left."""
+        return self._full
+
     def attach(self, network: PeerNetwork) -> None:
         """Where leaders of other nodes' groups are heard of and asked, and ours are told."""
         self._network = network

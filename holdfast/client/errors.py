@@ -264,13 +264,21 @@ class LinkRedirected(HoldfastError):
         self.host, self.port, self.hostname, self.address = host, port, hostname, address
 
 
+NO_ROOM = "amqp:resource-limit-exceeded"
+NO_ROOM_ADVICE = (
+    "the event is as it should be: send it again later; where a disk is full, free space on that node or shorten the"
+    " retention of logs (holdfast log alter NAME --retention 7d)"
+)
+
+
 class RejectedError(HoldfastError):
-    """The node refused an event. It was not stored, and sending the same again would be refused again."""
+    """The node refused an event. It was not stored, and sending the same again would be refused again, unless the node
+    had no room for it (`condition` amqp:resource-limit-exceeded)."""
 
     advice = "correct the event; the reason is in the message"
 
     def __init__(self, message: str, *, condition: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, advice=NO_ROOM_ADVICE if condition == NO_ROOM else None)
         self.condition = condition
 
 

@@ -94,6 +94,12 @@ class Health:
             Check("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
         ]  # fmt: skip
 
+    def room(self) -> Check:
+        """Whether the disk has room for events. It says nothing of readiness: a node that is full serves readers, and
+        those who shorten retention."""
+        full = self._parts.replicas.full
+        return Check("disk", full is None, "has room" if full is None else full.detail)
+
     def status(self, now_s: float) -> dict[str, Any]:
         """The node's own word on itself, for `holdfast node status` and `node health`."""
         checks = self.ready(now_s)
@@ -101,7 +107,7 @@ class Health:
             "node": self._parts.node_id,
             "version": self._parts.version,
             "ready": all(check.ok for check in checks),
-            "problems": [f"{check.name}: {check.detail}" for check in checks if not check.ok],
+            "problems": [f"{check.name}: {check.detail}" for check in [*checks, self.room()] if not check.ok],
             "draining": self._parts.drain.active,
             "leads": len(self._parts.drain.led()),
             "replicas": sum(1 for _ in self._parts.replicas.all_open()),

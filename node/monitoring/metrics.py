@@ -67,6 +67,7 @@ class Metrics:
         yield info
         ready = all(check.ok for check in self._health.ready(now_s))
         yield _gauge("holdfast_ready", "1 when clients can be sent here", ready)
+        yield _gauge("holdfast_disk_full", "1 while events are refused for lack of disk", not self._health.room().ok)
         yield _gauge("holdfast_draining", "1 while leaderships are moved away", parts.drain.active)
         yield _gauge(
             "holdfast_metadata_leader", "Node that leads the metadata group, 0: none", parts.metadata.leader or 0

@@ -29,6 +29,8 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp.links.delivery_states import Accepted, DeliveryState, OtherState, Rejected, Transactional
 from holdfast.client.errors import (
+    NO_ROOM,
+    NO_ROOM_ADVICE,
     RETRIABLE_CONDITIONS,
     HoldfastError,
     InvalidOperationError,
@@ -361,6 +363,8 @@ class Transaction:
         self._settle(run, RejectedError(text, condition=condition))
         again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
         advice = None if again else "correct the event; the same one would be refused again"
+        if condition == NO_ROOM:
+            advice = NO_ROOM_ADVICE
         self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
 
     def lost(self, runs: list[Run], why: HoldfastError) -> None:

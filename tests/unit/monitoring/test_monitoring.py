@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.client import AdminClient, ProducerClient, RejectedError, TransactionRolledBackError
 from node.listener import AdminError
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
@@ -104,6 +105,38 @@ async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Cluster)
     assert not check.ok
     assert "disk" in check.detail
     assert health.live(now_s=101.0)[0].ok
+
+
+async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = cluster.nodes[1]
+    address = f"127.0.0.1:{cluster.ports[1]}"
+    full = ("holdfast_disk_full", ())
+    async with AdminClient(address) as admin, ProducerClient(address, "trades") as producer:
+        assert (await admin.node_status(1))["problems"] == []
+        assert (await numbers(cluster.monitoring[1]))[full] == 0
+        monkeypatch.setattr(node._replicas, "_min_free_bytes", 1 << 62)
+        await eventually(lambda: not node._health.room().ok)
+        status = await admin.node_status(1)
+        (problem,) = status["problems"]
+        assert problem.startswith("disk: node 1 has ")
+        assert "free space there or shorten the retention of logs" in problem
+        assert status["ready"]
+        assert (await get(cluster.monitoring[1], "/health/ready"))[0] == 200
+        assert (await numbers(cluster.monitoring[1]))[full] == 1
+        await cluster.move("trades", "0", 1)
+        with pytest.raises(RejectedError, match="of disk left") as refused:
+            await producer.send_and_confirm(b"too much", partition="0")
+        assert "shorten the retention of logs" in refused.value.advice
+        with pytest.raises(TransactionRolledBackError, match="of disk left") as rolled_back:
+            async with producer.transaction() as tx:
+                await tx.send(b"too much", partition="0")
+        assert "shorten the retention of logs" in rolled_back.value.advice
+        monkeypatch.undo()
+        await eventually(lambda: node._health.room().ok)
+        assert (await admin.node_status(1))["problems"] == []
+        await producer.send_and_confirm(b"fits", partition="0")
 
 
 @pytest.mark.parametrize(
