@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -101,10 +100,9 @@ async def test_callbacks_are_paired_and_in_order_however_links_swap_partitions(
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that broke stays in doubt, as in a program that stood still."""
     monkeypatch.setattr(group_members, "CONTINUE_WITHIN_S", 3600.0)
-    yield
 
 
 @pytest.mark.asyncio(loop_scope="module")
