@@ -19,6 +19,10 @@ CommitAnswer = Literal["visible", "decided"]
 """When `commit` returns: when committed readers see the transaction, or as soon as a majority's disks have the
 decision; then readers see it a moment later."""
 
+AfterFailure = Literal["raise", "continue"]
+"""What `send` does once an event failed, and nobody has heard of it: raise that failure until `flush` has, or take more
+events, which are stored behind the missing one; then only `flush` and `close` tell of it."""
+
 Compression = Literal["none", "gzip", "zstd"]
 """Of events on their way. What a log keeps is compressed as the log's own setting says."""
 
@@ -59,6 +63,7 @@ class ProducerOptions:
     max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
     compression: Compression = "none"  # of events on their way to a node, those together that go out together
     delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
+    after_failure: AfterFailure = "raise"  # what `send` does when nobody has heard of a failure
     idempotent: bool = False
     partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)  # idempotent only
     transactional_id: str | None = None  # of `transaction()`: who opens it last has it, and nobody else
@@ -76,6 +81,9 @@ class ProducerOptions:
         if self.compression not in get_args(Compression):
             names = ", ".join(get_args(Compression))
             raise ConfigurationError(f"compression is one of {names}, not {self.compression!r}")
+        if self.after_failure not in get_args(AfterFailure):
+            names = ", ".join(get_args(AfterFailure))
+            raise ConfigurationError(f"after_failure is one of {names}, not {self.after_failure!r}")
         for name in ("linger_s", "latency_target_s"):
             if getattr(self, name):
                 check_time(name, getattr(self, name))

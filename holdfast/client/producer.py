@@ -3,7 +3,8 @@
 Problem: a confirmed event must be in the log whatever dies meanwhile; the price of asking for each confirmation alone
 would be a round trip per event.
 Rules never broken:
- - what `flush` or `close` returned without an error for is stored; what failed raises, exactly once;
+ - what `flush` or `close` returned without an error for is stored; what failed is told to who asks for it, or raised by
+   the next `flush`, once, and by each `send` before that (see `failures`);
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
  - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
    counted. With `idempotent=True` there are none (see `publisher`), and every event needs its partition named.
@@ -145,10 +146,12 @@ class ProducerClient:
         if self._closing:
             raise ClosedError("the producer was closed")
 
-    def _check_free(self) -> None:
-        """Whoever sends within a transaction means to send under it: an event that counts at once, whatever becomes of
-        the transaction, would be a duplicate after the next try."""
+    def _check_takes(self) -> None:
+        """Raise if no event is taken in: it is closed, nobody has heard of a failure, or a transaction is open. Whoever
+        sends within a transaction means to send under it: an event that counts at once, whatever becomes of the
+        transaction, would be a duplicate after the next try."""
         self._check_open()
+        self._accumulator.failures.check()
         if self._transaction is not None:
             raise InvalidOperationError(
                 "a transaction of this producer is open, and this would not be part of it",
@@ -195,12 +198,13 @@ class ProducerClient:
         done: Done | None = None,
     ) -> Delivery:
         """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
-        give `done`: it is called with None (confirmed) or with the error. Where nobody asked, `flush` raises it."""
+        give `done`: it is called with None (confirmed) or with the error. Where nobody asked, the next calls raise what
+        failed, until `flush` has."""
         accumulator = self._accumulator
         if not accumulator.has_room:
             await accumulator.wait_for_room()
-        if self._barred:
-            self._check_free()
+        if self._barred or accumulator.failures.stopped:
+            self._check_takes()
         delivery = self._intake.one(event, key, partition, properties, done)
         if accumulator.turn_is_over:
             await accumulator.give_way()
@@ -216,8 +220,8 @@ class ProducerClient:
         done: Done | None = None,
     ) -> Delivery:
         """Buffer one event or raise `BufferFullError`."""
+        self._check_takes()
         self._accumulator.check_room()
-        self._check_free()
         return self._intake.one(event, key, partition, properties, done)
 
     async def send_many(
@@ -228,18 +232,18 @@ class ProducerClient:
         partition, but for events with keys of their own, where none is named. Cancelled while it waits, it has taken
         in the first ones."""
         accumulator = self._accumulator
-        self._check_free()
+        self._check_takes()
         pieces = self._intake.many(events, key, partition)
         try:
             while pieces.left:
                 if not accumulator.has_room:
                     await accumulator.wait_for_room()
-                    self._check_free()
+                    self._check_takes()
                 self._intake.take_next(pieces)
                 if accumulator.turn_is_over:
                     await accumulator.give_way()
                     if pieces.left:
-                        self._check_free()
+                        self._check_takes()
         except BaseException:
             pieces.delivery.without(pieces.left)
             raise
@@ -257,12 +261,13 @@ class ProducerClient:
         return await (await self.send(event, key=key, partition=partition, properties=properties))
 
     async def flush(self) -> None:
-        """Return when nothing is outstanding. Raises the first failure since the last call, if there was one.
+        """Return when nothing is outstanding. Raises the first failure that nobody has heard of; afterwards events are
+        taken in again, and it is for the program to say whether they may stand behind the one that failed.
 
         Bounded: each event is confirmed, refused, or given up after the delivery timeout without any progress.
         """
         await self._accumulator.finished()
-        self._accumulator.raise_failures()
+        self._accumulator.failures.tell()
 
     # ---------------------------------------------------------------- batches
 
@@ -293,7 +298,7 @@ class ProducerClient:
         Idempotent: it is published as a whole or raises; after a failure the same batch may be given again, and what
         had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
         """
-        self._check_free()
+        self._check_takes()
         partition, key = place_of(batch, partition, key, numbered=self.options.idempotent)
         self._intake.check_place(key, partition)
         if self.options.idempotent:
@@ -320,7 +325,7 @@ class ProducerClient:
     ) -> DeliveryResult:
         """All events take one route, together; they are pipelined with whatever else is sent."""
         await self._accumulator.wait_for_room()
-        self._check_free()
+        self._check_takes()
         route = self._accumulator.routes.route_for(key, partition)
         if isinstance(batch, EventBatch):
             batch.lock()
@@ -328,7 +333,7 @@ class ProducerClient:
             contents = contents_of(batch, key)
             if not contents:
                 return DeliveryResult(route.partition, None, None, 0)
-            delivery = ChunkDelivery(len(contents), self._accumulator.failed)
+            delivery = ChunkDelivery(len(contents), self._accumulator.failures.add)
             delivery.goes_to(route.partition)
             self._accumulator.take(route, Chunk.of_messages(contents, delivery, leads=True).whole())
             return await delivery

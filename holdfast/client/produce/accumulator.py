@@ -16,15 +16,17 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import BufferFullError
+from holdfast.client.errors import BufferFullError, HoldfastError, UndeliveredError
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.chunks.chunk import Run
-from holdfast.client.produce.chunks.delivery import Done, Outcome
+from holdfast.client.produce.chunks.delivery import Done
 from holdfast.client.produce.chunks.single_events import Delivery, Staged
+from holdfast.client.produce.failures import UnheardFailures
 from holdfast.client.produce.latency_bound import LatencyBound
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.routes import Route, Routes
+from holdfast.client.produce.transfers import weight_of
 from holdfast.client.transport.network import Network
 
 # `send` gives way to the event loop after so many events for each route they go to, or so many in all, or so many
@@ -39,8 +41,6 @@ YIELD_BYTES = 1 << 20
 # than with uvloop, and in the next one those who await it go on.
 TURNS_GIVEN = 3
 
-# Failures kept for the next `flush`; more are only counted.
-MAX_FAILURES_KEPT = 100
 # How often who waits for room looks whether a partition is stuck, and without progress for how long it is.
 LOOK_AGAIN_S = 0.02
 STUCK_AFTER_S = 0.1
@@ -57,12 +57,13 @@ class Accumulator:
         self.routes = Routes(network, log, options, stats, settled=self._on_settled, confirmed=self._on_confirmed)
         # Called with a partition (None: the node chose it) and the number of its events just confirmed.
         self.on_confirmed: Callable[[str | None, int], None] | None = None
+        self.failures = UnheardFailures(stop=options.after_failure == "raise")
         self.events = 0  # waiting or unconfirmed
         self.has_room = True  # for who can wait for it
         self.this_turn = 0  # taken in since something went out last
         self._bytes = 0
         self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
-        self._network, self._options = network, options
+        self._network, self._options, self._stats = network, options, stats
         self._staged: dict[Route, Staged] = {}
         self.staged_bytes = 0  # the same in bytes
         self._pumping: asyncio.Handle | None = None
@@ -73,8 +74,6 @@ class Accumulator:
         self._room = asyncio.Event()  # set when there is room again
         self._idle = asyncio.Event()
         self._idle.set()
-        self._failures: list[Outcome] = []
-        self._failed = 0
         self._loop = asyncio.get_running_loop()
 
     # ---------------------------------------------------------------- in
@@ -109,7 +108,7 @@ class Accumulator:
         """What has come for it, and goes out at the end of the turn."""
         staged = self._staged.get(route)
         if staged is None:
-            staged = self._staged[route] = Staged(route.partition, self.failed, numbered=self._options.idempotent)
+            staged = self._staged[route] = Staged(route.partition, self.failures.add, numbered=self._options.idempotent)
         return staged
 
     @property
@@ -163,7 +162,7 @@ class Accumulator:
             self._pumping = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
-        """What was taken in goes out."""
+        """What was taken in goes out; it fails, if nobody has heard of a failure before it."""
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
@@ -171,8 +170,21 @@ class Accumulator:
         staged, self._staged = self._staged, {}
         for route, those in staged.items():
             if runs := those.take():
+                if self.failures.stopped and (failure := self.failures.first()) is not None:
+                    self._not_sent(route, runs, failure)
+                    continue
                 route.put(runs)
                 route.pump()
+
+    def _not_sent(self, route: Route, runs: list[Run], failure: HoldfastError) -> None:
+        """They were taken in before the failure, and would be stored behind what is missing."""
+        events, size = weight_of(runs)
+        error = UndeliveredError(f"{events} events were not sent, since one failed before: {failure}", count=events)
+        error.__cause__ = failure
+        self._stats.failed += events
+        for run in runs:
+            run.settle(error)
+        self._on_settled(route.partition, events, size, False)
 
     def publishing(self, more: int) -> None:
         """So many batches more (or fewer) are on their way."""
@@ -187,17 +199,6 @@ class Accumulator:
         """Until nothing is here any more."""
         self.pump()
         await self._idle.wait()
-
-    def raise_failures(self) -> None:
-        """Raise the first failure since the last call that nobody has asked for."""
-        failures, count = self._failures, self._failed
-        self._failures, self._failed = [], 0
-        unheard = [outcome.error for outcome in failures if not outcome.claimed]
-        count -= sum(outcome.failed for outcome in failures if outcome.claimed)
-        if unheard and unheard[0] is not None:
-            if count > 1:
-                unheard[0].add_note(f"{count} events failed; this is the first failure")
-            raise unheard[0]
 
     async def close(self) -> None:
         """Nothing goes out any more; those who wait are told. The network is closed in the middle of it, so that
@@ -249,9 +250,3 @@ class Accumulator:
     def _idle_again(self) -> None:
         if self.events == 0 and self._publishing == 0:
             self._idle.set()
-
-    def failed(self, outcome: Outcome) -> None:
-        """Nobody has asked for it so far."""
-        self._failed += outcome.failed
-        if len(self._failures) < MAX_FAILURES_KEPT:
-            self._failures.append(outcome)

@@ -80,7 +80,7 @@ class Intake:
         """To take in all of these, piece by piece."""
         check_many(events)
         self.check_place(key, partition)
-        pieces = Pieces(events, key, partition, self.route, self._accumulator.failed, numbered=self._idempotent)
+        pieces = Pieces(events, key, partition, self.route, self._accumulator.failures.add, numbered=self._idempotent)
         if key is None and partition is None and pieces.routes:
             self._accumulator.routes.turn_passes()
         pieces.delivery.goes_to(pieces.routes[0].partition if pieces.routes else None)

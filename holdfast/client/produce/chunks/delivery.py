@@ -160,7 +160,7 @@ class ChunkDelivery(Outcome):
     )  # fmt: skip
 
     def __init__(self, count: int, unclaimed: Callable[[ChunkDelivery], None]) -> None:
-        """`unclaimed`: called with it, once, if it fails with nobody to tell."""
+        """`unclaimed`: called with it when events of it fail with nobody to tell, also if others are on their way."""
         self._count = self._left = count
         self._unclaimed = unclaimed
         self._partition: str | None = None
@@ -214,6 +214,8 @@ class ChunkDelivery(Outcome):
         if part.error is not None:
             self._failed += part.events
             self._error = self._error or part.error
+            if not self._asked:
+                self._unclaimed(self)
         elif part.leads:
             self._offset, self._sequence_number = part.offset, part.sequence_number
             if self._partition is None:
@@ -231,7 +233,7 @@ class ChunkDelivery(Outcome):
 
     def _let_go(self) -> None:
         self._asked = False
-        if self._settled and self._error is not None:
+        if self._error is not None:
             self._unclaimed(self)
 
     def _until_done(self) -> Generator[object, None, None]:
@@ -245,5 +247,3 @@ class ChunkDelivery(Outcome):
             error.add_note(f"{self._failed} of the {self._count} events failed; this is the first failure")
         self._settled = True
         wake(self._waiters)
-        if error is not None and not self._asked:
-            self._unclaimed(self)

@@ -232,7 +232,7 @@ async def test_an_event_that_is_refused_fails_its_chunk_and_no_other(node: TinyN
 
 @KINDS
 async def test_an_event_that_is_too_large_is_left_out_and_said(node: TinyNode, idempotently: bool) -> None:
-    async with producer_of(node, idempotently) as producer:
+    async with producer_of(node, idempotently, after_failure="continue") as producer:
         delivery = await producer.send_many([b"before", bytes(MAX_MESSAGE_BYTES), b"after"], partition="0")
         with pytest.raises(EventTooLargeError):
             await delivery

@@ -1,0 +1,76 @@
+"""Failures of a producer that nobody has heard of, and what they stop.
+
+Problem: a program that sends and goes on, as most do, would store later events behind one that is missing, and learn of
+it at the end, or never.
+Rules never broken:
+ - somebody has heard of a failure if its event has a callback, or is awaited, or was awaited since; each other one is
+   raised by `flush`, or `close`;
+ - until then nothing more is taken in, and what was taken in and has not gone out fails as well, unless the program
+   chose to go on (`after_failure`).
+Rejected: to stop for failures that somebody has heard of, too. A program whose tasks each await their own event would
+be stopped by an event that one of them has dealt with.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from holdfast.client.errors import HoldfastError
+from holdfast.client.produce.chunks.delivery import Outcome
+
+# So many are kept of a program that goes on; more are only counted. Of one that stops there are no more than were
+# outstanding.
+MAX_KEPT = 100
+
+STOPPED = "this producer takes no more events until flush() has raised that: they would be stored behind a missing one"
+
+
+class UnheardFailures:
+    """They stand in the order in which they happened."""
+
+    def __init__(self, *, stop: bool) -> None:
+        """`stop`: sends are refused while there are any."""
+        self.stopped = False  # perhaps; `first` knows
+        self._stop = stop
+        self._kept: OrderedDict[Outcome, None] = OrderedDict()  # some are told of again, as more of their events fail
+        self._not_kept = 0  # events
+
+    def add(self, outcome: Outcome) -> None:
+        """Nobody has asked for it so far."""
+        if self._stop:
+            self.stopped = True
+        elif len(self._kept) >= MAX_KEPT:
+            self._not_kept += outcome.failed
+            return
+        self._kept[outcome] = None
+
+    def first(self) -> HoldfastError | None:
+        """Of those that nobody has heard of by now. None: there is none, and nothing is stopped."""
+        kept = self._kept
+        while (outcome := next(iter(kept), None)) is not None:
+            if not outcome.claimed:
+                return outcome.error
+            del kept[outcome]
+        self.stopped = False
+        return None
+
+    def check(self) -> None:
+        """Raise what has stopped the producer, if that stands."""
+        if not self.stopped or (error := self.first()) is None:
+            return
+        if STOPPED not in getattr(error, "__notes__", ()):
+            error.add_note(STOPPED)
+        raise error.with_traceback(None)
+
+    def tell(self) -> None:
+        """Raise the first one, if there is one. Somebody has heard of all of them then."""
+        error = self.first()
+        count = self._not_kept + sum(outcome.failed for outcome in self._kept if not outcome.claimed)
+        self._kept.clear()
+        self._not_kept = 0
+        self.stopped = False
+        if error is None:
+            return
+        if count > 1:
+            error.add_note(f"{count} events failed; this is the first failure")
+        raise error.with_traceback(None)
