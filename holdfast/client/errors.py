@@ -360,7 +360,7 @@ def link_error(condition: str | None, description: str | None, info: dict[Any, A
         host, port = str(details.get("network-host") or hostname), details.get("port")
         if not host or not isinstance(port, int) or not 0 < port < 65536:
             return ProtocolError(f"{what}: the node redirects without a usable address ({details})")
-        return LinkRedirected(host, port, hostname, str(details.get("address") or ""))
+        return LinkRedirected(host, int(port), hostname, str(details.get("address") or ""))
     if condition == UNAUTHORIZED_ACCESS:
         return NotAuthorizedError(f"{what}: {text or condition}", condition=condition)
     message = f"{what}: {text or condition or 'ended by the node without a reason'}"

@@ -334,6 +334,8 @@ class PartitionSender:
         failed = transfer_of(self._waiting)
         self._waiting.clear()
         self._stats.failed += failed.events
+        if failed.events and not isinstance(error, ClosedError):
+            self._network.log_lines.given_up(failed.events, f"{self._address}, {where}", error)
         told: HoldfastError = UndeliveredError(
             f"{failed.events} events for {where} were not confirmed: {error}", count=failed.events
         )

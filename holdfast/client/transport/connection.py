@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._links: dict[Link, ClientLink] = {}
         self.on_left: Callable[[], None] | None = None  # the node ended it by force, or without a word
+        self.on_lost: Callable[[HoldfastError], None] | None = None  # it is gone, for whatever reason but ours
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._error: HoldfastError | None = None
@@ -320,6 +321,8 @@ class Connection(asyncio.Protocol):
             self._engine.receive_eof()
         self._left()
         self._error = self._error or ConnectionLostError(f"the connection to {self.address} broke{reason}")
+        if self.on_lost is not None and not self._closing:
+            self.on_lost(self._error)
         self._handle_events()
         self._end_links(self._error)
         if self._tick is not None:

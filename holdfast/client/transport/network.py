@@ -12,7 +12,9 @@ stale.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +48,8 @@ from holdfast.client.transport.security import Security
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast.client")
+
 MAX_HOPS = 5  # a cluster has one leader per partition: more hops are a loop, or an election that deserves a pause
 CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word is given up after it
 ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
@@ -57,6 +61,7 @@ MAX_PLACES = 4096  # where links were redirected to; a client with more partitio
 MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
+PACE_S = 1.0  # between two lines of a kind that a client logs
 MAX_IDLE_TIMEOUT_S = 1_000_000  # milliseconds travel in 32 bits
 
 
@@ -74,6 +79,35 @@ class Backoff:
         if self._next_s > 0:
             await asyncio.sleep(min(most_s, self._next_s * random.uniform(0.75, 1.25)))
         self._next_s = min(BACKOFF_MOST_S, max(BACKOFF_FIRST_S, self._next_s * 2))
+
+
+class PacedLog:
+    """What a client logs of its way through failures: at most one line a second of each kind.
+
+    A program that waits for a failover looks as one that hangs; a client with many partitions and no leader would fill
+    a disk with what it tries.
+    """
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}  # by the kind of line, which is its format
+        self._left_out: dict[str, int] = {}
+
+    def say(self, line: str, *values: object, level: int = logging.INFO) -> None:
+        """`line`: as `logging` formats it. Lines of one format are of one kind."""
+        if not log.isEnabledFor(level):
+            return
+        now_s = time.monotonic()
+        last_s = self._last_s.get(line)
+        if last_s is not None and now_s - last_s < PACE_S:
+            self._left_out[line] = self._left_out.get(line, 0) + 1
+            return
+        self._last_s[line] = now_s
+        left_out = self._left_out.pop(line, 0)
+        log.log(level, line + (f" ({left_out} more lines like this were left out)" if left_out else ""), *values)
+
+    def given_up(self, events: int, what: str, why: object) -> None:
+        """Events of a producer: they may be stored, or not."""
+        self.say("%s: %d events were given up: %s", what, events, why, level=logging.WARNING)
 
 
 @dataclass(frozen=True)
@@ -108,6 +142,7 @@ class Network:
             raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
         self.options.check()
+        self.log_lines = PacedLog()
         self._learned: list[Address] = []
         self._logs: dict[str, LogIdentity] = {}
         self._places: dict[str, Address] = {}
@@ -134,13 +169,17 @@ class Network:
         """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`,
         `codec`: see `Connection.attach_sender`."""
 
+        what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
+
         async def attach(connection: Connection, bound_s: float) -> Sender:
-            return await connection.attach_sender(
+            sender = await connection.attach_sender(
                 address, partition, owner,
                 bound_s=bound_s, identity=identity, which=self.log(address), codec=codec,
             )  # fmt: skip
+            self._found(what, connection, begun_s if hint is not None else None)
+            return sender
 
-        return await self._reach(attach, _link_to(address, partition), deadline_s, hint)
+        return await self._reach(attach, what, deadline_s, hint)
 
     async def attach_receiver(
         self,
@@ -163,14 +202,28 @@ class Network:
         `properties`, `for_good`: of a member of a group. `uncommitted`: see `Connection.attach_receiver`.
         `owned_bound_s`: give up when somebody else had the partition for so long."""
 
+        what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
+
         async def attach(connection: Connection, bound_s: float) -> Receiver:
-            return await connection.attach_receiver(
+            receiver = await connection.attach_receiver(
                 address, partition, start, owner,
                 bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
-                uncommitted=uncommitted,                which=self.log(address),
+                uncommitted=uncommitted, which=self.log(address),
             )  # fmt: skip
+            self._found(what, connection, begun_s if hint is not None else None)
+            return receiver
 
-        return await self._reach(attach, _link_to(address, partition), deadline_s, hint, attach_bound_s, owned_bound_s)
+        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
+
+    def _found(self, what: str, connection: Connection, lost_s: float | None) -> None:
+        """A link is open. `lost_s`: the one before it was lost then."""
+        if self.options.follow_redirects:
+            self.log_lines.say("%s: leader found at %s", what, connection.address)
+        else:
+            self.log_lines.say("%s: %s serves it as a gateway", what, connection.address)
+        if lost_s is not None:
+            took_s = asyncio.get_running_loop().time() - lost_s
+            self.log_lines.say("%s: the failover to %s took %.2f s", what, connection.address, took_s)
 
     def log(self, address: str) -> LogIdentity:
         """Which log the client means by an address."""
@@ -215,6 +268,7 @@ class Network:
                 if not error.retriable and not (isinstance(error, NotFoundError) and young):
                     raise
                 last, target = error, None
+                self.log_lines.say("%s: trying again, since %s", what, error)
                 if isinstance(error, PartitionOwnedError):
                     owned_since_s = owned_since_s if owned is not None else loop.time()
                     owned = error
@@ -257,6 +311,7 @@ class Network:
         if not self.options.follow_redirects:
             raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
         target = Address(redirect.host, redirect.port, redirect.hostname)
+        self.log_lines.say("%s: redirected to %s", what, target)
         if target not in self._learned and target not in self._configured:
             self._learned = [*self._learned, target][-MAX_LEARNED:]
         if len(self._places) >= MAX_PLACES:
@@ -311,6 +366,7 @@ class Network:
             self._untried.discard(address)
         self._met = True
         connection.on_left = partial(self._suspect, address, LEFT_S)
+        connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")
         return connection
 
     async def close(self) -> None:

@@ -157,6 +157,11 @@ class PartitionPublisher:
     def publishes(self, source: PublishSource) -> bool:
         return self._source is source
 
+    def gave_up(self, events: int, error: HoldfastError) -> None:
+        """Of these, nobody knows whether they are stored."""
+        if events and not isinstance(error, ClosedError):
+            self._network.log_lines.given_up(events, self.what, error)
+
     async def resume(self, source: PublishSource) -> None:
         """Go on with what was left in doubt."""
         try:

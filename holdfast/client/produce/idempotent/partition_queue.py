@@ -110,6 +110,8 @@ class PartitionQueue:
                 await self._to_its_end(publication, source)
             else:
                 self._ended(publication, source, False)
+            if isinstance(error, HoldfastError):
+                publisher.gave_up(source.missing, error)
             if isinstance(error, HoldfastError) and error.retriable:
                 raise _undelivered(len(source), publisher.what, error) from error
             raise
@@ -176,9 +178,14 @@ class PartitionQueue:
                 try:
                     await publisher.publish(buffer)
                 except HoldfastError as error:
-                    buffer.fail(error)
+                    self._fail(error)
                 except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
-                    buffer.fail(InternalError.of(error))
+                    self._fail(InternalError.of(error))
+
+    def _fail(self, error: HoldfastError) -> None:
+        """Everything that is buffered."""
+        self._publisher.gave_up(weight_of(self._buffer.waiting)[0], error)
+        self._buffer.fail(error)
 
     async def close(self) -> None:
         """What is not published yet is not any more, and its owners are told."""
