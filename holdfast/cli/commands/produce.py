@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import click
 
-from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
+from holdfast.cli.shared.command_frame import CommandFrame, command_frame, exit_status, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import ProgressBar, counted
 from holdfast.client.errors import HoldfastError, TransactionRolledBackError
 from holdfast.client.options import Compression, ProducerOptions
+from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.idempotent.producer_identity import (
     MAX_GROUP_ID,
     MAX_OWNER_LEVEL,
@@ -36,6 +39,10 @@ class InputSource:
     partition: str | None
     skip_header: bool
     transaction_events: int = TRANSACTION_EVENTS
+
+    @property
+    def name(self) -> str:
+        return "standard input" if self.path == "-" else self.path
 
 
 @click.command()
@@ -103,7 +110,8 @@ def produce(
 ) -> None:
     """Publish the lines of FILE (default: standard input; .gz is read as such) to LOG.
 
-    Returns when every event is confirmed by a majority of its partition's replicas.
+    Returns when every event is confirmed by a majority of its partition's replicas. Stops when one is not, and says up
+    to which line all of them are.
     """
     if key is not None and key_column is not None:
         raise CliError("--key and --key-column exclude each other", exit_code=EXIT_USAGE)
@@ -173,12 +181,11 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         sink = Sink(producer, source) if options.transactional_id is None else TransactionSink(producer, source)
         try:
             await _publish_lines(frame, log, source, sink)
-        except (HoldfastError, CliError):
-            if isinstance(sink, TransactionSink):
-                frame.output.note(f"{counted(sink.confirmed, 'event')} before the failure were committed")
+        except (HoldfastError, CliError) as error:
+            stopped = await _stopped(sink, error, source.name) if isinstance(error, HoldfastError) else error
             if producer.stats.accepted and (state := await _state(producer, source.partition)):
                 frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
-            raise
+            raise stopped from error.__cause__
         if isinstance(sink, TransactionSink):
             return {"events": sink.confirmed, "resent": 0, "transactions": sink.committed, "redone": sink.redone}
         stats = producer.stats
@@ -186,21 +193,56 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         return told | await _state(producer, source.partition)
 
 
+async def _stopped(sink: Sink, error: HoldfastError, name: str) -> CliError | HoldfastError:
+    """What is said of a failure: up to which line all is stored, once nothing is on its way any more."""
+    if not sink.begun:
+        return error
+    await sink.settle()
+    last = sink.stored_to
+    told = f"every line of {name} up to line {last:,} is stored" if last else f"the first line of {name} is not stored"
+    if sink.stored_behind:
+        told += f", and {sink.stored_behind:,} of those behind the first that is missing"
+    advice = f"{error.advice}. Go on from line {last + 1}, as with `tail -n +{last + 1}`"
+    return CliError(f"{error}; {told}", advice=advice.removeprefix(". "), exit_code=exit_status(error))
+
+
 class Sink:
-    """Where the lines go."""
+    """Where the lines go. It knows by their numbers which are stored."""
 
     def __init__(self, producer: ProducerClient, source: InputSource) -> None:
         self._producer, self._source = producer, source
+        self.begun = False
+        self.stored_to = 0  # all lines up to this one are stored, as last seen
+        self._open: deque[tuple[int, Delivery]] = deque()  # those behind it, with their numbers
 
-    async def send(self, line: bytes, key: str | None) -> None:
-        await self._producer.send(line, key=key, partition=self._source.partition)
+    async def send(self, number: int, line: bytes, key: str | None) -> None:
+        self.begun = True
+        self._open.append((number, await self._producer.send(line, key=key, partition=self._source.partition)))
 
     @property
     def confirmed(self) -> int:
         return self._producer.stats.accepted
 
+    def look(self) -> None:
+        """Forget the first ones that are stored."""
+        waiting = self._open
+        while waiting and waiting[0][1].is_done and waiting[0][1].error is None:
+            self.stored_to = waiting.popleft()[0]
+
+    @property
+    def stored_behind(self) -> int:
+        """Lines that are stored behind one that is not, or may not be."""
+        return sum(delivery.is_done and delivery.error is None for _, delivery in self._open)
+
     async def flush(self) -> None:
         await self._producer.flush()
+        self.look()
+
+    async def settle(self) -> None:
+        """After a failure: until it is known of each line what became of it."""
+        with contextlib.suppress(HoldfastError):
+            await self.flush()
+        self.look()
 
 
 class TransactionSink(Sink):
@@ -209,10 +251,11 @@ class TransactionSink(Sink):
 
     def __init__(self, producer: ProducerClient, source: InputSource) -> None:
         super().__init__(producer, source)
-        self.committed = self.redone = self._events = 0
+        self.committed = self.redone = self._events = self._last = 0
         self._lines: list[tuple[bytes, str | None]] = []
 
-    async def send(self, line: bytes, key: str | None) -> None:
+    async def send(self, number: int, line: bytes, key: str | None) -> None:
+        self.begun, self._last = True, number
         self._lines.append((line, key))
         if len(self._lines) >= self._source.transaction_events:
             await self.flush()
@@ -236,7 +279,11 @@ class TransactionSink(Sink):
                 break
         self.committed += 1
         self._events += len(self._lines)
+        self.stored_to = self._last
         self._lines.clear()
+
+    async def settle(self) -> None:
+        """A transaction that failed leaves nothing open."""
 
     async def _attempt(self) -> None:
         async with self._producer.transaction() as tx:
@@ -264,12 +311,13 @@ async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, sin
     column, header_due = source.key_column, source.skip_header
     if column is not None and column.needs_header:
         header_due = True
-    name = "standard input" if source.path == "-" else source.path
+    number = 0
     typed = source.path == "-" and stream.isatty()
     with stream, frame.output.progress(f"publishing to {log}", None, in_the_way=typed) as bar:
         started_s = time.monotonic()
-        async for batch in lines(stream, name):
+        async for batch in lines(stream, source.name):
             for line in batch:
+                number += 1
                 if header_due:
                     header_due = False
                     if column is not None and column.needs_header:
@@ -282,7 +330,8 @@ async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, sin
                     before = f"{counted(sink.confirmed, 'event')} before it stand in the log"
                     advice = "correct that line or --key-column, and publish again from there"
                     raise CliError(f"{error}; {before}", advice=advice) from error
-                await sink.send(line, key)
+                await sink.send(number, line, key)
+            sink.look()
             _show(bar, sink.confirmed, started_s)
         await sink.flush()
 

@@ -1,0 +1,91 @@
+"""`holdfast produce` at a failure: it stops, and says up to which line everything is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.amqp import decode_message
+from holdfast.amqp.links.delivery_states import ACCEPTED
+from tests.unit.client.support.tiny_node import REJECTED, TinyLog, TinyNode
+from tests.unit.listener.support.peer import eventually
+
+BOUND_S = 90.0
+IMPATIENT_S = "1"
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[TinyNode]:
+    one = await TinyNode(TinyLog()).start()
+    one.lead()
+    yield one
+    await one.crash()
+
+
+async def produce(node: TinyNode, *arguments: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    command = ("-m", "holdfast.cli", "produce", "trades", "--server", node.address, *arguments)
+    return await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def lines(first: int, end: int) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(first, end))
+
+
+@pytest.mark.parametrize("how", ["plain", "idempotent"])
+async def test_nothing_is_stored_behind_lines_that_were_given_up(node: TinyNode, how: str) -> None:
+    numbered = ["--idempotent"] if how == "idempotent" else []
+    async with asyncio.timeout(BOUND_S):
+        process = await produce(node, "--partition", "0", "--timeout-s", IMPATIENT_S, *numbered)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(lines(1, 301))
+        await eventually(lambda: len(node.log.bodies("0")) == 300)
+        node.after_transfers = lambda connection, partition, count: True
+        process.stdin.write(lines(301, 401))
+        assert b"trades, partition 0: 100 events were given up" in await process.stderr.readline()
+        node.after_transfers = None
+        process.stdin.write(lines(401, 501))
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    assert b"every line of standard input up to line 300 is stored\n" in said
+    assert b"Go on from line 301, as with `tail -n +301`" in said
+    assert node.log.bodies("0") == lines(1, 301).splitlines()
+
+
+async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_path: Path) -> None:
+    node.answer = lambda payload: REJECTED if decode_message(payload).body == b"line 2000" else ACCEPTED
+    file = tmp_path / "input.csv"
+    file.write_bytes(b"header\n" + lines(2, 20_001))
+    async with asyncio.timeout(BOUND_S):
+        process = await produce(node, str(file), "--skip-header", "--json")
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    error = json.loads(said)
+    behind = sum(len(stored) for stored in node.log.partitions.values()) - 1998
+    assert 0 <= behind < 18_000
+    told = re.fullmatch(
+        r"event refused: .*; every line of (.*) up to line 1,999 is stored"
+        r"(?:, and ([\d,]+) of those behind the first that is missing)?",
+        error["error"],
+    )
+    assert told is not None, error
+    assert told[1] == str(file)
+    assert int((told[2] or "0").replace(",", "")) == behind
+    assert "Go on from line 2000, as with `tail -n +2000`" in error["advice"]
+
+
+async def test_a_first_line_that_is_refused_is_said_to_be_missing(node: TinyNode) -> None:
+    node.answer = lambda payload: REJECTED
+    async with asyncio.timeout(BOUND_S):
+        process = await produce(node, "--partition", "0")
+        _, said = await process.communicate(b"alone\n")
+    assert process.returncode == 1
+    assert b"; the first line of standard input is not stored\n" in said
+    assert b"Go on from line 1," in said
