@@ -44,6 +44,11 @@ class InputSource:
     def name(self) -> str:
         return "standard input" if self.path == "-" else self.path
 
+    @property
+    def has_header(self) -> bool:
+        """The first line is no event."""
+        return self.skip_header or (self.key_column is not None and self.key_column.name != "")
+
 
 @click.command()
 @click.argument("log")
@@ -182,7 +187,7 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         try:
             await _publish_lines(frame, log, source, sink)
         except (HoldfastError, CliError) as error:
-            stopped = await _stopped(sink, error, source.name) if isinstance(error, HoldfastError) else error
+            stopped = await _stopped(sink, error, source) if isinstance(error, HoldfastError) else error
             if producer.stats.accepted and (state := await _state(producer, source.partition)):
                 frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
             raise stopped from error.__cause__
@@ -193,16 +198,18 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         return told | await _state(producer, source.partition)
 
 
-async def _stopped(sink: Sink, error: HoldfastError, name: str) -> CliError | HoldfastError:
+async def _stopped(sink: Sink, error: HoldfastError, source: InputSource) -> CliError | HoldfastError:
     """What is said of a failure: up to which line all is stored, once nothing is on its way any more."""
     if not sink.begun:
         return error
     await sink.settle()
-    last = sink.stored_to
+    last, name = sink.stored_to, source.name
     told = f"every line of {name} up to line {last:,} is stored" if last else f"the first line of {name} is not stored"
     if sink.stored_behind:
         told += f", and {sink.stored_behind:,} of those behind the first that is missing"
     advice = f"{error.advice}. Go on from line {last + 1}, as with `tail -n +{last + 1}`"
+    if source.has_header and last:
+        advice += ", and with the first line in front of that"
     return CliError(f"{error}; {told}", advice=advice.removeprefix(". "), exit_code=exit_status(error))
 
 
@@ -308,9 +315,7 @@ async def _state(producer: ProducerClient, partition: str | None) -> dict[str, A
 
 async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, sink: Sink) -> None:
     stream = open_input(source.path)
-    column, header_due = source.key_column, source.skip_header
-    if column is not None and column.needs_header:
-        header_due = True
+    column, header_due = source.key_column, source.has_header
     number = 0
     typed = source.path == "-" and stream.isatty()
     with stream, frame.output.progress(f"publishing to {log}", None, in_the_way=typed) as bar:

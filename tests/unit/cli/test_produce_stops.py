@@ -59,12 +59,13 @@ async def test_nothing_is_stored_behind_lines_that_were_given_up(node: TinyNode,
     assert node.log.bodies("0") == lines(1, 301).splitlines()
 
 
-async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", [["--skip-header"], ["--key-column", "name"]], ids=["skipped", "names the key"])
+async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_path: Path, header: list[str]) -> None:
     node.answer = lambda payload: REJECTED if decode_message(payload).body == b"line 2000" else ACCEPTED
     file = tmp_path / "input.csv"
-    file.write_bytes(b"header\n" + lines(2, 20_001))
+    file.write_bytes(b"name\n" + lines(2, 20_001))
     async with asyncio.timeout(BOUND_S):
-        process = await produce(node, str(file), "--skip-header", "--json")
+        process = await produce(node, str(file), *header, "--json")
         _, said = await process.communicate()
     assert process.returncode == 1
     error = json.loads(said)
@@ -78,7 +79,8 @@ async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_p
     assert told is not None, error
     assert told[1] == str(file)
     assert int((told[2] or "0").replace(",", "")) == behind
-    assert "Go on from line 2000, as with `tail -n +2000`" in error["advice"]
+    advice = "Go on from line 2000, as with `tail -n +2000`, and with the first line in front of that"
+    assert advice in error["advice"]
 
 
 async def test_a_first_line_that_is_refused_is_said_to_be_missing(node: TinyNode) -> None:
