@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import HoldfastError, UndeliveredError, sync
+from holdfast.client import HoldfastError, ProducerOptions, UndeliveredError, sync
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
 from tests.integration.judges.group_history import Fact, check
@@ -44,7 +44,8 @@ class Publisher(Beside):
         self.begin()
 
     def _main(self) -> None:
-        with sync.ProducerClient(self._servers, self._log) as producer:
+        options = ProducerOptions(after_failure="continue")
+        with sync.ProducerClient(self._servers, self._log, options) as producer:
             turn = 0
             while not self._over.wait(TICK_S):
                 for _ in range(EVENTS_A_TICK):
