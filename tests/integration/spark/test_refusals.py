@@ -40,7 +40,7 @@ def refusal(frame: Callable[[], Any]) -> str:
         ({"endingOffsets": '{"0": 99}'}, "option endingOffsets says 99 of partition 0, which ends at 3 now"),
         ({"startingOffsets": '{"0": 2}', "endingOffsets": '{"0": 1}'}, "the end lies before the start"),
         ({"filter": "a.price >"}, "character 10: expected a field"),
-        ({"filter": "price > 1"}, "an application property is written a.price"),
+        ({"filter": "price > 1"}, "An application property is written a.price"),
         ({"log": "nowhere"}, "there is no log 'nowhere'"),
     ],
     ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",

@@ -153,9 +153,10 @@ def test_random_integers_stop_nobody() -> None:
 def test_bytes_of_calls_are_looked_at() -> None:
     with pytest.raises(OutOfRange, match=r"ReadOpen.after_offset is 18446744073709551615"):
         parsed(rpc_pb2.ReadRequest, rpc_pb2.ReadRequest(open=rpc_pb2.ReadOpen(after_offset=BEYOND)).SerializeToString())
-    rows = rpc_pb2.AppendReplies(replies=[rpc_pb2.AppendReply(), rpc_pb2.AppendReply(base_offset=BEYOND)])
-    with pytest.raises(OutOfRange, match=r"AppendReply.base_offset"):
-        parsed(rpc_pb2.AppendReplies, rows.SerializeToString())
+    for place in (-2, (1 << 63) - 1):
+        rows = rpc_pb2.AppendReplies(replies=[rpc_pb2.AppendReply(), rpc_pb2.AppendReply(base_offset=place)])
+        with pytest.raises(OutOfRange, match=r"AppendReply.base_offset"):
+            parsed(rpc_pb2.AppendReplies, rows.SerializeToString())
     hello = rpc_pb2.Hello(node=1, incarnation=BEYOND)
     assert parsed(rpc_pb2.Hello, hello.SerializeToString()) == hello
 
