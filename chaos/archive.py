@@ -1,9 +1,9 @@
 """Past runs: a directory for each, from which it can be judged again, told again, and repeated.
 
-    DIR/run.json   the plan, the periods that were drawn, when it began
-        history/   the tables, Parquet
-        report.json, report.html
-        nodeN/     configuration and log of each node
+DIR/run.json   the plan, the periods that were drawn, when it began
+    history/   the tables, Parquet
+    report.json, report.html
+    nodeN/     configuration and log of each node
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ START_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
 HOW_TO_GET = "run scripts/toxiproxy.sh (it needs Go), or name a toxiproxy-server by HOLDFAST_TOXIPROXY"
 
+
 def find_server() -> Path | None:
     """The program: named by the environment, built by scripts/toxiproxy.sh, or installed."""
     named = os.environ.get("HOLDFAST_TOXIPROXY")

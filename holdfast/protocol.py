@@ -229,11 +229,11 @@ IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both way
 
 PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender that is
 # bound to a partition: true; of the answer: a uint. Then each
-# transfer of the link is a packed batch (`holdfast/batches/packed_batch.py`), stored side by side or not at all, with
+# transfer of the link is a packed batch (`holdfast/records/packed_batch.py`), stored side by side or not at all, with
 # one outcome; and so many events at most may be unsettled on the link. Who is not answered so sends single messages.
 
 PACKED_DELIVERIES: Final = "holdfast:packed-deliveries"  # attach property of a receiver of one partition, both ways:
-# true. Then each transfer of the link is a packed delivery (`holdfast/batches/packed_delivery.py`), and
+# true. Then each transfer of the link is a packed delivery (`holdfast/records/packed_delivery.py`), and
 # credit counts those. Who is not answered so is sent single events.
 
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.amqp import MalformedMessage
-from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.packed_bodies import PackedBodies, packed_bodies
 from node.coordinator.queries import AskLost, CoordinatorAnswer, CoordinatorQuestion, Lost
 from node.partition import questions as partition
 from node.partition.api import (

@@ -17,7 +17,7 @@ from typing import Any
 from cluster.metadata import COORDINATORS, MetadataView, PartitionRecord
 from cluster.raft import Group, MultiRaft, erase_group, forget_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
-from holdfast.batches.codec import Codec
+from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.coordinator.commands import NodeStart
 from node.coordinator.queries import AskOutcome, Outcome

@@ -144,9 +144,7 @@ def _numbered(story: Story, partition: int) -> None:
     )  # fmt: skip
     calls = story.calls("produce", producers, begun_ns, 2 * STEP_NS)
     ends_ns = begun_ns + 2 * STEP_NS
-    story.add(
-        "sends", ends_ns, op_id=calls, msg_id=names, producer=producers, outcome=OK, offset=numbers, **columns
-    )
+    story.add("sends", ends_ns, op_id=calls, msg_id=names, producer=producers, outcome=OK, offset=numbers, **columns)
     _tails(story, partition, names, numbers, ends_ns, np.ones(story.each, bool))
     _kept(story, partition, names, numbers)
 

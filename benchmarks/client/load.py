@@ -91,9 +91,7 @@ def _publishers(
     ]
 
 
-async def _singles(
-    producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]
-) -> None:
+async def _singles(producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]) -> None:
     send = producer.send
     for number, partition in enumerate(itertools.cycle(producer.partitions)):
         await send(body, partition=partition, done=None if number % TIMED_EVERY else _timer(times_s))
@@ -107,9 +105,7 @@ def _timer(times_s: list[float]) -> Callable[[object], None]:
     return lambda _: times_s.append(time.perf_counter() - began_s)
 
 
-async def _chunks(
-    producer: ProducerClient, chunk: list[bytes], over: Callable[[], bool], times_s: list[float]
-) -> None:
+async def _chunks(producer: ProducerClient, chunk: list[bytes], over: Callable[[], bool], times_s: list[float]) -> None:
     confirming: set[asyncio.Future[Any]] = set()
     for partition in itertools.cycle(producer.partitions):
         timer = _timer(times_s)

@@ -107,5 +107,3 @@ class Endpoint:
             str(host), int(info.get("port", old.port)), str(info.get("address", old.address)),
             old.user, old.password, str(info.get("hostname") or host),
         )  # fmt: skip
-
-

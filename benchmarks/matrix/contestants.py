@@ -46,9 +46,7 @@ REPLICATED_CLIENT = Contestant("holdfast-replicated", "own-client", "Holdfast re
 AS_IT_COMES = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, own client as it comes", window="own"
 )
-FSYNC_MANY = Contestant(
-    "holdfast-fsync", "own-client", "Holdfast fsync, send_many", window="own", sending="chunks"
-)
+FSYNC_MANY = Contestant("holdfast-fsync", "own-client", "Holdfast fsync, send_many", window="own", sending="chunks")
 CLIENT_DEEP = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, own client, window 50,000", window=50_000
 )

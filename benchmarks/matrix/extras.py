@@ -43,8 +43,9 @@ class Extra:
 def many_partitions(directory: Path, repeats: int, console: Console) -> Found:
     found = []
     for repeat in range(1, repeats + 1):
-        with console.status(f"{PARTITIONS:,} partitions, {repeat} of {repeats}"), running(
-            peer := Holdfast("fsync", directory)
+        with (
+            console.status(f"{PARTITIONS:,} partitions, {repeat} of {repeats}"),
+            running(peer := Holdfast("fsync", directory)),
         ):
             found.append(partitions.measure(peer, PARTITIONS, IDLE_S))
     median = partitions.medians(found)

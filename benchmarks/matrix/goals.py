@@ -143,9 +143,7 @@ def undecided(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[Contest
     return tuple(sides) if len(beyond) > 1 else ()
 
 
-def _sides(
-    goal: Goal, lines: Mapping[Contestant, Measured]
-) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
+def _sides(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
     """Who counts. Of a rival that stands there in several ways, the best may be the one that is missing: then none."""
     mine = tuple(one for one in goal.mine if one in lines)
     if not all(one in lines for one in goal.theirs):
@@ -155,9 +153,7 @@ def _sides(
     return mine, tuple(one for one in goal.theirs if (lines[one].latency_ms("p50") or inf) <= goal.theirs_within_ms)
 
 
-def _best(
-    goal: Goal, side: tuple[Contestant, ...], lines: Mapping[Contestant, Measured]
-) -> tuple[Contestant, float]:
+def _best(goal: Goal, side: tuple[Contestant, ...], lines: Mapping[Contestant, Measured]) -> tuple[Contestant, float]:
     """Who is the best of a side, and what it has of what the goal measures."""
 
     def rate(one: Contestant) -> float:

@@ -83,5 +83,3 @@ def lines_of(row: Row, cells: Iterable[Cell]) -> list[Line]:
 
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
-
-

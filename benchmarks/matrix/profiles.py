@@ -53,7 +53,7 @@ def leader(directory: Path, row: Row, contestant: Contestant = FSYNC) -> Profile
         raise PeerFailed("the nodes wrote none (do they run Python's exit handlers when told to end?)")
     dearest = max(found, key=lambda profile: profile["process_s"])
     title = (
-        f"The leader in the row \"{row.title}\", {contestant.title}, {cell.events_per_s:,.0f} events/s while profiled: "
+        f'The leader in the row "{row.title}", {contestant.title}, {cell.events_per_s:,.0f} events/s while profiled: '
         f"{dearest['process_s']:.1f} s of CPU, of these the loop's thread {dearest['main_thread_s']:.1f} s, "
         f"other threads {dearest['other_threads_s']:.1f} s."
     )

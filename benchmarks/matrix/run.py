@@ -183,8 +183,12 @@ def _titles(words: Sequence[str]) -> set[str]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Every cell once and shorter: a look, not a result.")
 @click.option("--row", "row_names", multiple=True, type=click.Choice(NAMES), help="Only this row.")
-@click.option("--only", multiple=True, callback=lambda _, __, words: _titles(words),
-              help="Only contestants with this in their titles (or the one whose title it is).")
+@click.option(
+    "--only",
+    multiple=True,
+    callback=lambda _, __, words: _titles(words),
+    help="Only contestants with this in their titles (or the one whose title it is).",
+)
 @click.option("--repeats", type=click.IntRange(1), help=f"Times each cell is run (default {REPEATS}, quick 1).")
 @click.option("--seconds", type=click.FloatRange(1), help=f"Per cell (default {SECONDS:g}, quick {QUICK_SECONDS:g}).")
 @click.option("--profile", is_flag=True, help="Also profile the leader: where its CPU time goes.")

@@ -119,9 +119,7 @@ def compare(
     return [Compared(row, contestant, of_line) for (row, contestant), of_line in pairs.items() if of_line]
 
 
-def _cell(
-    row: Row, contestant: Contestant, cluster: Mapping[str, Peer], seconds: float, say: Console
-) -> Cell | None:
+def _cell(row: Row, contestant: Contestant, cluster: Mapping[str, Peer], seconds: float, say: Console) -> Cell | None:
     time.sleep(SETTLE_S)
     try:
         return measure(row, contestant, cluster, seconds)

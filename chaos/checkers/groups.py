@@ -129,9 +129,7 @@ def rewinds(view: View) -> Iterator[Anomaly]:
     for row in view.history.inputs:
         if view.aborted(row.txn):
             taken[row.txn].append((row.source_partition, row.source_offset))
-    committed = {
-        (row.source_partition, row.source_offset) for row in view.history.inputs if view.committed(row.txn)
-    }
+    committed = {(row.source_partition, row.source_offset) for row in view.history.inputs if view.committed(row.txn)}
     for txn, places in sorted(taken.items()):
         missing = [place for place in places if place not in committed]
         later = [place for place in committed for first in missing[:1] if place[0] == first[0] and place > first]

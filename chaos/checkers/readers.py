@@ -90,6 +90,7 @@ def _falls(value: Callable[[Watermark], int | None], name: str) -> Callable[[Vie
                     mark.partition, (before.op_id, mark.op_id),
                 )  # fmt: skip
             last[mark.process, mark.partition] = mark
+
     return find
 
 

@@ -63,7 +63,7 @@ def shades(time: Time, summary: dict[str, Any], height: int) -> str:
         parts.append(
             f'<rect x="{begin:.1f}" width="{max(1.0, end - begin):.1f}" y="{TOP}" height="{height - TOP - BOTTOM}" '
             f'fill="{colour}" opacity="0.16"><title>{escape(fault["kind"])}: {escape(fault["target"])}, '
-            f'{fault["from_s"]:.1f} to {fault["to_s"] or time.end_s:.1f} s</title></rect>'
+            f"{fault['from_s']:.1f} to {fault['to_s'] or time.end_s:.1f} s</title></rect>"
             f'<text class="fault" x="{begin + 3:.1f}" y="{TOP + 11}" fill="{colour}">{escape(fault["kind"].split()[0])}'
             "</text>"
         )

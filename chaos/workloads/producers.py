@@ -78,9 +78,7 @@ class EventProducer:
             delivery = sent[0] if sent else None
             seq = delivery.sequence_number if delivery is not None else None
             offset = delivery.offset if delivery is not None else None
-            recorder.history.sends.append(
-                Send(call.op_id, msg_id, partition, identity, 0, seq, None, outcome, offset)
-            )
+            recorder.history.sends.append(Send(call.op_id, msg_id, partition, identity, 0, seq, None, outcome, offset))
             recorder.end(call, outcome, error)
 
         body = body_of(msg_id, partition, BODY_BYTES)
@@ -182,4 +180,3 @@ class BatchProducer:
 
 AGAIN = frozenset({"UndeliveredError", "TimeoutExpiredError", "ConnectionLostError", "UnreachableError"})
 """After these the same batch is given again; after anything else the client is done."""
-

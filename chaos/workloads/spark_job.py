@@ -62,9 +62,7 @@ def main(job: dict[str, Any]) -> None:
     ).load()  # fmt: skip
     make = maker(job["name"], job["partitions"], job["told"])
     writer = events.select("body").mapInArrow(make, "body binary, partition int").writeStream.format("holdfast")
-    writer = writer.options(
-        servers=job["write_to"], log=job["target"], checkpointLocation=str(directory / CHECKPOINT)
-    )
+    writer = writer.options(servers=job["write_to"], log=job["target"], checkpointLocation=str(directory / CHECKPOINT))
     query = writer.start()
     while not (directory / FINISH).exists():
         query.awaitTermination(LOOKS_EVERY_S)  # raises what has ended the query

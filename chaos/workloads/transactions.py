@@ -230,9 +230,7 @@ class Worker:
             )
             count = self._target.partitions
             for partition in self._target.own:
-                values = [
-                    output for event, _, output in outputs if int(event.offset, 16) % count == partition
-                ]
+                values = [output for event, _, output in outputs if int(event.offset, 16) % count == partition]
                 if values:
                     await teller.send(transaction, partition, values)
             await transaction.commit_offsets(consumer)
@@ -250,4 +248,3 @@ class Worker:
                     Commit(told.op_id, self._group, teller.name, claim, place, int(events[-1].offset, 16), told.txn)
                 )
         return decision == "commit"
-

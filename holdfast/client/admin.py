@@ -317,9 +317,7 @@ class AdminClient:
         )
 
 
-def _grant(
-    principal: str, operation: str, resource: str, name: str, prefix: bool, deny: bool
-) -> dict[str, str | int]:
+def _grant(principal: str, operation: str, resource: str, name: str, prefix: bool, deny: bool) -> dict[str, str | int]:
     given = {"principal": principal, "operation": operation, "resource": resource, "resource_name": name}
     return {**given, "prefix": int(prefix), "deny": int(deny)}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import protocol
-from holdfast.batches.codec import name_of
+from holdfast.records.codec import name_of
 from node.admin.errors import AdminError
 from node.partition.api import Failed, PartitionHandle
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow

@@ -115,9 +115,7 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=59):
     transactional_id: str
 
 
-GroupQuestion = (
-    OpenGroup | JoinGroup | Prepare | CommitGroup | AbortGroup | ForgetWriter | RenewLeases | ListWriters
-)
+GroupQuestion = OpenGroup | JoinGroup | Prepare | CommitGroup | AbortGroup | ForgetWriter | RenewLeases | ListWriters
 CoordinatorQuestion = (
     Register
     | AddPartitions

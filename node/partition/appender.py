@@ -31,9 +31,9 @@ from functools import partial
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import bytes_in, put_together
-from holdfast.batches.packed_bodies import PackedBodies, opened
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import bytes_in, put_together
+from holdfast.records.packed_bodies import PackedBodies, opened
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
 from node.partition.commands import encode_transaction_command
 from node.partition.idempotence.producer_state import nonsense, rows_of

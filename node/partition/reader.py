@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.batches.joined_messages import bytes_in, ends_in
+from holdfast.records.joined_messages import bytes_in, ends_in
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
 from node.partition.record_batch import Damaged

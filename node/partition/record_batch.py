@@ -14,7 +14,7 @@ Layout, big-endian (the head of Kafka's batch v2 was the model, see the attribut
 Records that are a body and nothing else may be stored without the heads of their data sections (bit 15; ours, not
 Kafka's): what was sent so is stored so, and was never asked whether it can be decoded, because it can.
 
-The records, and nothing else, may be compressed together (bits 0-2 of the attributes, `holdfast/batches/codec.py`). The
+The records, and nothing else, may be compressed together (bits 0-2 of the attributes, `holdfast/records/codec.py`). The
 lengths are those of the records as they came, so their sum says what a decompressor may give, before it is asked; the
 checksum covers what is stored. A control batch is never compressed: its record is read with the head.
 
@@ -38,10 +38,10 @@ from enum import IntFlag
 
 from crc32c import crc32c
 
-from holdfast.batches.bounded import Undecodable
-from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.joined_messages import JoinedMessages, are_bodies, pieces_of, size_in, table_of
-from holdfast.batches.sealed_section import few_pieces
+from holdfast.records.bounded import Undecodable
+from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.records.joined_messages import JoinedMessages, are_bodies, pieces_of, size_in, table_of
+from holdfast.records.sealed_section import few_pieces
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCH = 1

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from cluster.raft import Disk, DiskBatch, NotLeader
-from holdfast.batches.codec import Codec
+from holdfast.records.codec import Codec
 from node.partition.api import (
     After,
     AfterTime,

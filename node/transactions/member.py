@@ -72,9 +72,7 @@ class MemberProducer(TransactionalProducer):
         self._begun = True
         return self.pair
 
-    async def end(
-        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
-    ) -> Decided | Prepared:
+    async def end(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
         """To be noted as prepared, or to be aborted. Asks until it is known. Raises TransactionFailed."""
         self._end_asked = True
         question: Any = Prepare(self.member) if commit else EndTransaction(self.name, *pair, commit=False)

@@ -91,9 +91,7 @@ class TransactionalProducer:
         Raises TransactionFailed."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + REGISTER_WITHIN_S
-        question = Register(
-            self.name, self.holder, self.timeout_ms, lost=lost, succeeds=self._succeeds, at=self._at
-        )
+        question = Register(self.name, self.holder, self.timeout_ms, lost=lost, succeeds=self._succeeds, at=self._at)
         while True:
             left_s = deadline_s - loop.time()
             answer = await self._calls.ask_until(self.group, question, max(0.0, left_s))
@@ -115,17 +113,13 @@ class TransactionalProducer:
             raise TransactionFailed("unavailable", f"the last transaction of {self.name!r} is not over yet; try again")
         return self.pair
 
-    async def end(
-        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
-    ) -> Decided | Prepared:
+    async def end(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
         """What was decided, for good, when committed readers see it, or after a while. Asks until it is known: as long
         as nobody can be asked, nothing is. `groups`: partitions that take part, and of which the coordinator may not
         have been told. Raises TransactionFailed when it was decided otherwise."""
         return await self._end(EndTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
-    async def decide(
-        self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()
-    ) -> Decided | Prepared:
+    async def decide(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
         """As `end`, as soon as it is decided: only the next transaction waits for the markers (`ready`)."""
         return await self._end(DecideTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
@@ -163,9 +157,7 @@ class TransactionalProducer:
         """The answer to the end, asked for with the note of these partitions. One attempt: an older node does not know
         the question. Then in two steps: None when the coordinator knows of them, or has nothing open for them."""
         decide = isinstance(question, DecideTransaction)
-        answer = await self._calls.ask(
-            self.group, NoteAndEnd(self.name, *pair, question.commit, list(groups), decide)
-        )
+        answer = await self._calls.ask(self.group, NoteAndEnd(self.name, *pair, question.commit, list(groups), decide))
         note = AddPartitions(self.name, *pair, list(groups))
         while isinstance(answer, Failed | Declined) and answer.retriable:
             answer = await self._calls.ask_until(self.group, note, END_ATTEMPT_S)

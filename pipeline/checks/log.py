@@ -87,8 +87,10 @@ def duplicates(history: History) -> DataFrame:
     """A value in more than one place, or captured more than once."""
     places = _places(history)
     several = places.groupBy("msg_id").agg(f.count("*").alias("places")).where("places > 1")
-    found = of_these(places, several, ["msg_id"]).groupBy("msg_id", "places").agg(
-        f.min(f.struct("partition", "offset")).alias("place")
+    found = (
+        of_these(places, several, ["msg_id"])
+        .groupBy("msg_id", "places")
+        .agg(f.min(f.struct("partition", "offset")).alias("place"))
     )
     found = found.select("msg_id", "places", "place.*")
     return anomalies(found, "duplicate", f.concat(f.lit("is there "), f.col("places"), f.lit(" times")))
@@ -98,8 +100,10 @@ def two_values(history: History) -> DataFrame:
     """A place with more than one value: two nodes have different logs."""
     places, place = _places(history), ["partition", "offset"]
     several = places.groupBy(*place).agg(f.count("*").alias("rows")).where("rows > 1")
-    found = of_these(places, several, place).groupBy(*place).agg(
-        f.min("msg_id").alias("msg_id"), f.array_sort(f.collect_set("msg_id")).alias("values")
+    found = (
+        of_these(places, several, place)
+        .groupBy(*place)
+        .agg(f.min("msg_id").alias("msg_id"), f.array_sort(f.collect_set("msg_id")).alias("values"))
     )
     return anomalies(
         found.where(f.size("values") > 1), "two-values", f.concat_ws(", ", f.lit("holds"), f.col("values"))

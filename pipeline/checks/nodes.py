@@ -38,8 +38,10 @@ def replicas_equal(history: Recorded) -> DataFrame:
     begins = begins.groupBy("partition").agg(f.max("begin").alias("start"), f.count("*").alias("copies"))
     # Numbers, not texts, are compared: Spark has to sort all rows to find the least of a text, not of a number.
     copy = rows.select("partition", "offset", "node", f.xxhash64("term", "msg_id", "crc").alias("event"))
-    copies = copy.repartition("partition", "offset").groupBy("partition", "offset", "node").agg(
-        f.min("event").alias("least"), f.max("event").alias("most")
+    copies = (
+        copy.repartition("partition", "offset")
+        .groupBy("partition", "offset", "node")
+        .agg(f.min("event").alias("least"), f.max("event").alias("most"))
     )
     places = copies.groupBy("partition", "offset").agg(
         f.count("*").alias("nodes"), f.min("least").alias("least"), f.max("most").alias("most")
@@ -103,8 +105,10 @@ def stuck(history: Recorded) -> DataFrame:
     given = history.stored.where("drained").select("msg_id")
     unread = kept.where("txn IS NULL").join(given, "msg_id", "left_anti")
     found = anomalies(unread, "stuck", f.lit("it is stored, and who read all of it was not given it"))
-    goals = kept.where("offset IS NOT NULL").groupBy("partition").agg(
-        f.max("stands_at").alias("goal"), f.max_by("t_end_ns", "stands_at").alias("told_ns")
+    goals = (
+        kept.where("offset IS NOT NULL")
+        .groupBy("partition")
+        .agg(f.max("stands_at").alias("goal"), f.max_by("t_end_ns", "stands_at").alias("told_ns"))
     )
     came = history.reads.where("group IS NULL").groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
     polled = history.ops.where("f = 'poll'").groupBy("process").agg(f.max_by("t_inv_ns", "op_id").alias("polled_ns"))

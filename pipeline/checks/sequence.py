@@ -42,8 +42,10 @@ def _one_number_twice(history: History) -> DataFrame:
     told = history.sends.where("outcome = 'ok' AND seq IS NOT NULL AND offset IS NOT NULL")
     key = ["producer", "epoch", "seq", "partition"]
     several = told.groupBy(*key).agg(f.count("*").alias("answers")).where("answers > 1")
-    told = of_these(told, several, key).groupBy(*key).agg(
-        f.min("msg_id").alias("msg_id"), f.max("msg_id").alias("other"), f.min("offset").alias("offset")
+    told = (
+        of_these(told, several, key)
+        .groupBy(*key)
+        .agg(f.min("msg_id").alias("msg_id"), f.max("msg_id").alias("other"), f.min("offset").alias("offset"))
     )
     what = f.concat("producer", f.lit(": number "), "seq", f.lit(" was acknowledged as another value, too: "), "other")
     return anomalies(told.where("msg_id != other"), "sequence-gap", what)

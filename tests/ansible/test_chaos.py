@@ -80,9 +80,7 @@ def written(host: Host) -> set[str]:
     return {path for path in host.written() if not path.startswith(("/var/lib/holdfast/", "/var/log/"))}
 
 
-def command(
-    network: Network, control: Control, *words: str, user: str = "operator", what: str = "run"
-) -> list[str]:
+def command(network: Network, control: Control, *words: str, user: str = "operator", what: str = "run") -> list[str]:
     """`user`: nobody, where the cluster knows no users, and no TLS."""
     directory = control.directory
     login = ("--ca", str(directory / "ca.pem"), "--user", user, "--password-file", str(directory / "operator"))

@@ -89,10 +89,7 @@ KINDS: dict[str, Kind] = {
     "early-answers": _transactional(early=True),
     "transactions-by-links": _by_links(),
     **{f"at-{name}": _transactional(plan=plans.undisturbed, crash_points=(name,)) for name in plans.CRASH_POINTS},
-    **{
-        f"late-{kind.lower()}": _late(kind)
-        for kind in plans.QUESTIONS
-    },
+    **{f"late-{kind.lower()}": _late(kind) for kind in plans.QUESTIONS},
     "groups": _groups(),
     **{f"at-{name}": _groups(plan=plans.undisturbed, crash_points=(name,)) for name in plans.OF_GROUPS},
     **{name: _groups(mutation.apply) for name, mutation in catalogue.BY_GROUPS.items()},

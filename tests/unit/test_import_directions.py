@@ -25,8 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "holdfast.protocol": set(),
     "holdfast.extras": set(),
     "holdfast.amqp": set(),
-    "holdfast.batches": {"holdfast.amqp"},
-    "holdfast.client": {"holdfast.amqp", "holdfast.batches", "holdfast.protocol", "holdfast.extras"},
+    "holdfast.records": {"holdfast.amqp"},
+    "holdfast.client": {"holdfast.amqp", "holdfast.records", "holdfast.protocol", "holdfast.extras"},
     "holdfast.spark": {"holdfast.client"},
     "pyspark_holdfast": {"holdfast.spark"},
     "pipeline": {"holdfast.spark", "holdfast.client"},
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
         "cluster.raft",
         "cluster.crash_points",
         "node.storage",
-        "holdfast.batches",
+        "holdfast.records",
         "holdfast.amqp.errors",  # that a batch cannot be opened
     },
     "node.coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "node.security": {"cluster.metadata", "cluster.watched_files", "holdfast.amqp"},
     "node.listener": {
         "holdfast.amqp",
-        "holdfast.batches",
+        "holdfast.records",
         "holdfast.protocol",
         "node.filters",
         "node.partition",
@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
         "node.admin.errors",
         "node.security",
     },
-    "node": {"cluster", "holdfast.amqp", "holdfast.batches", "holdfast.protocol", "holdfast.extras"},
+    "node": {"cluster", "holdfast.amqp", "holdfast.records", "holdfast.protocol", "holdfast.extras"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "benchmarks.subjects.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
@@ -193,7 +193,6 @@ def test_every_package_says_what_lives_in_it() -> None:
     silent = [
         name
         for name in product_modules()
-        if (path := ROOT.joinpath(*name.split("."), "__init__.py")).exists()
-        and not ast.get_docstring(parsed(path))
+        if (path := ROOT.joinpath(*name.split("."), "__init__.py")).exists() and not ast.get_docstring(parsed(path))
     ]
     assert not silent, silent

@@ -13,7 +13,7 @@ import pytest
 from cluster.boot_counters import Start
 from cluster.metadata import MetadataMachine, MetadataView, Ok, encode_command, readmit_node, register_node
 from cluster.raft import MultiRaft, stored_groups
-from holdfast.batches.codec import Codec
+from holdfast.records.codec import Codec
 from node.coordinator.commands import NodeStart
 from node.replica_manager import NodeSightings, ReplicaManager
 from node.routing_events import RoutingEvents

@@ -203,9 +203,7 @@ class Stepper(Transport):
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
-    def _match(
-        self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], now: float
-    ) -> None:
+    def _match(self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], now: float) -> None:
         log_store = self._log_store
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
@@ -252,9 +250,7 @@ class Stepper(Transport):
     def _has(self, index: int, term: int) -> bool:
         return index <= self._log_store.last and self._log_store.term_at(index) == term
 
-    def _append(
-        self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int
-    ) -> None:
+    def _append(self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int) -> None:
         """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
         log_store = self._log_store
         index = body.previous_index + skip

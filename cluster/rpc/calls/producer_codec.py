@@ -62,9 +62,7 @@ def failure_of(failed: Any) -> pb.Failure:
 
 def failed(failure: pb.Failure, types: PartitionTypes) -> Any:
     entry = (failure.entry_index, failure.entry_term) if failure.entry_index else None
-    return types.Failed(
-        failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known, entry
-    )
+    return types.Failed(failure.kind, failure.retriable, failure.detail, failure.leader or None, failure.known, entry)
 
 
 def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:

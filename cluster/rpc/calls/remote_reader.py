@@ -187,9 +187,7 @@ class GrpcReader:
             one = batch.publisher if batch.HasField("publisher") else None
             publisher = None if one is None else (one.producer_id, one.epoch, one.first_number)
             self._buffer.append(
-                self._types.StoredBatch(
-                    batch.base_offset, batch.timestamp_ms, list(batch.records), publisher=publisher
-                )
+                self._types.StoredBatch(batch.base_offset, batch.timestamp_ms, list(batch.records), publisher=publisher)
             )
         if reply.HasField("failure"):
             failure = reply.failure

@@ -89,6 +89,4 @@ ACCEPTED = Accepted()
 RELEASED = Released()
 SETTLED_WITHOUT_STATE = SettledWithoutState()
 
-DeliveryState = (
-    Accepted | Released | Rejected | Modified | SettledWithoutState | OtherState | Declared | Transactional
-)
+DeliveryState = Accepted | Released | Rejected | Modified | SettledWithoutState | OtherState | Declared | Transactional

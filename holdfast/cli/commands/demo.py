@@ -56,9 +56,7 @@ DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10
 @click.option(
     "--amqp-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port (0: 5672 if free, else another)."
 )
-@click.option(
-    "--rpc-port", type=click.IntRange(0, 65535), default=0, help="The same for other nodes (7101)."
-)
+@click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="The same for other nodes (7101).")
 @click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, help="The trades.")

@@ -234,9 +234,7 @@ async def _ask(frame: CommandFrame, entry: dict[str, Any], listener: str) -> dic
         return str(error)
 
 
-async def _at_node(
-    frame: CommandFrame, node_id: int, listener: str, what: str, raft_group: int = 0
-) -> dict[str, Any]:
+async def _at_node(frame: CommandFrame, node_id: int, listener: str, what: str, raft_group: int = 0) -> dict[str, Any]:
     async with frame.admin() as admin:
         known = {int(entry["node"]): entry for entry in await admin.list_nodes()}
     if node_id not in known:

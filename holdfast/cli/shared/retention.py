@@ -82,9 +82,7 @@ def _tighter(bound: int | None, present: int | None) -> bool:
     return bound is not None and (present is None or bound < present)
 
 
-async def _lost(
-    ranges: RangeClient, log: str, extent: PartitionExtent, age_ms: int | None, size: int | None
-) -> int:
+async def _lost(ranges: RangeClient, log: str, extent: PartitionExtent, age_ms: int | None, size: int | None) -> int:
     events, lost = extent.end - extent.start, 0
     if size is not None and extent.stored_bytes > size:
         lost = events * (extent.stored_bytes - size) // extent.stored_bytes

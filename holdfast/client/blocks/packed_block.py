@@ -1,4 +1,4 @@
-"""Events of one partition that came in one packed delivery (`holdfast/batches/packed_delivery.py`).
+"""Events of one partition that came in one packed delivery (`holdfast/records/packed_delivery.py`).
 
 Rule never broken: it says of each event what `EventBlock` says of the same one that came by itself. Offsets and
 timestamps are reckoned from the runs; only the events themselves lack the delivery annotations that say so.
@@ -10,11 +10,11 @@ from itertools import chain, repeat
 
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.message import offset_text
-from holdfast.batches.packed_delivery import PackedDelivery, unpack
 from holdfast.client.blocks.event_block import EventBlock, EventColumns
 from holdfast.client.errors import ProtocolError
 from holdfast.client.events import BareEvent, ReceivedEvent
 from holdfast.client.produce.idempotent.producer_identity import SEQUENCES
+from holdfast.records.packed_delivery import PackedDelivery, unpack
 
 
 class PackedBlock(EventBlock):

@@ -29,7 +29,6 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Released,
 )
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     ClosedError,
     EventTooLargeError,
@@ -55,6 +54,7 @@ from holdfast.client.produce.transfers import (
 )
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.records.codec import Codec
 
 # After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
 # Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.

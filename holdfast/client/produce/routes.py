@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from holdfast.amqp.partition_key import partition_index
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import ConfigurationError, NotFoundError
 from holdfast.client.events import check_key
 from holdfast.client.options import ProducerOptions
@@ -19,6 +18,7 @@ from holdfast.client.produce.idempotent.producer_identity import PartitionPublis
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
+from holdfast.records.codec import Codec
 
 # Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
 ROUND_ROBIN_RUN = 64

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
-from holdfast.batches.packed_batch import PackedNumbers, pack_joined
 from holdfast.client.errors import EventTooLargeError
 from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.receipts import receipt_of
 from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.transport.links import Sender
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import ENTRY_BYTES, table_of
+from holdfast.records.packed_batch import PackedNumbers, pack_joined
 
 # Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
 PUMP_MESSAGES = 512
@@ -141,9 +141,7 @@ def _next_singles(waiting: deque[Run], taken: list[Run], most_events: int) -> li
     return [Transfer([one], 1, one.size) for one in taken]
 
 
-def _next_transfer(
-    waiting: deque[Run], taken: list[Run], most_events: int, most_bytes: int, overhead: int
-) -> Transfer:
+def _next_transfer(waiting: deque[Run], taken: list[Run], most_events: int, most_bytes: int, overhead: int) -> Transfer:
     """At least one event, whatever its size."""
     events = size = 0
     while waiting and events < most_events:

@@ -55,9 +55,7 @@ class TransactionGroup(Twin[transaction_group.TransactionGroup]):
     def last_committed(self) -> int | None:
         return self._client.last_committed
 
-    def open(
-        self, *, query: str = "", group_timeout_s: float = DEFAULT_GROUP_TIMEOUT_S, once: bool = False
-    ) -> Opened:
+    def open(self, *, query: str = "", group_timeout_s: float = DEFAULT_GROUP_TIMEOUT_S, once: bool = False) -> Opened:
         return self._run(lambda client: client.open(query=query, group_timeout_s=group_timeout_s, once=once))
 
     def member(

@@ -24,7 +24,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from holdfast import protocol
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     HoldfastError,
     ProducerFencedError,
@@ -44,6 +43,7 @@ from holdfast.client.transact.home import Home
 from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.records.codec import Codec
 
 log = logging.getLogger("holdfast.client")
 

@@ -40,7 +40,6 @@ from holdfast.amqp.links.link import SETTLED, Link
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.amqp.links.terminus import Coordinator, Source
 from holdfast.amqp.transactions import LOCAL_TRANSACTIONS
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -64,6 +63,7 @@ from holdfast.client.transport.links import (
 from holdfast.client.transport.log_identity import LogIdentity
 from holdfast.client.transport.login import login_of
 from holdfast.client.transport.security import Security
+from holdfast.records.codec import Codec
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut

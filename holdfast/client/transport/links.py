@@ -14,10 +14,10 @@ from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.packed_transfers import PackedTransfers
+from holdfast.records.codec import Codec
 
 
 class LinkHost(Protocol):

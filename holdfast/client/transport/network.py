@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast import protocol
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -45,6 +44,7 @@ from holdfast.client.transport.links import (
 )
 from holdfast.client.transport.log_identity import LogIdentity
 from holdfast.client.transport.security import Security
+from holdfast.records.codec import Codec
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.batches.joined_messages import ENTRY_BYTES
-from holdfast.batches.packed_batch import HEAD_BYTES, MAX_MESSAGES
+from holdfast.records.joined_messages import ENTRY_BYTES
+from holdfast.records.packed_batch import HEAD_BYTES, MAX_MESSAGES
 
 BATCH_BYTES = 256 * 1024
 """Of one batch, about. More would only wait longer for the first one's outcome."""

@@ -2,7 +2,7 @@
 
 Problem: clients of Event Hubs send a batch as one message of a format of its own: each of its data sections is a whole
 message. It is one delivery, so it has one outcome; but it is many events, each with an offset. A packed batch is the
-same in one data section (`holdfast/batches/packed_batch.py`), on links that have agreed to nothing else.
+same in one data section (`holdfast/records/packed_batch.py`), on links that have agreed to nothing else.
 Rules never broken:
  - all of an envelope is stored, side by side, or nothing of it: it is one append, which is one entry of the log;
  - what is not a sequence of messages is refused as a whole, and so is an envelope whose parts contradict it;
@@ -23,9 +23,9 @@ from typing import NamedTuple
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, section_at, skip_value, split
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.batches.joined_messages import split_off
-from holdfast.batches.packed_batch import PackedNumbers, read_outside
-from holdfast.batches.packed_bodies import PackedBodies
+from holdfast.records.joined_messages import split_off
+from holdfast.records.packed_batch import PackedNumbers, read_outside
+from holdfast.records.packed_bodies import PackedBodies
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations

@@ -33,7 +33,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.batches.packed_bodies import held_bytes
+from holdfast.records.packed_bodies import held_bytes
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import protocol
-from holdfast.batches.packed_delivery import Run, pack
+from holdfast.records.packed_delivery import Run, pack
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor

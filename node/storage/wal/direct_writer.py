@@ -206,4 +206,3 @@ def _within(pieces: list[bytes], at: int, length: int) -> bytes | None:
             return found if len(found) == length else None
         at -= len(piece)
     return None
-

@@ -154,4 +154,3 @@ def the_sql_filter_has_two_descriptors(broker: Broker) -> None:
             condition = broker.refused(lambda wrong=wrong: broker.receiver(connection, sql_filter(wrong)))
             assert condition == "amqp:invalid-field", f"{wrong!r}: {condition}"
         broker.sender(connection, partition).send(Message(body="the session lives"))
-

@@ -47,6 +47,7 @@ LOG_TAIL_LINES = 60
 BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
 """What a node writes to its log only when it, and not a client or the test, is at fault."""
 
+
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = READY_WITHIN_S) -> Any:
     """The first true value of `condition`."""
     deadline = time.monotonic() + within_s

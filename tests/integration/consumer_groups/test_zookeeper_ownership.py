@@ -121,7 +121,10 @@ class Story:
 
 @pytest.fixture
 def story(
-    own_cluster: Cluster, zookeeper: ZooKeeper, log_name: str, group: Callable[..., Group]  # noqa: F811
+    own_cluster: Cluster,
+    zookeeper: ZooKeeper,
+    log_name: str,
+    group: Callable[..., Group],  # noqa: F811
 ) -> Callable[..., Story]:
     return lambda *more: Story(own_cluster, zookeeper, log_name, group, *more)
 

@@ -132,9 +132,7 @@ def test_shorter_retention_makes_room(
     assert small_disk.free_bytes() > KEPT_FREE_BYTES
 
 
-def test_a_node_goes_on_with_its_data_on_another_disk(
-    own_cluster: Cluster, log_name: str, tmp_path: Path
-) -> None:
+def test_a_node_goes_on_with_its_data_on_another_disk(own_cluster: Cluster, log_name: str, tmp_path: Path) -> None:
     """Stopped, copied as it is, started with the copy: the same node."""
     own_cluster.create(log_name, 3)
     send(own_cluster.address(1), log_name, ["before"], "0")

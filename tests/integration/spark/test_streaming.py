@@ -18,6 +18,7 @@ from tests.integration.spark.streams import started, to_end
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
+
 class Sunk:
     """What a query has written: Parquet files, exactly once by Spark's own sink."""
 

@@ -73,7 +73,6 @@ class ResumingConsumer(Threaded):
         self.join()
         return [event.body for event in self.events]
 
-
     def let_go(self) -> None:
         self._stopped = True
         super().let_go()

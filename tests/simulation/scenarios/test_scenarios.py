@@ -35,11 +35,7 @@ def test_the_script_says_what_it_is_about(path: Path) -> None:
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_every_hole_of_the_audit_is_shown_to_be_closed(hole: str) -> None:
-    functions = {
-        node.name
-        for node in ast.walk(parsed(test_holes.__file__))
-        if isinstance(node, ast.FunctionDef)
-    }
+    functions = {node.name for node in ast.walk(parsed(test_holes.__file__)) if isinstance(node, ast.FunctionDef)}
     by_script = any(path.name.startswith(f"{hole}-") for path in SCRIPTS)
     by_test = any(name.startswith(f"test_{hole}_") for name in functions)
     assert by_script or by_test

@@ -66,7 +66,7 @@ class GroupLedger:
                 self._prepared.add(command.member)
             case CommitGroup(), GroupDecided():
                 self._committed(command)
-            case (AbortGroup() | ExpireGroup()), GroupDecided(committed=False):
+            case ((AbortGroup() | ExpireGroup()), GroupDecided(committed=False)):
                 found = self._open.get(command.writer)
                 if found is not None and found.batch == command.batch:
                     self._abort(command.writer)

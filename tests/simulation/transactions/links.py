@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import protocol
 from holdfast.amqp import DeliveryState, Described, Message, decode_message, encode_message, symbol
-from holdfast.batches.packed_delivery import unpack
+from holdfast.records.packed_delivery import unpack
 from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.outgoing.packed_link import PackedLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
@@ -229,8 +229,11 @@ class FilteredReader(LinkReader):
         payloads = cursor.release(self._schedule.randomness.choice(CREDITS))
         for (offset, _), payload in zip(cursor.take_runs(), payloads, strict=True):
             message = decode_message(payload)
-            yield offset, encode_message(
-                Message(body=message.body, application_properties=dict(message.application_properties or {}))
+            yield (
+                offset,
+                encode_message(
+                    Message(body=message.body, application_properties=dict(message.application_properties or {}))
+                ),
             )
 
     def _wants(self, event: bytes) -> bool:

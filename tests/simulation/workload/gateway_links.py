@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from unittest.mock import NonCallableMock
 
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import pack_joined
-from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import pack_joined
+from holdfast.records.packed_bodies import PackedBodies, packed_bodies
 from node.broker import NodeBroker
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import After, Appended, Earliest, Failed
@@ -48,7 +48,12 @@ class _Link:
         self.is_over = False
         self._broker = broker_of(node)
         self.queue = AppendQueue(
-            self, self._broker, clients.log, clients.partition, wait_s=PATIENCE_S, follow=True  # type: ignore[arg-type]
+            self,
+            self._broker,
+            clients.log,
+            clients.partition,
+            wait_s=PATIENCE_S,
+            follow=True,  # type: ignore[arg-type]
         )
         self._reader: Any = None
         self._position = -1

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from holdfast.batches.packed_delivery import Run, pack
 from holdfast.client import (
     ConfigurationError,
     Event,
@@ -23,6 +22,7 @@ from holdfast.client import (
 )
 from holdfast.client.blocks.packed_block import PackedBlock
 from holdfast.client.sync import RangeClient as SyncRangeClient
+from holdfast.records.packed_delivery import Run, pack
 from tests.unit.client.support.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Discarded, RaftOptions, Unknown
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import pack_joined
-from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import pack_joined
+from holdfast.records.packed_bodies import PackedBodies, packed_bodies
 from node.partition.api import Appended, Failed
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.record_batch import Attributes, decode_head, decode_records

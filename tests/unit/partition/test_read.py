@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.batches.joined_messages import JoinedMessages, table_of
+from holdfast.records.joined_messages import JoinedMessages, table_of
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
 from node.partition.limits import PartitionLimits
 from node.partition.record_batch import Damaged

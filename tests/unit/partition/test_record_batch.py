@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import Message, encode_message
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import JoinedMessages, put_together, table_of
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import JoinedMessages, put_together, table_of
 from node.partition.record_batch import (
     DIGEST_BYTES,
     MAX_RECORDS,

@@ -213,6 +213,7 @@ def test_many_groups_share_one_write_and_their_heartbeats() -> None:
         for group in range(50):
             multiraft.open_group(group, [1, 2], ListMachine(), preferred=1)
         multiraft.peer_up(3 - node)
+
     def run_a_step() -> None:
         for multiraft in multirafts.values():
             turn = multiraft.turn() if multiraft.has_work or multiraft.next_deadline() <= clock.now else None

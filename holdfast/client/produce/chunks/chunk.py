@@ -17,12 +17,12 @@ from time import monotonic
 from typing import Protocol
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
-from holdfast.batches.joined_messages import ends_of, split, with_heads
-from holdfast.batches.packed_batch import DIGEST_BYTES, digests_of
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
 from holdfast.client.produce.chunks.delivery import Settled
 from holdfast.client.produce.idempotent.producer_identity import following
+from holdfast.records.joined_messages import ends_of, split, with_heads
+from holdfast.records.packed_batch import DIGEST_BYTES, digests_of
 
 # Lengths are 32 bits wide wherever they are written.
 MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES

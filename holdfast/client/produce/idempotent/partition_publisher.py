@@ -28,7 +28,6 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Released,
 )
-from holdfast.batches.codec import Codec
 from holdfast.client.errors import (
     FATAL_TO_PRODUCERS,
     ClosedError,
@@ -54,6 +53,7 @@ from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.produce.transfers import Transfer, UnderWay, next_transfers, room_of, runs_of, weight_of
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.records.codec import Codec
 
 FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)
 

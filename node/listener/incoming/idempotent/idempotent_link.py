@@ -20,7 +20,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transactional, Transfers, symbol
 from holdfast.amqp.errors import Error
-from holdfast.batches.packed_bodies import PackedBodies, opened
+from holdfast.records.packed_bodies import PackedBodies, opened
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost

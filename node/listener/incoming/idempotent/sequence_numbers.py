@@ -42,8 +42,8 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data, check_message
-from holdfast.batches.joined_messages import split_off
-from holdfast.batches.packed_batch import PackedNumbers
+from holdfast.records.joined_messages import split_off
+from holdfast.records.packed_batch import PackedNumbers
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number

@@ -61,9 +61,7 @@ class JavaClient:
         mode = "transacted" if transacted else "plain"
         words = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-cp", build(), PROGRAMS[program], host, port, name, mode]
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = processes.spawn(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints
-        )
+        self._process = processes.spawn(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         assert self._answer() == {"ready": True}
 
     def __enter__(self) -> JavaClient:

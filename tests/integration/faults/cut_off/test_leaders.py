@@ -74,9 +74,7 @@ class Questioner:
     def _ask(self) -> None:
         asked_s = time.time()
         try:
-            infos = self._cluster.call(
-                lambda admin: admin.log_info(self._log), [self._server], timeout_s=QUESTION_S
-            )
+            infos = self._cluster.call(lambda admin: admin.log_info(self._log), [self._server], timeout_s=QUESTION_S)
         except HoldfastError as error:
             if not error.retriable:
                 raise

@@ -215,5 +215,3 @@ MUTATIONS: list[Callable[[World], str]] = [
     a_reader_passes_over_an_event,
     a_later_event_stands_before,
 ]
-
-

@@ -46,9 +46,7 @@ def settings(directory: Path) -> list[str]:
 
 def run(command: list[str], directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **environment(directory), **more}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT, env=variables, timeout=LONG_S
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=variables, timeout=LONG_S)
 
 
 @pytest.fixture

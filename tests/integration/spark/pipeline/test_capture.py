@@ -13,6 +13,7 @@ from tests.integration.spark.events import fill, numbered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
+
 def test_a_capture_holds_each_event_once_by_date_and_hour(
     spark: Any, cluster: Cluster, log_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,9 +184,7 @@ def _while_zookeeper_fails(story: Story) -> None:
     history = story.history
     steadily(story, 11.0, 16.0, 0.1)
     steadily(story, 20.0, 20.5, 0.1)
-    history.faults.append(
-        Fault("2.F14", "F14 kill ZooKeeper's leader", "zookeeper2", 13 * S, 13 * S, 14 * S, 14 * S)
-    )
+    history.faults.append(Fault("2.F14", "F14 kill ZooKeeper's leader", "zookeeper2", 13 * S, 13 * S, 14 * S, 14 * S))
     sessions = {look: {node: 100 + node for node in NODES} for look in range(1, 6)}
     sessions[2].pop(1)
     for look in (3, 4, 5):
@@ -480,8 +478,15 @@ DAMAGES: dict[str, list[Damage]] = {
     "C19": [begin_falls],
     "C20": [partition_dead],
     "C21": [never_given, reader_stopped, node_died],
-    "C22": [read_is_old, write_is_lost, read_from_nowhere, refused_and_read, read_too_early, who_never_led,
-            named_before_it_led],
+    "C22": [
+        read_is_old,
+        write_is_lost,
+        read_from_nowhere,
+        refused_and_read,
+        read_too_early,
+        who_never_led,
+        named_before_it_led,
+    ],
     "CALLS": [endless],
     "G1B": [half_seen],
     "LSO": [stable_falls],

@@ -81,8 +81,13 @@ def with_few_calls(story: Story) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        of_the_failed_node, with_a_new_leader_meanwhile, with_nobody_known_to_lead, beside_another_fault,
-        right_after_another_fault, right_after_a_new_leader, with_few_calls,
+        of_the_failed_node,
+        with_a_new_leader_meanwhile,
+        with_nobody_known_to_lead,
+        beside_another_fault,
+        right_after_another_fault,
+        right_after_a_new_leader,
+        with_few_calls,
     ],
 )
 def test_what_says_nothing_of_survivors_is_not_judged(spoil: Callable[[Story], None]) -> None:

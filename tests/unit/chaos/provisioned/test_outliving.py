@@ -34,9 +34,7 @@ def test_it_neither_ends_with_its_parent_nor_holds_its_streams(number: int) -> N
     asked, ask = os.pipe()
     answer, answers = os.pipe()
     command = [sys.executable, "-c", PROGRAM, str(asked), str(answers)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, pass_fds=(asked, answers), start_new_session=True
-    ) as parent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=(asked, answers), start_new_session=True) as parent:
         os.close(asked)
         os.close(answers)
         try:

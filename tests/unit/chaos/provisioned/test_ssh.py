@@ -44,7 +44,7 @@ def test_a_host_that_does_not_answer_is_named_with_what_ssh_says(tmp_path: Path)
 def goes_to(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a host does with the command, its last word."""
     program = directory / "ssh"
-    program.write_text(f'#!/bin/sh\nfor word; do :; done\n{script}\n')
+    program.write_text(f"#!/bin/sh\nfor word; do :; done\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
@@ -89,7 +89,7 @@ def test_whose_run_it_is_stands_where_it_runs() -> None:
 
 
 def test_a_host_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_to(tmp_path, f'test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3', monkeypatch)
+    goes_to(tmp_path, f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3", monkeypatch)
     with pytest.raises(CannotRun, match="ended with status 3"):
         Connection(Host("n1", "n1")).open(patience_s=0.5)
 

@@ -102,7 +102,8 @@ async def test_a_group_with_a_filter_goes_on_where_it_was(nodes: Nodes) -> None:
         assert (await admin.describe_group(log, "g"))["lag"] == 0
 
 
-@pytest.mark.parametrize("where",
+@pytest.mark.parametrize(
+    "where",
     ["a.n >", "a.n = 'unfinished", "a.n ==== 1", "(a.n = 1", "no such words", "n" * 5000, "n = 1", "key = 5"],
 )
 async def test_a_condition_that_is_none_is_refused_with_the_place(nodes: Nodes, where: str) -> None:

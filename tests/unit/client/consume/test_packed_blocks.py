@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from holdfast.amqp import Message, encode_message
-from holdfast.batches.joined_messages import JoinedMessages, table_of
-from holdfast.batches.packed_delivery import Run, pack
 from holdfast.client.blocks.packed_block import PackedBlock
 from holdfast.client.events import ReceivedEvent
+from holdfast.records.joined_messages import JoinedMessages, table_of
+from holdfast.records.packed_delivery import Run, pack
 
 RUNS = [Run(7, 1000, 2, (5, 0, 9)), Run(20, 2000, 3)]
 

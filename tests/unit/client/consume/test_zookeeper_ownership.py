@@ -124,9 +124,7 @@ async def test_the_epoch_outlives_members_that_leave(nodes: Nodes, zookeeper: Zo
         async with member(nodes, log, zookeeper.address) as one:
             await eventually(lambda one=one: one.consumer.epochs == {"0": epoch}, LONG_S)  # noqa: B023
     for patience_s in (1.0, 10.0, LONG_S):  # a busy machine takes longer to find the leader
-        stale = Member(
-            nodes, log, partitions=["0"], epoch=1, options=ConsumerOptions(reconnect_timeout_s=patience_s)
-        )
+        stale = Member(nodes, log, partitions=["0"], epoch=1, options=ConsumerOptions(reconnect_timeout_s=patience_s))
         async with stale:
             await eventually(lambda stale=stale: stale.error, 2 * LONG_S)
             if "could not be reached" not in str(stale.error):

@@ -11,9 +11,6 @@ import pytest
 
 from holdfast.amqp import OtherState
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import JoinedMessages
-from holdfast.batches.packed_batch import unpack
 from holdfast.client import HoldfastError, RejectedError
 from holdfast.client.events import encode_bodies, encode_event
 from holdfast.client.produce.chunks.chunk import Chunk, Run
@@ -31,6 +28,9 @@ from holdfast.client.produce.transfers import (
     worth_waiting,
 )
 from holdfast.protocol import STORED_CODE
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import JoinedMessages
+from holdfast.records.packed_batch import unpack
 
 SIZES = {
     "one size": [7] * 20,
@@ -207,9 +207,7 @@ def all_of(waiting: deque[Run], room: Room) -> list[list[bytes]]:
 
 def queue() -> deque[Run]:
     """0 to 12: two single events, a run of five, one, a run of five."""
-    return deque(
-        [single(b"0"), single(b"1"), chunk_of(bodies_of(5, 2))[0], single(b"7"), chunk_of(bodies_of(5, 8))[0]]
-    )
+    return deque([single(b"0"), single(b"1"), chunk_of(bodies_of(5, 2))[0], single(b"7"), chunk_of(bodies_of(5, 8))[0]])
 
 
 @pytest.mark.parametrize("events", range(1, 15))

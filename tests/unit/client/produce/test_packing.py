@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.batches.joined_messages import ENTRY_BYTES
-from holdfast.batches.packed_batch import DIGEST_BYTES, HEAD_BYTES, MAX_MESSAGES, pack, unpack
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.transport.packed_transfers import BATCH_BYTES, PackedTransfers
+from holdfast.records.joined_messages import ENTRY_BYTES
+from holdfast.records.packed_batch import DIGEST_BYTES, HEAD_BYTES, MAX_MESSAGES, pack, unpack
 from node.listener.incoming import incoming_link
 from node.listener.incoming.batch_envelopes import Envelope, open_packed
 from tests.unit.client.support.real_cluster import Nodes

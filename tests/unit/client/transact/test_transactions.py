@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.links.delivery_states import DeliveryState
-from holdfast.batches.codec import Codec
 from holdfast.client import (
     AdminClient,
     ConfigurationError,
@@ -28,6 +27,7 @@ from holdfast.client.produce.chunks.chunk import Chunk, Run
 from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import Connection
+from holdfast.records.codec import Codec
 from node.coordinator import replica
 from node.coordinator.markers import MarkerSender
 from tests.unit.client.support.real_cluster import Nodes

@@ -11,12 +11,12 @@ import pytest
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls.append_stream import AppendStream, StreamEnded
 from holdfast.amqp import symbol
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined
-from holdfast.batches.packed_bodies import PackedBodies
-from holdfast.batches.sealed_section import seal
 from holdfast.client import ProducerClient, ProducerOptions
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
+from holdfast.records.packed_bodies import PackedBodies
+from holdfast.records.sealed_section import seal
 from node.partition.record_batch import Attributes, BatchHead, Damaged, decode_head, decode_records
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Accepted, LinkDetached, Message, decode_message, encode_message, symbol
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
 from node.listener.config import ListenerConfig
 from node.listener.connection import Connection
 from node.listener.incoming import incoming_link

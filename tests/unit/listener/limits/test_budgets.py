@@ -205,9 +205,7 @@ async def test_attaches_that_cannot_be_answered_yet_are_not_taken_in(
     await node.stop()
 
 
-async def test_receivers_that_wait_for_a_partition_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_receivers_that_wait_for_a_partition_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach_queue, "HELD", 3)
     node = await small(tmp_path, group_full="hold", group_hold_s=60.0)
     async with Peer(node.port) as peer:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Described, LinkDetached, Source, symbol, ulong
-from holdfast.batches.packed_delivery import PackedDelivery, Run, unpack
+from holdfast.records.packed_delivery import PackedDelivery, Run, unpack
 from node.listener.outgoing.packed_link import DELIVERY_EVENTS
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.reading import fill, place, start_at

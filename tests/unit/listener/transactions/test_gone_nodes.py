@@ -67,9 +67,7 @@ async def test_its_late_commit_is_refused_and_the_next_transaction_is_as_any(
         assert await bodies(peer, "totals", "0") == [b"kept"]
 
 
-async def test_thousands_of_transactions_end_some_at_a_time(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_thousands_of_transactions_end_some_at_a_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
     monkeypatch.setattr(expiry, "AT_ONCE", 3)
     propose, under_way, most = CoordinatorReplica.propose, dict[int, int](), list[int]()

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import protocol
 from holdfast.amqp import Accepted, SenderLink, offset_text, symbol
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import pack_joined
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import pack_joined
 from node.listener.incoming.unopened_batches import MESSAGES_A_TURN
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer

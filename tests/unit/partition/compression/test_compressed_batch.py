@@ -11,10 +11,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.batches import codec as codecs
-from holdfast.batches import gzip_stream, zstd_frame
-from holdfast.batches.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
-from holdfast.batches.codec import WORTHWHILE_BYTES, Codec
+from holdfast.records import codec as codecs
+from holdfast.records import gzip_stream, zstd_frame
+from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
+from holdfast.records.codec import WORTHWHILE_BYTES, Codec
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.record_batch import (
     DIGEST_BYTES,

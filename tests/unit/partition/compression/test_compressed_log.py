@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Committed
-from holdfast.batches.bounded import MAX_UNCOMPRESSED_BYTES
-from holdfast.batches.codec import Codec
+from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
+from holdfast.records.codec import Codec
 from node.admin.entry_dump import _row
 from node.partition.api import Appended, Earliest, Latest, Numbers, ProducerRequest
 from node.partition.commands import encode_transaction_command

@@ -11,11 +11,11 @@ import pytest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.streams.frames import PartQueue
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import table_of
-from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined
-from holdfast.batches.packed_bodies import PackedBodies, packed_bodies
-from holdfast.batches.sealed_section import seal
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import table_of
+from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
+from holdfast.records.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.sealed_section import seal
 from node.partition.api import Appended, Failed, Numbers
 from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, until
 
@@ -74,9 +74,7 @@ IN_A_TRANSACTION = Numbers(7, 3, 0, bytes(12), True, (9, 1000))
 @pytest.mark.parametrize(
     ("says", "numbers"), [(None, None), (SAID, NUMBERS), (None, NUMBERS), (None, IN_A_TRANSACTION)]
 )
-async def test_a_batch_arrives_as_it_came_with_its_numbers(
-    says: PackedNumbers | None, numbers: Numbers | None
-) -> None:
+async def test_a_batch_arrives_as_it_came_with_its_numbers(says: PackedNumbers | None, numbers: Numbers | None) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         packed = batch(numbers=says)

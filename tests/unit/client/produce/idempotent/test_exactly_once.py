@@ -73,9 +73,7 @@ class Mishaps:
         asyncio.get_running_loop().call_soon(act)
 
 
-async def publish(
-    producer: ProducerClient, partition: str, chance: random.Random, mishaps: Mishaps
-) -> list[bytes]:
+async def publish(producer: ProducerClient, partition: str, chance: random.Random, mishaps: Mishaps) -> list[bytes]:
     """Batches and single events by turns, until enough went wrong; returns what was acknowledged, in order."""
     acknowledged: list[bytes] = []
     number = batches = 0
@@ -103,9 +101,7 @@ async def run(pair: tuple[TinyNode, TinyNode], seed: int, idempotent: bool) -> d
 
 
 @pytest.mark.parametrize("attempt", range(3))
-async def test_every_acknowledged_event_stands_once_and_in_order(
-    pair: tuple[TinyNode, TinyNode], attempt: int
-) -> None:
+async def test_every_acknowledged_event_stands_once_and_in_order(pair: tuple[TinyNode, TinyNode], attempt: int) -> None:
     seed = random.randrange(1 << 32)
     acknowledged = await run(pair, seed, idempotent=True)
     for partition, bodies in acknowledged.items():
@@ -165,5 +161,3 @@ async def test_what_was_given_up_stands_at_most_once_whatever_is_done_about_it(
                     await producer.send_batch(batch)
             expected += bodies
     assert pair[0].log.bodies("0") == expected, f"seed {seed}"
-
-

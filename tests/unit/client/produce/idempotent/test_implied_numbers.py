@@ -9,8 +9,6 @@ from typing import Any
 from crc32c import crc32c
 
 from holdfast.amqp import decode_message
-from holdfast.batches.codec import Codec
-from holdfast.batches.packed_batch import unpack
 from holdfast.client.events import encode_content
 from holdfast.client.produce.chunks.chunk import Chunk, Run
 from holdfast.client.produce.chunks.delivery import ChunkDelivery
@@ -19,6 +17,8 @@ from holdfast.client.produce.idempotent.producer_identity import PartitionPublis
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.transfers import transfer_of
 from holdfast.client.transport.network import Network
+from holdfast.records.codec import Codec
+from holdfast.records.packed_batch import unpack
 from tests.unit.client.support.tiny_producers import EPOCH, ID, SEQUENCE
 
 

@@ -39,10 +39,10 @@ from crc32c import crc32c
 
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.data_section import HEAD_CACHE_SIZE, data_head
-from holdfast.batches.bounded import Undecodable
-from holdfast.batches.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, size_in, table_of
-from holdfast.batches.sealed_section import SEALED_BYTES, seal, unseal
+from holdfast.records.bounded import Undecodable
+from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.records.joined_messages import ENTRY_BYTES, JoinedMessages, size_in, table_of
+from holdfast.records.sealed_section import SEALED_BYTES, seal, unseal
 
 VERSION = 2
 MESSAGES, BODIES = 0, 1

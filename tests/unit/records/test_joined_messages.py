@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import Message, encode_message
-from holdfast.batches.joined_messages import (
+from holdfast.records.joined_messages import (
     JoinedMessages,
     are_bodies,
     bytes_in,

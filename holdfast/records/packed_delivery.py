@@ -34,9 +34,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.batches.joined_messages import JoinedMessages, alike, are_bodies, pieces_of, size_in, table_of
-from holdfast.batches.packed_batch import BODIES, MESSAGES
-from holdfast.batches.sealed_section import seal, unseal
+from holdfast.records.joined_messages import JoinedMessages, alike, are_bodies, pieces_of, size_in, table_of
+from holdfast.records.packed_batch import BODIES, MESSAGES
+from holdfast.records.sealed_section import seal, unseal
 
 VERSION = 2
 MAX_RUNS = 65_536

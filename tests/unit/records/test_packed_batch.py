@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import ENTRY_BYTES, table_of
-from holdfast.batches.packed_batch import (
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import ENTRY_BYTES, table_of
+from holdfast.records.packed_batch import (
     HEAD_BYTES,
     MAX_MESSAGES,
     PackedNumbers,

@@ -6,11 +6,11 @@ import pytest
 from crc32c import crc32c
 
 from holdfast.amqp import MalformedMessage
-from holdfast.batches.codec import Codec
-from holdfast.batches.joined_messages import JoinedMessages, table_of
-from holdfast.batches.packed_batch import PackedNumbers, digests_of, pack, pack_joined, unpack
-from holdfast.batches.packed_bodies import PackedBodies, held_bytes, opened, packed_bodies
-from holdfast.batches.sealed_section import seal
+from holdfast.records.codec import Codec
+from holdfast.records.joined_messages import JoinedMessages, table_of
+from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined, unpack
+from holdfast.records.packed_bodies import PackedBodies, held_bytes, opened, packed_bodies
+from holdfast.records.sealed_section import seal
 
 BODIES = [b"price of IBM: %d" % (number % 7) for number in range(200)]
 NUMBERS = PackedNumbers(7, 3, 40, digests_of(BODIES))

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final
 
-from holdfast.batches import gzip_stream, zstd_frame
-from holdfast.batches.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
+from holdfast.records import gzip_stream, zstd_frame
+from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
 
 WORTHWHILE_BYTES = 512
 """Fewer stay as they are: there is little to find in them, and the head of the entry and its row in the index weigh as

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import MalformedMessage, Message, encode_message
-from holdfast.batches.joined_messages import JoinedMessages, table_of
-from holdfast.batches.packed_delivery import Run, pack, unpack
+from holdfast.records.joined_messages import JoinedMessages, table_of
+from holdfast.records.packed_delivery import Run, pack, unpack
 
 RUN = struct.Struct(">qqIqhi")
 

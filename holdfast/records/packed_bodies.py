@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from holdfast.batches.joined_messages import ENTRY_BYTES, JoinedMessages, bytes_in
-from holdfast.batches.packed_batch import Outside, PackedNumbers, pack_joined, read_outside
+from holdfast.records.joined_messages import ENTRY_BYTES, JoinedMessages, bytes_in
+from holdfast.records.packed_batch import Outside, PackedNumbers, pack_joined, read_outside
 
 
 class PackedBodies(Sequence[bytes]):
