@@ -16,16 +16,13 @@ stands there.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, pairwise, repeat
-from operator import add
+from itertools import accumulate, chain
 from typing import overload
 
-from holdfast.amqp.messages.data_section import data_head
-
-ENTRY_BYTES = 4
-"""Of each in the table: its length, u32, big-endian."""
+from holdfast.records import lengths
+from holdfast.records.lengths import LENGTH_BYTES, ends_of, split
+from holdfast.records.record_batch import with_heads
 
 
 class JoinedMessages(Sequence[bytes]):
@@ -47,7 +44,7 @@ class JoinedMessages(Sequence[bytes]):
         return found
 
     def __len__(self) -> int:
-        return len(self.table) // ENTRY_BYTES
+        return len(self.table) // LENGTH_BYTES
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.single())
@@ -114,37 +111,13 @@ class JoinedMessages(Sequence[bytes]):
         ends = self.ends
         before = ends[start - 1] if start else 0
         size = ends[stop - 1] - before if stop > start else 0
-        table = self.table[start * ENTRY_BYTES : stop * ENTRY_BYTES]
+        table = self.table[start * LENGTH_BYTES : stop * LENGTH_BYTES]
         return JoinedMessages(table, self._memory(), self._at + before, size, bodies=self.bodies)
-
-
-def size_in(table: bytes) -> int:
-    """Of all messages of a table together."""
-    one = _same_size(table)
-    return sum(_sizes_in(table)) if one is None else one * (len(table) // ENTRY_BYTES)
-
-
-def ends_of(table: bytes) -> Sequence[int]:
-    """Where each message of a table ends, counted from where the first begins."""
-    one = _same_size(table)
-    return range(one, size_in(table) + 1, one) if one else list(accumulate(_sizes_in(table)))
-
-
-def _same_size(table: bytes) -> int | None:
-    """That all messages of a table have, which is usual and need not be added up; None: they differ."""
-    first = table[:ENTRY_BYTES]
-    return int.from_bytes(first, "big") if table == first * (len(table) // ENTRY_BYTES) else None
-
-
-def _sizes_in(table: bytes) -> tuple[int, ...]:
-    return struct.unpack(f">{len(table) // ENTRY_BYTES}I", table)
 
 
 def table_of(messages: Sequence[bytes]) -> bytes:
     """The table of their lengths."""
-    if isinstance(messages, JoinedMessages):
-        return messages.table
-    return struct.pack(f">{len(messages)}I", *map(len, messages))
+    return messages.table if isinstance(messages, JoinedMessages) else lengths.table_of(messages)
 
 
 def pieces_of(messages: Sequence[bytes]) -> Sequence[bytes | memoryview]:
@@ -188,18 +161,3 @@ def put_together(parts: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
         return list(chain.from_iterable(parts))
     pieces = list(chain.from_iterable(map(pieces_of, parts)))
     return JoinedMessages.of_pieces(b"".join(map(table_of, parts)), pieces, bodies=are_bodies(parts[0]))
-
-
-def with_heads(bodies: Sequence[bytes]) -> list[bytes]:
-    """The messages that have these bodies."""
-    sizes = list(map(len, bodies))
-    if bodies and sizes.count(sizes[0]) == len(bodies):
-        return list(map(add, repeat(data_head(sizes[0])), bodies))
-    return list(map(add, map(data_head, sizes), bodies))
-
-
-def split(data: bytes, start: int, ends: Sequence[int]) -> list[bytes]:
-    """Pieces that end there, counted from `start` on."""
-    if isinstance(ends, range):  # one size: the whole list is cut in C
-        return list(struct.Struct(f"{ends.step}s" * len(ends)).unpack_from(data, start))
-    return [data[start + left : start + right] for left, right in pairwise(chain((0,), ends))]

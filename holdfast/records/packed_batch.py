@@ -41,7 +41,8 @@ from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.data_section import HEAD_CACHE_SIZE, data_head
 from holdfast.records.bounded import Undecodable
 from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.records.joined_messages import ENTRY_BYTES, JoinedMessages, size_in, table_of
+from holdfast.records.joined_messages import JoinedMessages, table_of
+from holdfast.records.lengths import LENGTH_BYTES, size_of
 from holdfast.records.sealed_section import SEALED_BYTES, seal, unseal
 
 VERSION = 2
@@ -53,7 +54,7 @@ _HEAD = struct.Struct(">BBIqhi")
 _NOT_NUMBERED = (-1, -1, -1)
 
 HEAD_BYTES = SEALED_BYTES + _HEAD.size
-"""What is added to the bytes of all messages together; each adds ENTRY_BYTES to its own, and a digest if it has one."""
+"""What is added to the bytes of all messages together; each adds its length, and a digest if it has one."""
 
 DIGEST_BYTES = 4
 
@@ -108,7 +109,7 @@ def pack_joined(
     """The same, of messages that are joined already. `lengths`: the table of theirs; `contents`: pieces of any size,
     which hold them one behind the other. `bodies`: the bodies of messages, and the table of their lengths; only those
     may have `numbers`."""
-    count = len(lengths) // ENTRY_BYTES
+    count = len(lengths) // LENGTH_BYTES
     if not 0 < count <= MAX_MESSAGES:
         raise ValueError(f"a batch holds 1 to {MAX_MESSAGES} messages, not {count}")
     who, digests = _NOT_NUMBERED, b""
@@ -142,14 +143,14 @@ def read_outside(message: bytes, most_bytes: int) -> Outside:
     if form not in (MESSAGES, BODIES) or (numbered and form != BODIES):
         what = "with numbers" if numbered else "without numbers"
         raise MalformedMessage(f"form {form} of a packed batch, {what}, is not known here")
-    columns = ENTRY_BYTES + DIGEST_BYTES if numbered else ENTRY_BYTES
+    columns = LENGTH_BYTES + DIGEST_BYTES if numbered else LENGTH_BYTES
     if not 0 < count <= MAX_MESSAGES or len(message) - start < columns * count:
         raise MalformedMessage(f"a packed batch that claims {count} messages in {len(message)} bytes")
-    digests_at = start + ENTRY_BYTES * count
+    digests_at = start + LENGTH_BYTES * count
     table = message[start:digests_at]
     start += columns * count
     numbers = PackedNumbers(producer_id, epoch, first, message[digests_at:start]) if numbered else None
-    size = size_in(table)
+    size = size_of(table)
     if size > most_bytes:
         raise MalformedMessage(f"the messages of a packed batch have {size} bytes; at most {most_bytes} are taken")
     if codec and codec not in READABLE:

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from holdfast.records.joined_messages import ENTRY_BYTES, JoinedMessages, bytes_in
+from holdfast.records.joined_messages import JoinedMessages, bytes_in
+from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.packed_batch import Outside, PackedNumbers, pack_joined, read_outside
 
 
@@ -32,7 +33,7 @@ class PackedBodies(Sequence[bytes]):
         self._opened: JoinedMessages | None = None
 
     def __len__(self) -> int:
-        return len(self._outside.table) // ENTRY_BYTES
+        return len(self._outside.table) // LENGTH_BYTES
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.open().split())

@@ -34,7 +34,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.records.joined_messages import JoinedMessages, alike, are_bodies, pieces_of, size_in, table_of
+from holdfast.records.joined_messages import JoinedMessages, alike, are_bodies, pieces_of, table_of
+from holdfast.records.lengths import size_of
 from holdfast.records.packed_batch import BODIES, MESSAGES
 from holdfast.records.sealed_section import seal, unseal
 
@@ -105,7 +106,7 @@ def unpack(message: bytes) -> PackedDelivery:
     if events > MAX_EVENTS or events_at > len(message):
         raise MalformedMessage(f"a packed delivery that claims {events} events in {len(message)} bytes")
     table = message[lengths_at:events_at]
-    size, there = size_in(table), len(message) - events_at
+    size, there = size_of(table), len(message) - events_at
     if size != there:
         raise MalformedMessage(f"the events of a packed delivery should have {size} bytes, not {there}")
     messages = JoinedMessages(table, message, events_at, size, bodies=form == BODIES)

@@ -40,7 +40,8 @@ from crc32c import crc32c
 
 from holdfast.records.bounded import Undecodable
 from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
-from holdfast.records.joined_messages import JoinedMessages, are_bodies, pieces_of, size_in, table_of
+from holdfast.records.joined_messages import JoinedMessages, are_bodies, pieces_of, table_of
+from holdfast.records.lengths import size_of
 from holdfast.records.sealed_section import few_pieces
 
 ENTRY_REGULAR = 0
@@ -195,7 +196,7 @@ def decode_records(entry: bytes) -> JoinedMessages:
         raise Damaged(f"the checksum of a batch of {head.count} records does not match")
     count = head.count
     table = entry[_LENGTHS_AT : _LENGTHS_AT + 4 * count]
-    size = size_in(table)
+    size = size_of(table)
     start = _LENGTHS_AT + len(table) + len(head.digests)
     if int(head.attributes) & _COMPRESSION:
         entry, start = _decompressed(head, memoryview(entry)[start:], size), 0
@@ -206,7 +207,7 @@ def decode_records(entry: bytes) -> JoinedMessages:
 
 def uncompressed_bytes(entry: bytes) -> int:
     """What its records have once they are decompressed, by its own word; for who has to ration that. Raises Damaged."""
-    return size_in(entry[_LENGTHS_AT : _LENGTHS_AT + 4 * decode_head(entry).count])
+    return size_of(entry[_LENGTHS_AT : _LENGTHS_AT + 4 * decode_head(entry).count])
 
 
 def _decompressed(head: BatchHead, packed: memoryview, size: int) -> bytes:

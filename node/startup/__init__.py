@@ -1,4 +1,1 @@
-"""What happens before a node serves: finding the others (`discovery`), and the first start of a cluster (`bootstrap`)..
-
-
-"""
+"""What happens before a node serves: it finds the others, founds a cluster with them, or registers with one."""

@@ -22,7 +22,8 @@ from holdfast.client.produce.receipts import receipt_of
 from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.transport.links import Sender
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import ENTRY_BYTES, table_of
+from holdfast.records.joined_messages import table_of
+from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.packed_batch import PackedNumbers, pack_joined
 
 # Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
@@ -88,7 +89,7 @@ class Transfer:
         lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
         if fronts:
             first = _U32.unpack_from(lengths)[0] + len(fronts[0])
-            lengths, pieces = _U32.pack(first) + lengths[ENTRY_BYTES:], [fronts[0], *pieces]
+            lengths, pieces = _U32.pack(first) + lengths[LENGTH_BYTES:], [fronts[0], *pieces]
         return lengths, pieces
 
 
@@ -109,7 +110,7 @@ class Room(NamedTuple):
 def room_of(sender: Sender, most_events: int) -> Room:
     if sender.packs:
         scarce = most_events < min(LEAST_CUT, sender.batch_events)
-        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, ENTRY_BYTES, scarce)
+        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, LENGTH_BYTES, scarce)
     return Room(False, min(most_events, PUMP_MESSAGES), 0, 0, False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.records.joined_messages import ENTRY_BYTES
+from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.packed_batch import HEAD_BYTES, MAX_MESSAGES
 
 BATCH_BYTES = 256 * 1024
@@ -28,7 +28,7 @@ class PackedTransfers:
 
     @property
     def batch_bytes(self) -> int:
-        """Of the messages in one batch at most, each with ENTRY_BYTES; one message may be larger."""
+        """Of the messages in one batch at most, each with LENGTH_BYTES; one message may be larger."""
         return min(BATCH_BYTES, self._link.remote_max_message_size or BATCH_BYTES) - HEAD_BYTES
 
     @property
@@ -40,7 +40,7 @@ class PackedTransfers:
     def max_message_size(self) -> int:
         """Of a message, which goes in a batch of its own if it must; 0: there is no limit."""
         whole = self._link.remote_max_message_size
-        return max(1, whole - HEAD_BYTES - ENTRY_BYTES) if whole else 0
+        return max(1, whole - HEAD_BYTES - LENGTH_BYTES) if whole else 0
 
     def send(self, batch: bytes, count: int, txn_id: bytes | None) -> int:
         """One batch, of so many messages, at most `credit`. Returns the number of its transfer."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import ENTRY_BYTES, table_of
+from holdfast.records.joined_messages import table_of
+from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.packed_batch import (
     HEAD_BYTES,
     MAX_MESSAGES,
@@ -59,7 +60,7 @@ def body_of(
 def test_what_went_in_comes_out(codec: Codec, messages: list[bytes]) -> None:
     packed = pack(messages, codec)
     assert unpack(packed, sum(map(len, messages))) == (messages, None)
-    assert len(packed) <= HEAD_BYTES + sum(ENTRY_BYTES + len(one) for one in messages)
+    assert len(packed) <= HEAD_BYTES + sum(LENGTH_BYTES + len(one) for one in messages)
 
 
 @pytest.mark.parametrize("codec", CODECS)

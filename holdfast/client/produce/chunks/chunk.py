@@ -21,8 +21,9 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
 from holdfast.client.produce.chunks.delivery import Settled
 from holdfast.client.produce.idempotent.producer_identity import following
-from holdfast.records.joined_messages import ends_of, split, with_heads
+from holdfast.records.lengths import ends_of, split
 from holdfast.records.packed_batch import DIGEST_BYTES, digests_of
+from holdfast.records.record_batch import with_heads
 
 # Lengths are 32 bits wide wherever they are written.
 MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions
 from holdfast.client.transport.packed_transfers import BATCH_BYTES, PackedTransfers
-from holdfast.records.joined_messages import ENTRY_BYTES
+from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.packed_batch import DIGEST_BYTES, HEAD_BYTES, MAX_MESSAGES, pack, unpack
 from node.listener.incoming import incoming_link
 from node.listener.incoming.batch_envelopes import Envelope, open_packed
@@ -76,7 +76,7 @@ def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
     assert packing(Link(1)).batch_bytes == BATCH_BYTES - HEAD_BYTES
     small = packing(Link(1, limit=1000))
     assert small.batch_bytes == 1000 - HEAD_BYTES
-    assert small.max_message_size == 1000 - HEAD_BYTES - ENTRY_BYTES
+    assert small.max_message_size == 1000 - HEAD_BYTES - LENGTH_BYTES
     assert packing(Link(1)).max_message_size == 0
 
 

@@ -1,0 +1,416 @@
+"""The record batch: events that travel together, in one format from the producer to the disk and to every reader.
+
+The problem: whatever opens a batch pays for each event in it. So a batch is sealed once, by its producer or by the link
+of a stock client, and its records are never encoded again; everything that is learned on the way (time, offset, the
+numbers of a transaction, which events are for this reader) stands in a head of 64 bytes in front of them.
+
+The rules:
+ - two checksums cover every byte: the head's, which is made again by whoever changes the head, and the content's,
+   which is the producer's own;
+ - what a batch claims is compared with what is there before anything is made of it, and what comes out of compressed
+   records is bounded by the table of lengths, which is not compressed;
+ - a new head copies nothing: head and content are two pieces.
+
+Layout, big-endian (the head of Kafka's batch v2 was the model):
+
+     0  length u32: bytes behind this field            36  events u32: so many from `first` on are the reader's
+     4  head checksum u32: CRC-32C of bytes 8 to 63    40  producer id i64, or -1
+     8  version u8 = 1                                 48  producer epoch i16, or -1
+     9  leader flags u8 = 0                            50  u16 = 0
+    10  attributes u16, see `Attributes`               52  base sequence i32, or -1
+    12  count u32: records in the batch                56  content checksum u32: CRC-32C of bytes 64 to the end
+    16  base offset i64 of record 0; -1 in the log     60  seal u32: CRC-32C of the lengths and the records, before
+    24  time of append i64, ms; 0 before the leader        compression; it is never changed
+    32  first u32: the first of the reader's events    64  length u32 * count, as before compression
+                                                           | digest u32 * count, with Attributes.DIGESTS
+                                                           | the records side by side, compressed together or not
+
+A record is an encoded AMQP message, or with Attributes.BODIES the body of a message that is one data section. A digest
+is the CRC-32C of the whole message, so that a single event is recognised however it is sent again.
+
+Rejected: the offset in the log (what an entry stores is decided when it is applied, and a deposed leader's offsets
+would be wrong); compressing the lengths (they bound the decompression).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from enum import IntFlag
+from itertools import repeat
+from operator import add
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from holdfast.amqp.messages.data_section import data_head
+from holdfast.records.bounded import Undecodable
+from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.records.lengths import LENGTH_BYTES, ends_of, size_of, split, table_of
+
+VERSION = 1
+MAX_RECORDS = 65_536
+"""Bounds what a damaged count can make a reader allocate."""
+SEQUENCES = 1 << 31
+"""Numbers of a producer's events are counted modulo this."""
+NO_PRODUCER = -1
+DIGEST_BYTES = 4
+
+_HEAD = struct.Struct(">BBHIqqIIqhHiII")
+_FRONT = struct.Struct(">II")
+HEAD_BYTES = _FRONT.size + _HEAD.size
+_COMPRESSION = 0b111
+
+
+class Attributes(IntFlag):
+    """Bits by KIP-98's numbers; bits 0 to 2 are the number of the compression codec. The two highest are ours."""
+
+    NONE = 0
+    APPEND_TIME = 1 << 3  # the time is the leader's clock, not the producer's
+    TRANSACTIONAL = 1 << 4
+    CONTROL = 1 << 5
+    DIGESTS = 1 << 14
+    BODIES = 1 << 15
+
+    @property
+    def compression(self) -> int:
+        return int(self) & _COMPRESSION
+
+
+_KNOWN = 0x8000 | 0x4000 | 0x38 | _COMPRESSION
+
+
+class DamagedBatch(ValueError):
+    """These bytes are not a record batch as it was sealed. The text says what is wrong."""
+
+
+class Numbering(NamedTuple):
+    """The numbers that a producer gives a batch: record `i` has the sequence `base_sequence + i`, modulo SEQUENCES."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+
+
+class BatchHead(NamedTuple):
+    """The fields of a batch's head, in the order of the layout."""
+
+    attributes: Attributes
+    record_count: int
+    base_offset: int
+    time_ms: int
+    first: int
+    events: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    content_checksum: int
+    seal: int
+
+    def encode(self, content_bytes: int) -> bytes:
+        """The 64 bytes in front of a content of that size."""
+        attributes, count, offset, time_ms, first, events, producer, epoch, sequence, content, seal = self
+        fields = _HEAD.pack(
+            VERSION, 0, attributes, count, offset, time_ms, first, events, producer, epoch, 0, sequence, content, seal
+        )
+        return _FRONT.pack(HEAD_BYTES - 4 + content_bytes, crc32c(fields)) + fields
+
+
+class RecordBatch:
+    """One sealed batch. The content is shared with whatever it was read from, and never changed."""
+
+    __slots__ = ("_at", "_data", "_end", "_ends", "_opened", "head")
+
+    def __init__(self, head: BatchHead, data: bytes, at: int, end: int) -> None:
+        """The content is `data[at:end]`."""
+        self.head = head
+        self._data, self._at, self._end = data, at, end
+        self._opened: tuple[bytes, int] | None = None  # memory that holds the records uncompressed, and where
+        self._ends: Sequence[int] | None = None
+
+    # ------------------------------------------------------------ what the head says
+
+    def __len__(self) -> int:
+        """The reader's events."""
+        return self.head.events
+
+    def __repr__(self) -> str:
+        return f"<batch of {self.head.record_count} records, {self.size} bytes>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of head and content."""
+        return HEAD_BYTES + self._end - self._at
+
+    @property
+    def are_bodies(self) -> bool:
+        return bool(self.head.attributes & Attributes.BODIES)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the reader's first event."""
+        return self.head.base_offset + self.head.first
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + self.head.events
+
+    @property
+    def numbering(self) -> Numbering | None:
+        """The producer's numbers of the whole batch."""
+        head = self.head
+        if head.producer_id == NO_PRODUCER:
+            return None
+        return Numbering(head.producer_id, head.producer_epoch, head.base_sequence)
+
+    # ------------------------------------------------------------ other heads for the same content
+
+    def _with(self, head: BatchHead) -> RecordBatch:
+        batch = RecordBatch(head, self._data, self._at, self._end)
+        batch._opened, batch._ends = self._opened, self._ends
+        return batch
+
+    def numbered(self, numbering: Numbering, *, transactional: bool = False) -> RecordBatch:
+        """The same batch with a producer's numbers."""
+        bit = Attributes.TRANSACTIONAL if transactional else Attributes.NONE
+        head = self.head._replace(
+            attributes=self.head.attributes | bit,
+            producer_id=numbering.producer_id,
+            producer_epoch=numbering.epoch,
+            base_sequence=numbering.base_sequence,
+        )
+        return self._with(head)
+
+    def stamped(self, time_ms: int) -> RecordBatch:
+        """The same batch with the leader's time."""
+        return self._with(self.head._replace(time_ms=time_ms))
+
+    def placed(self, base_offset: int, time_ms: int, first: int, events: int) -> RecordBatch:
+        """The same batch for a reader: record 0 has that offset, and `events` from `first` on are the reader's."""
+        return self._with(self.head._replace(base_offset=base_offset, time_ms=time_ms, first=first, events=events))
+
+    def part(self, start: int, stop: int) -> RecordBatch:
+        """The reader's events [start, stop) as a batch of the same content."""
+        return self._with(self.head._replace(first=self.head.first + start, events=stop - start))
+
+    # ------------------------------------------------------------ the bytes
+
+    @property
+    def content(self) -> memoryview:
+        return memoryview(self._data)[self._at : self._end]
+
+    def pieces(self) -> tuple[bytes, memoryview]:
+        """Head and content, which are the batch when they are joined."""
+        return self.head.encode(self._end - self._at), self.content
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces())
+
+    @property
+    def table(self) -> bytes:
+        """The lengths of all records."""
+        return self._data[self._at : self._at + LENGTH_BYTES * self.head.record_count]
+
+    @property
+    def digests(self) -> bytes:
+        """DIGEST_BYTES of each record, or nothing."""
+        if not self.head.attributes & Attributes.DIGESTS:
+            return b""
+        start = self._at + LENGTH_BYTES * self.head.record_count
+        return self._data[start : start + DIGEST_BYTES * self.head.record_count]
+
+    @property
+    def _records_at(self) -> int:
+        digests = DIGEST_BYTES if self.head.attributes & Attributes.DIGESTS else 0
+        return self._at + (LENGTH_BYTES + digests) * self.head.record_count
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """Bytes of all records once they are decompressed, by the batch's own word."""
+        return size_of(self.table)
+
+    def check_content(self) -> None:
+        """Raises DamagedBatch: some byte of the content is not what was sealed."""
+        head = self.head
+        if crc32c(self.content) != head.content_checksum:
+            raise DamagedBatch(f"the checksum of a batch of {head.record_count} records does not match")
+        plain = not (head.attributes.compression or head.attributes & Attributes.DIGESTS)
+        if plain and head.seal != head.content_checksum:
+            raise DamagedBatch("the seal of a batch without compression and digests is not its checksum")
+
+    # ------------------------------------------------------------ the records
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """Where each record ends, counted from where record 0 begins."""
+        if self._ends is None:
+            self._ends = ends_of(self.table)
+        return self._ends
+
+    def open(self) -> tuple[bytes, int]:
+        """Memory that holds the records side by side, and where they begin. It is kept.
+
+        Raises DamagedBatch: they do not decompress to exactly what the table says.
+        """
+        if self._opened is None:
+            codec = self.head.attributes.compression
+            if codec:
+                packed = memoryview(self._data)[self._records_at : self._end]
+                try:
+                    self._opened = decompress(codec, packed, self.uncompressed_bytes), 0
+                except Undecodable as error:
+                    raise DamagedBatch(
+                        f"a batch of {self.head.record_count} records does not decompress: {error}"
+                    ) from error
+            else:
+                self._opened = self._data, self._records_at
+        return self._opened
+
+    def records(self) -> list[bytes]:
+        """The reader's events as they stand in the batch: messages, or bodies. Raises DamagedBatch, as `open` does."""
+        data, at = self.open()
+        ends, first, events = self.ends, self.head.first, self.head.events
+        if events == len(ends):
+            return split(data, at, ends)
+        before = ends[first - 1] if first else 0
+        return split(data, at + before, [end - before for end in ends[first : first + events]])
+
+    def messages(self) -> list[bytes]:
+        """The reader's events as encoded messages. Raises DamagedBatch, as `open` does."""
+        return with_heads(self.records()) if self.are_bodies else self.records()
+
+    def bytes_of(self, start: int, stop: int) -> int:
+        """Bytes of the reader's events [start, stop), uncompressed."""
+        ends, first = self.ends, self.head.first
+        if stop <= start:
+            return 0
+        before = first + start - 1
+        return ends[first + stop - 1] - (ends[before] if before >= 0 else 0)
+
+    def fitting(self, start: int, max_bytes: int) -> int:
+        """How many of the reader's events from `start` on have at most so many bytes together."""
+        ends, first = self.ends, self.head.first + start
+        before = ends[first - 1] if first else 0
+        return bisect_right(ends, before + max_bytes, first, self.head.first + self.head.events) - first
+
+    def rebuilt(self, start: int, stop: int) -> RecordBatch:
+        """The reader's events [start, stop) sealed anew, for a reader to whom the whole batch is too large."""
+        head, number = self.head, self.head.first + start
+        piece = OpenBatch()
+        piece.extend(self.part(start, stop).records(), bodies=self.are_bodies)
+        digests = self.digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + stop - start)]
+        batch = piece.seal(Codec.NONE, digests)
+        numbering = self.numbering
+        if numbering is not None:
+            sequence = numbering.base_sequence
+            if sequence != NO_PRODUCER:
+                sequence = (sequence + number) % SEQUENCES
+            transactional = bool(head.attributes & Attributes.TRANSACTIONAL)
+            batch = batch.numbered(numbering._replace(base_sequence=sequence), transactional=transactional)
+        return batch.placed(head.base_offset + number, head.time_ms, 0, stop - start)
+
+
+def read_batch(data: bytes, at: int = 0, *, most_bytes: int | None = None) -> tuple[RecordBatch, int]:
+    """The batch that begins at `data[at]`, and where it ends. Its head is checked, its content is not.
+
+    `most_bytes`: the receiver takes no batch whose records have more, uncompressed.
+
+    Raises:
+        DamagedBatch: no such batch begins there.
+    """
+    size = len(data) - at
+    if size < HEAD_BYTES:
+        raise DamagedBatch(f"{size} bytes are too few for a record batch")
+    length, checksum = _FRONT.unpack_from(data, at)
+    end = at + 4 + length
+    if length < HEAD_BYTES - 4 or end > len(data):
+        raise DamagedBatch(f"a record batch that claims {length} bytes in {size - 4}")
+    start = at + HEAD_BYTES
+    version, flags, bits, *fields = _HEAD.unpack_from(data, at + _FRONT.size)
+    if version != VERSION:
+        raise DamagedBatch(f"version {version} of a record batch is not known here")
+    if crc32c(memoryview(data)[at + _FRONT.size : start]) != checksum:
+        raise DamagedBatch("the checksum of a record batch's head does not match")
+    count, offset, time_ms, first, events, producer, epoch, unused, sequence, content, seal = fields
+    if flags or unused or bits & ~_KNOWN or not bits & Attributes.APPEND_TIME:
+        raise DamagedBatch(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
+    codec = bits & _COMPRESSION
+    if codec and codec not in READABLE:
+        raise DamagedBatch(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
+    columns = LENGTH_BYTES + (DIGEST_BYTES if bits & Attributes.DIGESTS else 0)
+    if not 0 < count <= MAX_RECORDS or end - start < columns * count:
+        raise DamagedBatch(f"a record batch that claims {count} records in {size} bytes")
+    if not events or first + events > count:
+        raise DamagedBatch(f"a record batch of {count} records that gives its reader {events} from {first} on")
+    if bits & Attributes.CONTROL and (count != 1 or codec or bits & (Attributes.BODIES | Attributes.DIGESTS)):
+        raise DamagedBatch(f"a control batch holds one whole record, not {count} with attributes {bits:#06x}")
+    head = BatchHead(
+        Attributes(bits), count, offset, time_ms, first, events, producer, epoch, sequence, content, seal
+    )  # fmt: skip
+    batch = RecordBatch(head, data, start, end)
+    records = batch.uncompressed_bytes
+    if most_bytes is not None and records > most_bytes:
+        raise DamagedBatch(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
+    if not codec and start + columns * count + records != end:
+        raise DamagedBatch(f"its {count} records have {records} bytes, but {end - start - columns * count} are there")
+    return batch, end
+
+
+class OpenBatch:
+    """A batch that is being filled. It begins with bodies, and holds messages from the first that is more than that."""
+
+    __slots__ = ("are_bodies", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.are_bodies = True
+        self.pieces: list[bytes] = []
+        self.size = 0  # bytes of the records
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def extend(self, records: Sequence[bytes], *, bodies: bool) -> None:
+        """Take encoded messages, or the bodies of messages that are one data section."""
+        if not bodies and self.are_bodies and self.pieces:
+            self.pieces = with_heads(self.pieces)
+            self.size = sum(map(len, self.pieces))
+        if not bodies:
+            self.are_bodies = False
+        elif not self.are_bodies:
+            records = with_heads(records)
+        self.pieces.extend(records)
+        self.size += sum(map(len, records))
+
+    def seal(self, codec: Codec = Codec.NONE, digests: bytes = b"", *, control: bool = False) -> RecordBatch:
+        """The batch of these records, without number, time or place. `codec`: used if they get smaller by it."""
+        count = len(self.pieces)
+        if not 0 < count <= MAX_RECORDS:
+            raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {count}")
+        if digests and len(digests) != DIGEST_BYTES * count:
+            raise ValueError(f"{len(digests)} bytes of digests for {count} records")
+        attributes = Attributes.APPEND_TIME
+        if self.are_bodies:
+            attributes |= Attributes.BODIES
+        if digests:
+            attributes |= Attributes.DIGESTS
+        if control:
+            attributes |= Attributes.CONTROL
+        table = table_of(self.pieces)
+        packed = compress(codec, self.pieces) if codec else None
+        if packed is not None:
+            attributes = Attributes(attributes | codec)
+        content = b"".join((table, digests, *(self.pieces if packed is None else (packed,))))
+        checksum = seal = crc32c(content)
+        if packed is not None or digests:
+            seal = crc32c(b"".join(self.pieces), crc32c(table))
+        head = BatchHead(attributes, count, -1, 0, 0, count, NO_PRODUCER, NO_PRODUCER, NO_PRODUCER, checksum, seal)
+        return RecordBatch(head, content, 0, len(content))
+
+
+def with_heads(bodies: Sequence[bytes]) -> list[bytes]:
+    """The messages that have these bodies, each in one data section."""
+    sizes = list(map(len, bodies))
+    if bodies and sizes.count(sizes[0]) == len(bodies):
+        return list(map(add, repeat(data_head(sizes[0])), bodies))
+    return list(map(add, map(data_head, sizes), bodies))
