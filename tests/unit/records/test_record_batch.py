@@ -61,7 +61,7 @@ def again(batch: RecordBatch) -> RecordBatch:
 def test_what_was_put_in_comes_out_as_the_same_messages(
     codec: Codec, given_parts: list[tuple[list[bytes], bool]]
 ) -> None:
-    batch, wanted = OpenBatch(), []
+    batch, wanted = OpenBatch(), list[bytes]()
     for records, are_bodies in given_parts:
         batch.extend(records if are_bodies else list(map(message, records)), bodies=are_bodies)
         wanted += map(message, records)
