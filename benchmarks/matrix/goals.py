@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, Protocol
 
 from benchmarks.matrix.contestants import Contestant
@@ -23,8 +22,7 @@ NOISE = 0.8
 @dataclass(frozen=True)
 class Goal:
     """The best of `mine` must have `factor` times what the best of `theirs` has: events a second, or those received
-    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked; of `theirs`
-    only those count that confirm half of their events within `theirs_within_ms`.
+    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked.
     """
 
     mine: tuple[Contestant, ...]
@@ -32,7 +30,6 @@ class Goal:
     factor: float
     measure: Measure = "events"
     reason: str = ""  # for a factor that does not speak for itself
-    theirs_within_ms: float = inf
 
 
 def rate_and_cpu(mine: Contestant, theirs: tuple[Contestant, ...]) -> tuple[Goal, Goal]:
@@ -48,12 +45,6 @@ def twice(mine: tuple[Contestant, ...], theirs: tuple[Contestant, ...], was: flo
 def defaults(mine: Contestant, deep: Contestant) -> Goal:
     """What a program gets that chooses nothing, beside one with a window that is as deep as it likes."""
     return Goal((mine,), (deep,), 0.9, reason="the defaults bound the latency, and are to cost little of the rate")
-
-
-def well_chosen(mine: Contestant, windows: tuple[Contestant, ...], within_ms: float) -> Goal:
-    """What a program gets that chooses nothing, beside one that tries windows and takes the best within a latency."""
-    reason = f"no window is to have much more at a p50 of no more than {within_ms:g} ms"
-    return Goal((mine,), windows, 0.9, reason=reason, theirs_within_ms=within_ms)
 
 
 def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
@@ -148,9 +139,7 @@ def _sides(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[tuple[Cont
     mine = tuple(one for one in goal.mine if one in lines)
     if not all(one in lines for one in goal.theirs):
         return mine, ()
-    if goal.theirs_within_ms == inf:
-        return mine, goal.theirs
-    return mine, tuple(one for one in goal.theirs if (lines[one].latency_ms("p50") or inf) <= goal.theirs_within_ms)
+    return mine, goal.theirs
 
 
 def _best(goal: Goal, side: tuple[Contestant, ...], lines: Mapping[Contestant, Measured]) -> tuple[Contestant, float]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -96,20 +93,11 @@ class Report:
             parts += profile.markdown()
         return "\n".join(parts)
 
-    def write(self, directory: Path, name: str) -> list[Path]:
+    def write(self, directory: Path, name: str) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
-        cells = [dataclasses.asdict(cell) for cell in self.cells]
-        data = {
-            "facts": self.facts,
-            "notes": self.notes,
-            "goals": [dataclasses.asdict(verdict) | {"reached": verdict.reached} for verdict in self.verdicts],
-            "cells": cells,
-            "extras": [dataclasses.asdict(extra) for extra in self.extras],
-        }
-        texts = {".md": self.markdown(), ".json": json.dumps(data, indent=1)}
-        for suffix, text in texts.items():
-            (directory / f"{name}{suffix}").write_text(text + "\n", encoding="utf-8")
-        return [directory / f"{name}{suffix}" for suffix in texts]
+        path = directory / f"{name}.md"
+        path.write_text(self.markdown() + "\n", encoding="utf-8")
+        return path
 
 
 EXPLANATION = """\
@@ -144,7 +132,7 @@ def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
 
 def _lacking(row: Row, goal: Goal) -> str:
     sides = (" or ".join(one.title for one in side) for side in (goal.mine, goal.theirs))
-    missing = "a side is missing" + (", or none of it is quick enough" if goal.theirs_within_ms < inf else "")
+    missing = "a side is missing"
     return f"not judged, {missing}: {row.title}: {WORDS[goal.measure]}: {' beside '.join(sides)}"
 
 

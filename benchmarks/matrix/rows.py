@@ -24,7 +24,6 @@ from benchmarks.matrix.contestants import (
     FSYNC,
     FSYNC_MANY,
     FSYNC_MANY_DEEP,
-    FSYNC_WINDOWS,
     QUORUM,
     REPLICATED,
     REPLICATED_1000,
@@ -33,12 +32,11 @@ from benchmarks.matrix.contestants import (
     REPLICATED_MANY_4,
     REPLICATED_MANY_10K,
     REPLICATED_MANY_DEEP,
-    REPLICATED_WINDOWS,
     STREAM,
     STREAM_1000,
     Contestant,
 )
-from benchmarks.matrix.goals import Goal, defaults, kept, rate_and_cpu, twice, well_chosen
+from benchmarks.matrix.goals import Goal, defaults, kept, rate_and_cpu, twice
 
 Mode = Literal["send", "tail", "backlog"]
 MIB = 1 << 20
@@ -95,18 +93,6 @@ MATRIX = (
             kept(REPLICATED, STREAM, 3.11),
         ),
         within_ms=((REPLICATED_MANY, 20), (FSYNC_MANY, 20), (AS_IT_COMES, 20)),
-    ),
-    Row(
-        "windows", "one sender, 100 B by send_many, windows of events",
-        (REPLICATED_MANY, *REPLICATED_WINDOWS, FSYNC_MANY, *FSYNC_WINDOWS),
-        size=100,
-        goals=(
-            well_chosen(REPLICATED_MANY, REPLICATED_WINDOWS, 20),
-            well_chosen(FSYNC_MANY, FSYNC_WINDOWS, 20),
-            defaults(REPLICATED_MANY, REPLICATED_MANY_DEEP),
-            defaults(FSYNC_MANY, FSYNC_MANY_DEEP),
-        ),
-        within_ms=((REPLICATED_MANY, 20), (FSYNC_MANY, 20)),
     ),
     Row(
         "16KiB", "one sender, 16 KiB", (*AMQP, *CLIENTS, REPLICATED_1000, STREAM_1000),

@@ -229,8 +229,8 @@ def main(
         raise click.ClickException("nothing could be measured")
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     short = f"{name or ('quick' if quick else 'full')}{'-part' if ended_early else ''}"
-    for path in report.write(results, f"{day}-{short}"):
-        console.print(f"written: {os.path.relpath(path)}", highlight=False)
+    path = report.write(results, f"{day}-{short}")
+    console.print(f"written: {os.path.relpath(path)}", highlight=False)
     if ended_early:
         sys.exit(INTERRUPTED)
 

@@ -32,7 +32,7 @@ SHARE = 0.9
 TARGET_MS = 20
 QUIET_CORES = 0.3  # that others used meanwhile, the host of a virtual machine among them
 SETTLE_S = 1.0
-ROW = next(row for row in MATRIX if row.name == "windows")
+ROW = next(row for row in MATRIX if row.name == "100B")
 PAIRS = {"replicated": (REPLICATED_MANY, REPLICATED_MANY_DEEP), "fsync": (FSYNC_MANY, FSYNC_MANY_DEEP)}
 HEADS = ("nodes", "quiet pairs", "defaults, events/s", "p50, ms (lowest .. highest)", "window 50,000, events/s",
          "p50, ms", "ratio: median of pairs", "lowest .. highest", "left out", "ratio with these")  # fmt: skip

@@ -9,7 +9,7 @@ from benchmarks.subjects.defaults import HEADS, QUIET_CORES, SHARE, TARGET_MS, P
 
 
 def cell(rate: float, p50_ms: float, other_cores: float = 0.0) -> Cell:
-    return Cell("windows", "holdfast", rate, None, {"p50": p50_ms}, {}, other_cores, (), {})
+    return Cell("100B", "holdfast", rate, None, {"p50": p50_ms}, {}, other_cores, (), {})
 
 
 def pair(rate: float, p50_ms: float, *, beside: float = 1000.0, busy: float = 0.0) -> Pair:
