@@ -81,8 +81,8 @@ class Attributes(IntFlag):
 _KNOWN = 0x8000 | 0x4000 | 0x38 | _COMPRESSION
 
 
-class DamagedBatch(ValueError):
-    """These bytes are not a record batch as it was sealed. The text says what is wrong."""
+class Damaged(ValueError):
+    """These bytes are not what was written. The text says what is wrong."""
 
 
 class Numbering(NamedTuple):
@@ -155,6 +155,17 @@ class RecordBatch:
     @property
     def next_offset(self) -> int:
         return self.offset + self.head.events
+
+    @property
+    def start(self) -> int:
+        """Where the batch begins in the bytes it was read from."""
+        return self._at - HEAD_BYTES
+
+    @property
+    def transaction(self) -> tuple[int, int] | None:
+        """(producer id, epoch) of the transaction that the batch belongs to."""
+        head = self.head
+        return (head.producer_id, head.producer_epoch) if head.attributes & Attributes.TRANSACTIONAL else None
 
     @property
     def numbering(self) -> Numbering | None:
@@ -230,14 +241,20 @@ class RecordBatch:
         """Bytes of all records once they are decompressed, by the batch's own word."""
         return size_of(self.table)
 
-    def check_content(self) -> None:
-        """Raises DamagedBatch: some byte of the content is not what was sealed."""
+    def check_content(self, most_bytes: int | None = None) -> None:
+        """Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit what is there, or the
+        records have more than `most_bytes`, uncompressed."""
         head = self.head
         if crc32c(self.content) != head.content_checksum:
-            raise DamagedBatch(f"the checksum of a batch of {head.record_count} records does not match")
+            raise Damaged(f"the checksum of a batch of {head.record_count} records does not match")
         plain = not (head.attributes.compression or head.attributes & Attributes.DIGESTS)
         if plain and head.seal != head.content_checksum:
-            raise DamagedBatch("the seal of a batch without compression and digests is not its checksum")
+            raise Damaged("the seal of a batch without compression and digests is not its checksum")
+        records, room = self.uncompressed_bytes, self._end - self._records_at
+        if most_bytes is not None and records > most_bytes:
+            raise Damaged(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
+        if not head.attributes.compression and records != room:
+            raise Damaged(f"its {head.record_count} records have {records} bytes, but {room} are there")
 
     # ------------------------------------------------------------ the records
 
@@ -251,7 +268,7 @@ class RecordBatch:
     def open(self) -> tuple[bytes, int]:
         """Memory that holds the records side by side, and where they begin. It is kept.
 
-        Raises DamagedBatch: they do not decompress to exactly what the table says.
+        Raises Damaged: they do not decompress to exactly what the table says.
         """
         if self._opened is None:
             codec = self.head.attributes.compression
@@ -260,7 +277,7 @@ class RecordBatch:
                 try:
                     self._opened = decompress(codec, packed, self.uncompressed_bytes), 0
                 except Undecodable as error:
-                    raise DamagedBatch(
+                    raise Damaged(
                         f"a batch of {self.head.record_count} records does not decompress: {error}"
                     ) from error
             else:
@@ -268,7 +285,7 @@ class RecordBatch:
         return self._opened
 
     def records(self) -> list[bytes]:
-        """The reader's events as they stand in the batch: messages, or bodies. Raises DamagedBatch, as `open` does."""
+        """The reader's events as they stand in the batch: messages, or bodies. Raises Damaged, as `open` does."""
         data, at = self.open()
         ends, first, events = self.ends, self.head.first, self.head.events
         if events == len(ends):
@@ -277,7 +294,7 @@ class RecordBatch:
         return split(data, at + before, [end - before for end in ends[first : first + events]])
 
     def messages(self) -> list[bytes]:
-        """The reader's events as encoded messages. Raises DamagedBatch, as `open` does."""
+        """The reader's events as encoded messages. Raises Damaged, as `open` does."""
         return with_heads(self.records()) if self.are_bodies else self.records()
 
     def bytes_of(self, start: int, stop: int) -> int:
@@ -311,50 +328,42 @@ class RecordBatch:
         return batch.placed(head.base_offset + number, head.time_ms, 0, stop - start)
 
 
-def read_batch(data: bytes, at: int = 0, *, most_bytes: int | None = None) -> tuple[RecordBatch, int]:
-    """The batch that begins at `data[at]`, and where it ends. Its head is checked, its content is not.
-
-    `most_bytes`: the receiver takes no batch whose records have more, uncompressed.
+def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
+    """The batch that begins at `data[at]`, and where it ends. Its head is checked; `check_content` checks the rest.
 
     Raises:
-        DamagedBatch: no such batch begins there.
+        Damaged: no such batch begins there.
     """
     size = len(data) - at
     if size < HEAD_BYTES:
-        raise DamagedBatch(f"{size} bytes are too few for a record batch")
+        raise Damaged(f"{size} bytes are too few for a record batch")
     length, checksum = _FRONT.unpack_from(data, at)
     end = at + 4 + length
     if length < HEAD_BYTES - 4 or end > len(data):
-        raise DamagedBatch(f"a record batch that claims {length} bytes in {size - 4}")
+        raise Damaged(f"a record batch that claims {length} bytes in {size - 4}")
     start = at + HEAD_BYTES
     version, flags, bits, *fields = _HEAD.unpack_from(data, at + _FRONT.size)
     if version != VERSION:
-        raise DamagedBatch(f"version {version} of a record batch is not known here")
+        raise Damaged(f"version {version} of a record batch is not known here")
     if crc32c(memoryview(data)[at + _FRONT.size : start]) != checksum:
-        raise DamagedBatch("the checksum of a record batch's head does not match")
+        raise Damaged("the checksum of a record batch's head does not match")
     count, offset, time_ms, first, events, producer, epoch, unused, sequence, content, seal = fields
     if flags or unused or bits & ~_KNOWN or not bits & Attributes.APPEND_TIME:
-        raise DamagedBatch(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
+        raise Damaged(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
     codec = bits & _COMPRESSION
     if codec and codec not in READABLE:
-        raise DamagedBatch(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
+        raise Damaged(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
     columns = LENGTH_BYTES + (DIGEST_BYTES if bits & Attributes.DIGESTS else 0)
     if not 0 < count <= MAX_RECORDS or end - start < columns * count:
-        raise DamagedBatch(f"a record batch that claims {count} records in {size} bytes")
+        raise Damaged(f"a record batch that claims {count} records in {size} bytes")
     if not events or first + events > count:
-        raise DamagedBatch(f"a record batch of {count} records that gives its reader {events} from {first} on")
+        raise Damaged(f"a record batch of {count} records that gives its reader {events} from {first} on")
     if bits & Attributes.CONTROL and (count != 1 or codec or bits & (Attributes.BODIES | Attributes.DIGESTS)):
-        raise DamagedBatch(f"a control batch holds one whole record, not {count} with attributes {bits:#06x}")
+        raise Damaged(f"a control batch holds one whole record, not {count} with attributes {bits:#06x}")
     head = BatchHead(
         Attributes(bits), count, offset, time_ms, first, events, producer, epoch, sequence, content, seal
     )  # fmt: skip
-    batch = RecordBatch(head, data, start, end)
-    records = batch.uncompressed_bytes
-    if most_bytes is not None and records > most_bytes:
-        raise DamagedBatch(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
-    if not codec and start + columns * count + records != end:
-        raise DamagedBatch(f"its {count} records have {records} bytes, but {end - start - columns * count} are there")
-    return batch, end
+    return RecordBatch(head, data, start, end), end
 
 
 class OpenBatch:
@@ -382,30 +391,42 @@ class OpenBatch:
         self.pieces.extend(records)
         self.size += sum(map(len, records))
 
-    def seal(self, codec: Codec = Codec.NONE, digests: bytes = b"", *, control: bool = False) -> RecordBatch:
+    def seal(self, codec: Codec = Codec.NONE, digests: bytes = b"") -> RecordBatch:
         """The batch of these records, without number, time or place. `codec`: used if they get smaller by it."""
-        count = len(self.pieces)
-        if not 0 < count <= MAX_RECORDS:
-            raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {count}")
-        if digests and len(digests) != DIGEST_BYTES * count:
-            raise ValueError(f"{len(digests)} bytes of digests for {count} records")
-        attributes = Attributes.APPEND_TIME
-        if self.are_bodies:
-            attributes |= Attributes.BODIES
-        if digests:
-            attributes |= Attributes.DIGESTS
-        if control:
-            attributes |= Attributes.CONTROL
-        table = table_of(self.pieces)
-        packed = compress(codec, self.pieces) if codec else None
-        if packed is not None:
-            attributes = Attributes(attributes | codec)
-        content = b"".join((table, digests, *(self.pieces if packed is None else (packed,))))
-        checksum = seal = crc32c(content)
-        if packed is not None or digests:
-            seal = crc32c(b"".join(self.pieces), crc32c(table))
-        head = BatchHead(attributes, count, -1, 0, 0, count, NO_PRODUCER, NO_PRODUCER, NO_PRODUCER, checksum, seal)
-        return RecordBatch(head, content, 0, len(content))
+        return seal(table_of(self.pieces), self.pieces, bodies=self.are_bodies, codec=codec, digests=digests)
+
+
+def seal(
+    table: bytes,
+    pieces: Sequence[bytes | memoryview],
+    *,
+    bodies: bool,
+    codec: Codec = Codec.NONE,
+    digests: bytes = b"",
+    control: bool = False,
+) -> RecordBatch:
+    """The batch of records that stand side by side in these pieces. `table`: their lengths."""
+    count = len(table) // LENGTH_BYTES
+    if not 0 < count <= MAX_RECORDS:
+        raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {count}")
+    if digests and len(digests) != DIGEST_BYTES * count:
+        raise ValueError(f"{len(digests)} bytes of digests for {count} records")
+    attributes = Attributes.APPEND_TIME
+    if bodies:
+        attributes |= Attributes.BODIES
+    if digests:
+        attributes |= Attributes.DIGESTS
+    if control:
+        attributes |= Attributes.CONTROL
+    packed = compress(codec, pieces) if codec else None
+    if packed is not None:
+        attributes = Attributes(attributes | codec)
+    content = b"".join((table, digests, *(pieces if packed is None else (packed,))))
+    checksum = unchanging = crc32c(content)
+    if packed is not None or digests:
+        unchanging = crc32c(b"".join(pieces), crc32c(table))
+    head = BatchHead(attributes, count, -1, 0, 0, count, NO_PRODUCER, NO_PRODUCER, NO_PRODUCER, checksum, unchanging)
+    return RecordBatch(head, content, 0, len(content))
 
 
 def with_heads(bodies: Sequence[bytes]) -> list[bytes]:
