@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.raft import Group, RaftOptions
 from cluster.raft.pysyncobj.core import MatchIndex
+from holdfast.records.record_batch import RecordBatch
 from node.listener.incoming.answering_link import AnsweringLink
 from node.partition import appender
 from node.partition.api import StoredBatch
@@ -131,12 +132,12 @@ def bytes_are_damaged() -> None:
 
 def records_are_reversed() -> None:
     """The leader stores the events of an entry from the last to the first."""
-    encode = appender.encode
+    sealed = appender.sealed
 
-    def reversed_records(records: Sequence[bytes], *rest: Any, **named: Any) -> bytes:
-        return encode(records[::-1], *rest, **named)
+    def reversed_records(records: Sequence[bytes], *rest: Any) -> RecordBatch:
+        return sealed(records[::-1], *rest)
 
-    appender.encode = reversed_records
+    appender.sealed = reversed_records  # type: ignore[assignment]
 
 
 def places_are_told_wrong() -> None:

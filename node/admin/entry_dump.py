@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.records.codec import name_of
+from holdfast.records.record_batch import Attributes
 from node.admin.errors import AdminError
 from node.partition.api import Failed, PartitionHandle
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
-from node.partition.record_batch import Attributes
 
 OPERATIONS = frozenset({"log.dump"})
 

@@ -23,10 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES
 from node.partition.consumer_groups.queries import Owner
-from node.partition.idempotence.producer_state import SEQUENCES
 from node.partition.questions import Answer, Question
-from node.partition.record_batch import DIGEST_BYTES
 
 __all__ = [
     "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind",

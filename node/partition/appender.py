@@ -6,12 +6,8 @@ which they came; the records of one call have consecutive offsets; every call is
 is bounded in bytes, and the caller is told before the bound is crossed, never after. A batch that was not opened is
 opened here (`PackedBodies`), when there is room for what is in it: by nobody else's word.
 
-A call stays in one entry unless it alone exceeds one. Then it is cut, and its answer is good only if every part was
-committed: if some were and some not, the answer is "unknown", since repeating would double a part. No later leader can
-be asked what became of it: the fate of one entry is not that of the call.
-
-Calls without numbers share entries. Calls of one idempotent producer share entries as long as their numbers connect;
-each producer's entries keep the order of its calls, and nobody else's order is touched by that.
+A call is in one entry, and so is stored as a whole or not at all. Calls without numbers share a batch; a call of a
+producer with numbers is a batch of its own, and its number in the head is that of the call.
 
 A transaction may begin with its first events: then its begin is an entry of its own, right in front of them, in the
 same round of replication. If it cannot begin, that is what the call is told.
@@ -24,9 +20,7 @@ same turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
@@ -34,21 +28,21 @@ from holdfast.amqp.errors import MalformedMessage
 from holdfast.records.codec import Codec
 from holdfast.records.joined_messages import bytes_in, put_together
 from holdfast.records.packed_bodies import PackedBodies, opened
+from holdfast.records.record_batch import DIGEST_BYTES, MAX_RECORDS, Numbering, RecordBatch
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
 from node.partition.commands import encode_transaction_command
-from node.partition.idempotence.producer_state import nonsense, rows_of
+from node.partition.entry import MAX_BATCHES, join, sealed
+from node.partition.idempotence.producer_state import nonsense
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.machine import AppendAccepted, AppendRejected
 from node.partition.raft_group import Proposer
-from node.partition.record_batch import DIGEST_BYTES, Attributes, encode
 from node.partition.transactions.transaction_commands import Begin
 from node.partition.transactions.transaction_state import TransactionRefused
 
 log = logging.getLogger(__name__)
 
 _Call = tuple[Sequence[bytes], int, AppendDone, Numbers | None]  # records, their bytes, whom to tell
-_By = tuple[int, int, bool] | None  # who numbers the records: producer id, epoch, in a transaction or not
-_Told = list[tuple[int, int, AppendDone]]  # (place of the call's first record in the entry, records, whom to tell)
+_Told = list[tuple[int, int, AppendDone]]  # (place of the call's first record in the batch, records, whom to tell)
 
 REFUSALS: dict[str, FailureKind] = {
     "producer-stolen": "producer_stolen",
@@ -61,15 +55,14 @@ REFUSALS: dict[str, FailureKind] = {
 """What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
 
 
-class _Entry:
-    """Calls that will be one Raft entry."""
+class _Gathered:
+    """Calls that will be one batch: many without numbers, or one with."""
 
-    __slots__ = ("count", "digests", "not_begun", "numbers", "parts", "size", "told")
+    __slots__ = ("count", "not_begun", "numbers", "parts", "size", "told")
 
     def __init__(self, numbers: Numbers | None) -> None:
-        self.numbers = numbers  # of the first call
+        self.numbers = numbers
         self.not_begun: TransactionRefused | None = None  # why the transaction that was to begin with it did not
-        self.digests: list[bytes] = []
         self.parts: list[Sequence[bytes]] = []  # the records of each call
         self.count = 0  # of records
         self.size = 0
@@ -86,13 +79,11 @@ class _Entry:
         return (numbers.producer_id, numbers.epoch, numbers.first) if numbers is not None else None
 
     def add(self, call: _Call) -> None:
-        records, size, done, numbers = call
+        records, size, done, _ = call
         self.told.append((self.count, len(records), done))
         self.parts.append(records)
         self.count += len(records)
         self.size += size
-        if numbers is not None:
-            self.digests.append(numbers.digests)
 
     @property
     def records(self) -> Sequence[bytes]:
@@ -101,20 +92,20 @@ class _Entry:
             self.parts = [put_together(self.parts)]
         return self.parts[0]
 
-    def encode(self, now_ms: int, compression: Codec) -> bytes:
-        numbers, records = self.numbers, self.records
-        if numbers is None:
-            return encode(records, now_ms, compression=compression)
-        return encode(
-            records,
-            now_ms,
-            producer_id=numbers.producer_id,
-            producer_epoch=numbers.epoch,
-            base_sequence=numbers.first,
-            digests=b"".join(self.digests),
-            attributes=Attributes.APPEND_TIME | (Attributes.TRANSACTIONAL if numbers.transactional else 0),
-            compression=compression,
-        )
+    @property
+    def batches(self) -> int:
+        """How many it is in the log: more than one only for a single call of more records than a batch may have."""
+        return -(-self.count // MAX_RECORDS)
+
+    def seal(self, now_ms: int, compression: Codec) -> Iterator[RecordBatch]:
+        records, numbers = self.records, self.numbers
+        if numbers is not None:
+            numbering = Numbering(numbers.producer_id, numbers.epoch, numbers.first)
+            batch = sealed(records, compression, numbers.digests)
+            yield batch.numbered(numbering, transactional=numbers.transactional).stamped(now_ms)
+            return
+        for first in range(0, self.count, MAX_RECORDS):
+            yield sealed(records[first : first + MAX_RECORDS], compression).stamped(now_ms)
 
 
 class Appender:
@@ -176,6 +167,8 @@ class Appender:
             return self.refuse
         if size > MAX_RECORD_BYTES and max(map(len, records)) > MAX_RECORD_BYTES:
             return Failed("too_large", False, f"a record exceeds {MAX_RECORD_BYTES} bytes; send smaller ones")
+        if size > self._limits.call_bytes:
+            return Failed("too_large", False, f"{size} bytes at once exceed an entry; send less at a time")
         in_flight = self.in_flight_bytes
         if in_flight and in_flight + size > self._limits.in_flight_bytes:
             return Failed("overloaded", True, f"{in_flight} bytes wait for replication; slow down and retry")
@@ -192,49 +185,34 @@ class Appender:
         if not self._waiting:
             return
         calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        limits = self._limits
-        now_ms = self._now_ms()
-        gathered: dict[_By, _Entry] = {}
-        next_number: dict[_By, int] = {}
+        limits, now_ms = self._limits, self._now_ms()
+        entry: list[_Gathered] = []
+        plain: _Gathered | None = None  # the batch of this entry that calls without numbers share
+        size = count = batches = 0
         for call in calls:
-            records, size, _, numbers = call
-            key = None if numbers is None else (numbers.producer_id, numbers.epoch, numbers.transactional)
-            entry = gathered.get(key)
-            if entry is not None and (
-                entry.size + size > limits.entry_bytes
-                or entry.count + len(records) > limits.entry_records
-                or (numbers is not None and (numbers.first != next_number[key] or numbers.begins is not None))
-            ):
+            records, call_bytes, done, numbers = call
+            begins = numbers is not None and numbers.begins is not None
+            full = size + call_bytes > limits.entry_bytes or count + len(records) > limits.entry_records
+            if entry and (full or begins or batches >= MAX_BATCHES):
                 self._propose(group, entry, now_ms)
-                del gathered[key]
-                entry = None
-            if size > limits.call_bytes or len(records) > limits.call_records:
-                if entry is not None:
-                    self._propose(group, gathered.pop(key), now_ms)
-                self._propose_in_parts(group, call, now_ms)
-                continue
-            if entry is None:
-                entry = gathered[key] = _Entry(numbers)
-            entry.add(call)
-            if numbers is not None:
-                next_number[key] = numbers.next
-        for entry in gathered.values():
+                entry, plain, size, count, batches = [], None, 0, 0, 0
+            batch = plain if numbers is None else None
+            if batch is None:
+                batch = _Gathered(numbers)
+                if numbers is None:
+                    plain = batch
+                elif begins and not self._propose_begin(group, batch, numbers, now_ms, done):
+                    continue
+                entry.append(batch)
+                batches += 1
+            batch.add(call)
+            size += call_bytes
+            count += len(records)
+        if entry:
             self._propose(group, entry, now_ms)
 
-    def _propose_in_parts(self, group: Proposer, call: _Call, now_ms: int) -> None:
-        records, _, done, numbers = call
-        parts = _cut(records, self._limits)
-        answer = _AllOrUnknown(parts, done)
-        place = 0
-        for number, part in enumerate(parts):
-            own = None if numbers is None else numbers.cut(place, place + len(part))
-            entry = _Entry(own)
-            entry.add((part, sum(map(len, part)), answer.part(number), own))
-            self._propose(group, entry, now_ms)
-            place += len(part)
-
-    def _propose(self, group: Proposer, entry: _Entry, now_ms: int) -> None:
-        size, told = entry.size, entry.told
+    def _propose(self, group: Proposer, entry: list[_Gathered], now_ms: int) -> None:
+        size = sum(batch.size for batch in entry)
 
         def resolved(outcome: Outcome) -> None:
             self.proposed_bytes -= size
@@ -242,18 +220,22 @@ class Appender:
 
         self.proposed_bytes += size
         try:
-            if entry.numbers is not None and entry.numbers.begins is not None:
-                self._propose_begin(group, entry, entry.numbers, now_ms)
-            group.propose(entry.encode(now_ms, self.compression), resolved)
-        except NotLeader as error:
+            data = join(sealed for batch in entry for sealed in batch.seal(now_ms, self.compression))
+            group.propose(data, resolved)
+        except (NotLeader, Overloaded) as error:
             self.proposed_bytes -= size
-            _tell(told, self.not_leader(error.leader))
-        except Overloaded as error:
-            self.proposed_bytes -= size
-            _tell(told, Failed("overloaded", True, str(error)))
+            for batch in entry:
+                _tell(batch.told, self._not_proposed(error))
 
-    def _propose_begin(self, group: Proposer, entry: _Entry, numbers: Numbers, now_ms: int) -> None:
-        """It is answered before the entry is, which is behind it."""
+    def _not_proposed(self, error: NotLeader | Overloaded) -> Failed:
+        if isinstance(error, NotLeader):
+            return self.not_leader(error.leader)
+        return Failed("overloaded", True, str(error))
+
+    def _propose_begin(
+        self, group: Proposer, batch: _Gathered, numbers: Numbers, now_ms: int, done: AppendDone
+    ) -> bool:
+        """The begin is answered before the batch is, which is behind it. False: the call was refused."""
         assert numbers.begins is not None
         begin = Begin(numbers.producer_id, numbers.epoch, *numbers.begins, now_ms)
 
@@ -261,44 +243,55 @@ class Appender:
             if isinstance(outcome, Committed):
                 crash_point("partition-after-begin")
                 if isinstance(outcome.result, TransactionRefused):
-                    entry.not_begun = outcome.result
+                    batch.not_begun = outcome.result
 
-        group.propose(encode_transaction_command(begin), begun)
+        try:
+            group.propose(encode_transaction_command(begin), begun)
+        except (NotLeader, Overloaded) as error:
+            _answer(done, self._not_proposed(error))
+            return False
+        return True
 
-    def _resolve(self, outcome: Outcome, entry: _Entry) -> None:
-        told = entry.told
+    def _resolve(self, outcome: Outcome, entry: list[_Gathered]) -> None:
         if isinstance(outcome, Committed):
-            result = outcome.result
-            if isinstance(result, AppendAccepted):
-                if not result.known:
-                    self._on_committed(
-                        StoredBatch(
-                            result.base_offset, result.timestamp_ms, entry.records, entry.transaction, entry.publisher
-                        )
-                    )
-                    for place, _, done in told:
-                        _answer(done, Appended(result.base_offset + place, result.timestamp_ms))
-                else:
-                    _tell_places(told, result)
-            elif isinstance(result, AppendRejected) and entry.not_begun is not None:
-                _tell(told, self._not_begun(entry.not_begun, entry))
-            elif isinstance(result, AppendRejected):
-                self._tell_refusal(told, result)
-            else:
-                _tell(told, self._rejected(result))
-        elif isinstance(outcome, Discarded):
+            results = outcome.result
+            place = 0
+            for batch in entry:
+                self._resolve_batch(results[place] if isinstance(results, tuple) else results, batch)
+                place += batch.batches
+            return
+        if isinstance(outcome, Discarded):
             detail = f"another leader of partition {self._partition} went on without these records; retry"
-            _tell(told, Failed("not_leader", True, detail))
+            failure = Failed("not_leader", True, detail)
         else:
             detail = f"leadership of partition {self._partition} was lost before the records were known to be stored"
-            _tell(told, Failed("unknown", True, detail, entry=(outcome.index, outcome.term)))
+            failure = Failed("unknown", True, detail, entry=(outcome.index, outcome.term))
+        for batch in entry:
+            _tell(batch.told, failure)
 
-    def _not_begun(self, why: TransactionRefused, entry: _Entry) -> Failed:
+    def _resolve_batch(self, result: object, batch: _Gathered) -> None:
+        told = batch.told
+        if isinstance(result, AppendAccepted):
+            if result.known:
+                _tell_places(told, result)
+                return
+            base, time_ms = result.base_offset, result.timestamp_ms
+            self._on_committed(StoredBatch(base, time_ms, batch.records, batch.transaction, batch.publisher))
+            for place, _, done in told:
+                _answer(done, Appended(base + place, time_ms))
+        elif isinstance(result, AppendRejected) and batch.not_begun is not None:
+            _tell(told, self._not_begun(batch.not_begun, batch))
+        elif isinstance(result, AppendRejected):
+            self._tell_refusal(told, result)
+        else:
+            _tell(told, self._rejected(result))
+
+    def _not_begun(self, why: TransactionRefused, batch: _Gathered) -> Failed:
         """The end of an earlier transaction of the producer is on its way here, or this one cannot begin any more."""
-        assert entry.numbers is not None
+        assert batch.numbers is not None
         if why.code != "undecided":
             return Failed("transaction_ended", False, why.detail)
-        self._on_undecided(entry.numbers.producer_id)
+        self._on_undecided(batch.numbers.producer_id)
         return Failed("overloaded", True, why.detail)
 
     def _rejected(self, result: object) -> Failed:
@@ -324,59 +317,14 @@ class Appender:
             _answer(done, failure)
 
 
-class _AllOrUnknown:
-    """One answer for a call that was cut into several entries."""
-
-    def __init__(self, parts: list[list[bytes]], done: AppendDone) -> None:
-        self._counts = [len(part) for part in parts]
-        self._outcomes: dict[int, AppendOutcome] = {}
-        self._done = done
-
-    def part(self, number: int) -> AppendDone:
-        return partial(self._answered, number)
-
-    def _answered(self, part: int, outcome: AppendOutcome) -> None:
-        self._outcomes[part] = outcome
-        if len(self._outcomes) == len(self._counts):
-            self._done(self._together([self._outcomes[number] for number in range(len(self._counts))]))
-
-    def _together(self, outcomes: list[AppendOutcome]) -> AppendOutcome:
-        failures = [one for one in outcomes if isinstance(one, Failed)]
-        stored = [one for one in outcomes if isinstance(one, Appended)]
-        if not failures:
-            duplicates = sum(one.duplicates for one in stored)
-            rows = rows_of(row for one, count in zip(stored, self._counts, strict=True) for row in one.rows(count))
-            return Appended(stored[0].base_offset, stored[0].timestamp_ms, duplicates, _apart(rows))
-        if not stored:
-            unknown = next((one for one in failures if one.kind == "unknown"), None)
-            # Without its entry: what became of that says nothing of the others.
-            return failures[0] if unknown is None else replace(unknown, entry=None)
-        good = outcomes.index(failures[0])
-        if failures[0].kind in REFUSALS.values():  # the parts before it have numbers too, and are in the log
-            return replace(failures[0], known=sum(self._counts[:good]) + failures[0].known)
-        detail = f"only a part of the records was stored; of the rest: {failures[0].detail}"
-        return Failed("unknown", True, detail, failures[0].leader)
-
-
 def _nonsense(numbers: Numbers, records: int) -> Failed | None:
     """What cannot be encoded must not be proposed."""
     wrong = nonsense(numbers.producer_id, numbers.epoch, numbers.first)
     if wrong is None and len(numbers.digests) != DIGEST_BYTES * records:
         wrong = f"{len(numbers.digests)} bytes of digests do not belong to {records} records"
+    if wrong is None and records > MAX_RECORDS:
+        wrong = f"{records} records at once are more than the {MAX_RECORDS} that a batch may have"
     return None if wrong is None else Failed("producer_invalid", False, wrong)
-
-
-def _cut(records: Sequence[bytes], limits: PartitionLimits) -> list[list[bytes]]:
-    parts: list[list[bytes]] = [[]]
-    size = 0
-    for record in records:
-        part = parts[-1]
-        if part and (size + len(record) > limits.entry_bytes or len(part) == limits.entry_records):
-            parts.append([])
-            size = 0
-        parts[-1].append(record)
-        size += len(record)
-    return parts
 
 
 def _tell(told: _Told, failure: Failed) -> None:

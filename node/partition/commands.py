@@ -12,16 +12,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.records.record_batch import Attributes, Damaged, RecordBatch
 from node.partition.consumer_groups.group_state import GroupCommand
 from node.partition.consumer_groups.group_state import decode_command as decode_group_command
 from node.partition.consumer_groups.group_state import encode_command as encode_group_bytes
-from node.partition.record_batch import (
-    ENTRY_REGULAR,
-    TAG_RECORD_BATCH,
-    BatchHead,
-    Damaged,
-    decode_head,
-)
+from node.partition.entry import ENTRY_REGULAR, TAG_RECORD_BATCHES, batches_in
+from node.partition.transactions.control_record import Marker, marker_of
 from node.partition.transactions.transaction_commands import TransactionCommand
 from node.partition.transactions.transaction_commands import decode_command as decode_transaction_command
 from node.partition.transactions.transaction_commands import encode_command as encode_transaction_bytes
@@ -78,7 +74,14 @@ class OpenProducer:
         return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms)
 
 
-Command = BatchHead | Trim | OpenProducer | GroupCommand | TransactionCommand
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Store the batches in this order, as far as they are new. Each has a result of its own."""
+
+    batches: tuple[RecordBatch, ...]
+
+
+Command = Append | Marker | Trim | OpenProducer | GroupCommand | TransactionCommand
 
 
 def encode_group_command(command: GroupCommand) -> bytes:
@@ -107,6 +110,16 @@ def _decode_transaction(entry: bytes) -> TransactionCommand:
         raise Damaged(f"a command for a transaction cannot be read: {error}") from error
 
 
+def _decode_batches(entry: bytes) -> Append | Marker:
+    batches = batches_in(entry)
+    control = [bool(batch.head.attributes & Attributes.CONTROL) for batch in batches]
+    if control == [True]:
+        return marker_of(batches[0])
+    if any(control):
+        raise Damaged(f"a control batch among {len(batches)} in one entry")
+    return Append(batches)
+
+
 def _decode_trim(entry: bytes) -> Trim:
     if len(entry) != _TRIM.size:
         raise Damaged(f"a trim command has {_TRIM.size} bytes, not {len(entry)}")
@@ -127,7 +140,7 @@ def _decode_open(entry: bytes) -> OpenProducer:
 
 
 _DECODERS: dict[int, Callable[[bytes], Command]] = {
-    TAG_RECORD_BATCH: decode_head,
+    TAG_RECORD_BATCHES: _decode_batches,
     TAG_TRIM: _decode_trim,
     TAG_OPEN_PRODUCER: _decode_open,
     TAG_CONSUMER_GROUP: _decode_group,

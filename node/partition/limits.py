@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node.partition.record_batch import MAX_RECORDS
-
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -21,10 +19,9 @@ class PartitionLimits:
     delay what comes behind them on the way to the followers."""
     entry_records: int = 4096
     """The same for tiny records: the head of a batch and its decoding stay within a millisecond."""
-    call_bytes: int = MAX_RECORD_BYTES
-    call_records: int = MAX_RECORDS
-    """One call of `append` stays in one entry up to here, and so is stored as a whole or not at all. Calls larger than
-    `entry_bytes` are single large messages, and batches that came as one message."""
+    call_bytes: int = 31 * MIB
+    """One call of `append` is in one entry, and so is stored as a whole or not at all; a larger one is refused. Calls
+    larger than `entry_bytes` are single large messages, and batches that came as one message."""
     in_flight_bytes: int = 48 * MIB
     """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit
     (64 MiB), so that its refusal is never met, and above what the credit of well-behaved links adds up to."""

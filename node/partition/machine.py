@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from node.partition.commands import Command, OpenProducer, Trim, UnknownCommand, decode
+from holdfast.records.record_batch import Damaged, RecordBatch
+from node.partition.commands import Append, Command, OpenProducer, Trim, UnknownCommand, decode
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -39,8 +40,7 @@ from node.partition.idempotence.producer_state import (
     StoredAt,
     rows_of,
 )
-from node.partition.record_batch import Attributes, BatchHead, Damaged
-from node.partition.transactions.control_record import marker_of
+from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import (
     Ended,
@@ -50,10 +50,7 @@ from node.partition.transactions.transaction_state import (
     TransactionTable,
 )
 
-LAYOUT = 6
-LIVED_TIME_LAYOUT = 4
-READABLE_LAYOUTS = (1, 2, 3, 4, 6)
-"""1 knew no producers, 2 no consumer groups, 3 no lived time, 4 no transactions. 5 was never released."""
+LAYOUT = 7
 
 LONGEST_STEP_MS = 60_000
 """Of the time by which things are forgotten, from one entry to the next. A log that rested for a week looks just like a
@@ -65,11 +62,12 @@ less than an entry a minute, and never by a leap (but for a terminus that was to
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """Remember where events begin: `count` of them from `base_offset` are in entry `index`, behind its first `skip`
-    records, which stand elsewhere."""
+    """Remember where events begin: `count` of them from `base_offset` are in the batch at byte `at` of entry `index`,
+    behind its first `skip` records, which stand elsewhere."""
 
     base_offset: int
     index: int
+    at: int
     timestamp_ms: int
     count: int
     bytes_before: int  # of all batches ever accepted before this one
@@ -177,8 +175,17 @@ def _rows(places: tuple[StoredAt, ...], position: int, count: int) -> tuple[tupl
     return rows_of(found)
 
 
+Stored = AppendAccepted | AppendRejected
 Result = (
-    AppendAccepted | Trimmed | Opened | Owned | Done | Denied | TransactionDone | TransactionRefused | AppendRejected
+    tuple[Stored, ...]
+    | Trimmed
+    | Opened
+    | Owned
+    | Done
+    | Denied
+    | TransactionDone
+    | TransactionRefused
+    | AppendRejected
 )
 Applied = tuple[Result, tuple[Effect, ...]]
 
@@ -201,19 +208,11 @@ class LogState(msgspec.Struct, array_like=True):
     last_rejection_index: int = 0
     clock_ms: int = 0  # the highest time in any entry; `last_timestamp_ms` is that of the last event
     duplicates: int = 0  # records that came again and were not stored
-    producers: list[Producer] = []  # by id; filled for a checkpoint only
+    producers: list[Producer] = []  # the longest silent one first; filled for a checkpoint only
     groups: list[ConsumerGroup] = []  # by key; filled for a checkpoint only
     stamped_ms: int = 0  # the time in the last entry that had one
     lived_ms: int = 0  # time that passed from entry to entry; what is forgotten goes by it
     transactions: TransactionsRow = msgspec.field(default_factory=TransactionsRow)  # filled for a checkpoint only
-
-
-def _live_by_clock(state: LogState) -> None:
-    """Of a program that forgot by the clock."""
-    state.clock_ms = max(state.clock_ms, state.last_timestamp_ms)
-    state.stamped_ms = state.lived_ms = state.clock_ms
-    for producer in state.producers:
-        producer.touched_lived_ms = producer.touched_ms
 
 
 class WrongCheckpoint(ValueError):
@@ -227,7 +226,8 @@ class PartitionMachine:
         self.ownership = GroupTable()
         self.transactions = TransactionTable()
         self._handlers: dict[type[Any], Callable[[int, Any], Applied]] = {
-            BatchHead: self._append,
+            Append: self._append,
+            Marker: self._end_transaction,
             Trim: self._trim,
             OpenProducer: self._open,
             **dict.fromkeys((Claim, EndClaim, Commit, Delete), self._group),
@@ -260,49 +260,59 @@ class PartitionMachine:
             return self._reject(index, "damaged", str(error))
         return self._handlers[type(command)](index, command)
 
-    def _append(self, index: int, head: BatchHead) -> Applied:
-        if head.attributes & Attributes.CONTROL:
-            return self._end_transaction(index, head)
-        self._advance(head.max_timestamp_ms)
-        if head.transaction is not None:
-            return self._append_in_transaction(index, head)
-        if head.numbered:
-            return self._append_numbered(index, head)
-        return self._store(index, head, ())
+    def _append(self, index: int, command: Append) -> Applied:
+        results: list[Stored] = []
+        effects: list[Effect] = []
+        for batch in command.batches:
+            self._advance(batch.head.time_ms)
+            result, effect = self._append_batch(index, batch)
+            results.append(result)
+            effects += effect
+        return tuple(results), tuple(effects)
 
-    def _store(self, index: int, head: BatchHead, known: tuple[StoredAt, ...], skip: int = 0) -> Applied:
-        """What is behind the first `skip` records gets its offsets."""
-        state = self.state
-        base, bytes_before = state.next_offset, state.total_bytes
-        count = head.count - skip
-        timestamp_ms = max(state.last_timestamp_ms, head.max_timestamp_ms)
-        state.next_offset = base + count
-        state.total_bytes = bytes_before + head.size
-        state.last_timestamp_ms = timestamp_ms
-        state.last_batch_index = index
-        effect = IndexBatch(base, index, timestamp_ms, count, bytes_before, skip, head.transaction)
-        return AppendAccepted(base, timestamp_ms, count, known), (effect,)
-
-    def _append_numbered(self, index: int, head: BatchHead) -> Applied:
-        if min(head.producer_id, head.producer_epoch, head.base_sequence) < 0:
-            detail = f"producer {head.producer_id}, epoch {head.producer_epoch}, number {head.base_sequence}"
-            return self._reject(index, "invalid-record", detail)
-        state, producers = self.state, self.producers
-        verdict = producers.judge(head)
+    def _append_batch(self, index: int, batch: RecordBatch) -> tuple[Stored, tuple[Effect, ...]]:
+        numbering = batch.numbering
+        if numbering is None:
+            return self._store(index, batch, ())
+        if min(numbering) < 0 or not batch.digests:
+            detail = f"producer {numbering.producer_id}, epoch {numbering.epoch}, number {numbering.base_sequence}"
+            return self._refuse(index, "invalid-record", detail)
+        state, transactional = self.state, batch.transaction is not None
+        verdict = self.transactions.judge(batch) if transactional else self.producers.judge(batch)
+        if isinstance(verdict, TransactionRefused):
+            return self._refuse(index, f"transaction-{verdict.code}", verdict.detail)
         if isinstance(verdict, ProducerRefusal):
             state.duplicates += verdict.known.count
-            return self._reject(index, verdict.code, verdict.detail, verdict.known.places)
+            return self._refuse(index, verdict.code, verdict.detail, verdict.known.places)
         skip = verdict.count
         state.duplicates += skip
-        if skip == head.count:
-            producers.accept(head, StoredAt(0, 0, 0), index, state.clock_ms)
-            first = verdict.places[0]
-            return AppendAccepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
-        result, effects = self._store(index, head, verdict.places, skip)
-        assert isinstance(result, AppendAccepted)
-        stored = StoredAt(result.count, result.base_offset, result.timestamp_ms)
-        producers.accept(head, stored, index, state.clock_ms)
+        effects: tuple[Effect, ...] = ()
+        if skip == batch.head.record_count:
+            first, stored = verdict.places[0], StoredAt(0, 0, 0)
+            result = AppendAccepted(first.base_offset, first.timestamp_ms, 0, verdict.places)
+        else:
+            result, effects = self._store(index, batch, verdict.places, skip)
+            stored = StoredAt(result.count, result.base_offset, result.timestamp_ms)
+        if not transactional:
+            self.producers.accept(batch, stored, state.clock_ms)
+        elif stored.events:
+            self.transactions.accept(batch, stored)
         return result, effects
+
+    def _store(
+        self, index: int, batch: RecordBatch, known: tuple[StoredAt, ...], skip: int = 0
+    ) -> tuple[AppendAccepted, tuple[Effect, ...]]:
+        """Give the records behind the first `skip` their offsets."""
+        state = self.state
+        base, bytes_before = state.next_offset, state.total_bytes
+        count = batch.head.record_count - skip
+        timestamp_ms = max(state.last_timestamp_ms, batch.head.time_ms)
+        state.next_offset = base + count
+        state.total_bytes = bytes_before + batch.size
+        state.last_timestamp_ms = timestamp_ms
+        state.last_batch_index = index
+        effect = IndexBatch(base, index, batch.start, timestamp_ms, count, bytes_before, skip, batch.transaction)
+        return AppendAccepted(base, timestamp_ms, count, known), (effect,)
 
     def _open(self, index: int, command: OpenProducer) -> Applied:
         self._advance(command.timestamp_ms)
@@ -329,24 +339,6 @@ class PartitionMachine:
 
     # ------------------------------------------------------------ transactions
 
-    def _append_in_transaction(self, index: int, head: BatchHead) -> Applied:
-        state, transactions = self.state, self.transactions
-        verdict = transactions.judge(head)
-        if isinstance(verdict, TransactionRefused):
-            return self._reject(index, f"transaction-{verdict.code}", verdict.detail)
-        if isinstance(verdict, ProducerRefusal):
-            state.duplicates += verdict.known.count
-            return self._reject(index, verdict.code, verdict.detail, verdict.known.places)
-        skip = verdict.count
-        state.duplicates += skip
-        if skip == head.count:
-            first = verdict.places[0]
-            return AppendAccepted(first.base_offset, first.timestamp_ms, 0, verdict.places), ()
-        result, effects = self._store(index, head, verdict.places, skip)
-        assert isinstance(result, AppendAccepted)
-        transactions.accept(head, StoredAt(result.count, result.base_offset, result.timestamp_ms), index)
-        return result, effects
-
     def _begin(self, index: int, command: Begin) -> Applied:
         self._advance(command.timestamp_ms)
         return self.transactions.begin(command, index, self.state.clock_ms), ()
@@ -367,11 +359,7 @@ class PartitionMachine:
         self._advance(command.timestamp_ms)
         return self.transactions.prepare(command), ()
 
-    def _end_transaction(self, index: int, head: BatchHead) -> Applied:
-        try:
-            marker = marker_of(head)
-        except Damaged as error:
-            return self._reject(index, "damaged", str(error))
+    def _end_transaction(self, _: int, marker: Marker) -> Applied:
         state = self.state
         self._advance(marker.timestamp_ms)
         ended = self.transactions.end(marker, state.next_offset)
@@ -409,7 +397,12 @@ class PartitionMachine:
         self.transactions.forget_below(command.offset)
         return Trimmed(command.offset), (effect,)
 
-    def _reject(self, index: int, code: str, detail: str, known: tuple[StoredAt, ...] = ()) -> Applied:
+    def _reject(self, index: int, code: str, detail: str) -> Applied:
+        return self._refuse(index, code, detail)
+
+    def _refuse(
+        self, index: int, code: str, detail: str, known: tuple[StoredAt, ...] = ()
+    ) -> tuple[AppendRejected, tuple[Effect, ...]]:
         self.state.rejections += 1
         self.state.last_rejection_index = index
         return AppendRejected(code, f"entry {index}: {detail}", known), ()
@@ -435,11 +428,8 @@ class PartitionMachine:
             state = msgspec.msgpack.decode(data, type=LogState)
         except msgspec.DecodeError as error:
             raise WrongCheckpoint(f"the checkpoint of a partition cannot be read: {error}") from error
-        if state.layout not in READABLE_LAYOUTS:
-            known = ", ".join(map(str, READABLE_LAYOUTS))
-            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {known}")
-        if state.layout < LIVED_TIME_LAYOUT:
-            _live_by_clock(state)
+        if state.layout != LAYOUT:
+            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUT}")
         self.producers = ProducerTable(state.producers, state.lived_ms)
         self.ownership = GroupTable(state.groups, state.lived_ms)
         self.transactions = TransactionTable(state.transactions)

@@ -1,12 +1,12 @@
 """Where events are: the offset index of a partition, one row per stored batch.
 
     b"o" + group u64 + base offset u64
-        -> entry index u64 | timestamp u64 ms | count u32 | bytes before u64
-           | skip u32, unless it is 0 | producer id u64, epoch u16, of events of a transaction; then skip is there, too
+        -> entry index u64 | byte in the entry u32 | timestamp u64 ms | count u32 | bytes before u64 | skip u32
+           | producer id i64, epoch i16 of the transaction that the events belong to, or -1
 
-The events of a row are the records of its entry, but for the first `skip`: an idempotent producer sent those before,
-and they stand where they were stored then. Most entries repeat nothing, and their rows end before that field. A row
-says of which transaction its events are, so that readers pass over aborted ones without loading them.
+The events of a row are the records of its batch, but for the first `skip`: an idempotent producer sent those before,
+and they stand where they were stored then. The transaction is there so that readers pass over an aborted one without
+loading it.
 
 Rows are ordered by offset, and with it entry index, timestamp and bytes before never fall. So one binary search over
 offsets, with a seek at each step, answers everything: where a time begins, what is too old, what is too much, and what
@@ -28,14 +28,14 @@ from node.partition.machine import ForgetBelow, IndexBatch
 
 KIND = b"o"
 _U64 = struct.Struct(">Q")
-_ROW = struct.Struct(">QQIQ")
-_ROW_WITH_SKIP = struct.Struct(">QQIQI")
-_ROW_OF_TRANSACTION = struct.Struct(">QQIQIQH")
+_ROW = struct.Struct(">QIQIQIqh")
+_NO_TRANSACTION = (-1, -1)
 
 
 class IndexRow(NamedTuple):
     base_offset: int
     entry_index: int
+    at: int  # the byte of the entry at which the batch begins
     timestamp_ms: int
     events: int
     bytes_before: int
@@ -72,18 +72,13 @@ class OffsetIndex:
         if batch is not self._fresh_batch:  # a turn writes its batch before the next one begins
             self._fresh_batch = batch
             self._fresh.clear()
-        base, index, timestamp_ms, count, before, skip, transaction = (
-            effect.base_offset, effect.index, effect.timestamp_ms, effect.count, effect.bytes_before, effect.skip,
-            effect.transaction,
+        row = IndexRow(
+            effect.base_offset, effect.index, effect.at, effect.timestamp_ms, effect.count, effect.bytes_before,
+            effect.skip, effect.transaction,
         )  # fmt: skip
-        if transaction is not None:
-            value = _ROW_OF_TRANSACTION.pack(index, timestamp_ms, count, before, skip, *transaction)
-        elif skip:
-            value = _ROW_WITH_SKIP.pack(index, timestamp_ms, count, before, skip)
-        else:
-            value = _ROW.pack(index, timestamp_ms, count, before)
-        batch.put(self._prefix + _U64.pack(base), value)
-        self._fresh.append(IndexRow(base, index, timestamp_ms, count, before, skip, transaction))
+        value = _ROW.pack(*row[1:7], *(row.transaction or _NO_TRANSACTION))
+        batch.put(self._prefix + _U64.pack(row.base_offset), value)
+        self._fresh.append(row)
 
     def forget(self, effect: ForgetBelow, batch: DiskBatch) -> None:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(effect.offset))
@@ -144,10 +139,6 @@ def _base(row: IndexRow) -> int:
 
 def _decode(key: bytes, value: bytes) -> IndexRow:
     base = _U64.unpack(key[-8:])[0]
-    size = len(value)
-    if size == _ROW.size:
-        return IndexRow(base, *_ROW.unpack(value))
-    if size == _ROW_WITH_SKIP.size:
-        return IndexRow(base, *_ROW_WITH_SKIP.unpack(value))
-    index, timestamp_ms, events, before, skip, *transaction = _ROW_OF_TRANSACTION.unpack(value)
-    return IndexRow(base, index, timestamp_ms, events, before, skip, (transaction[0], transaction[1]))
+    index, at, time_ms, events, bytes_before, skip, producer_id, epoch = _ROW.unpack(value)
+    transaction = None if producer_id < 0 else (producer_id, epoch)
+    return IndexRow(base, index, at, time_ms, events, bytes_before, skip, transaction)

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.records.joined_messages import bytes_in, ends_in
+from holdfast.records.record_batch import Damaged
 from node.partition.api import ReadError, StoredBatch
 from node.partition.offset_index import IndexRow
-from node.partition.record_batch import Damaged
 
 ABORTED_BATCHES_PER_POLL = 1024
 """Passed over at once: some milliseconds, since their entries are not loaded. A reader that has met so many comes again

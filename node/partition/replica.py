@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.records.codec import Codec
+from holdfast.records.record_batch import Damaged
 from node.partition.api import (
     After,
     AfterTime,
@@ -47,6 +48,7 @@ from node.partition.consumer_groups.queries import ListGroups, Owner
 from node.partition.entries.entry_dump import dump
 from node.partition.entries.queries import AskFate, DumpEntries
 from node.partition.entries.unknown_outcome import fate
+from node.partition.entry import batch_at, records_of
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
@@ -63,7 +65,6 @@ from node.partition.offset_index import IndexRow, OffsetIndex, group_range
 from node.partition.questions import TransactionQuestion
 from node.partition.raft_group import GroupLike, confirm_leadership
 from node.partition.reader import BatchCache, LocalReader
-from node.partition.record_batch import Damaged, decode_head, decode_records
 from node.partition.retention import Trimmer
 from node.partition.transactions.participant import Participant
 from node.partition.transactions.queries import ListTransactions
@@ -171,9 +172,11 @@ class PartitionReplica:
                 self.owning.ousted(effect)
             else:
                 self._forget(effect, batch)
-        if isinstance(result, AppendRejected):
-            level = logging.INFO if result.code in REFUSALS else logging.WARNING  # a producer's fault, or ours
-            log.log(level, "partition %s (group %d), term %d: %s", self.partition, self.group_id, term, result.detail)
+        for refused in result if isinstance(result, tuple) else (result,):
+            if isinstance(refused, AppendRejected):
+                level = logging.INFO if refused.code in REFUSALS else logging.WARNING  # a producer's fault, or ours
+                where = (self.partition, self.group_id, term)
+                log.log(level, "partition %s (group %d), term %d: %s", *where, refused.detail)
         return result
 
     def _forget(self, effect: ForgetBelow, batch: DiskBatch) -> None:
@@ -338,8 +341,11 @@ class PartitionReplica:
     def _dump(self, question: DumpEntries) -> Answer:
         state = self._machine.state
 
-        def row_of(index: int) -> IndexRow | None:
-            return self._index.first_row(state.start_offset, state.next_offset, lambda row: row.entry_index >= index)
+        def row_of(index: int, at: int) -> IndexRow | None:
+            def reached(row: IndexRow) -> bool:
+                return (row.entry_index, row.at) >= (index, at)
+
+            return self._index.first_row(state.start_offset, state.next_offset, reached)
 
         if question.offset >= 0:
             rows = self._index.rows_from(max(question.offset, state.start_offset), 1)
@@ -422,10 +428,11 @@ class PartitionReplica:
             return cached
         try:
             _, entry = self.group.entry(row.entry_index)
-            records, head = decode_records(entry), decode_head(entry)
+            stored = batch_at(entry, row.at)
+            records = records_of(stored)
             if len(records) != row.skip + row.events:
                 wanted = row.skip + row.events
-                raise Damaged(f"entry {row.entry_index} holds {len(records)} records, but the index says {wanted}")
+                raise Damaged(f"a batch of entry {row.entry_index} holds {len(records)} records, not {wanted}")
         except KeyError:
             return None
         except (Damaged, StorageDamaged) as error:
@@ -433,7 +440,7 @@ class PartitionReplica:
             if self.on_damaged is not None:
                 self.on_damaged(self, error)
             raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
-        whole = StoredBatch(row.base_offset - row.skip, row.timestamp_ms, records, row.transaction, head.publisher)
+        whole = StoredBatch(row.base_offset - row.skip, row.timestamp_ms, records, row.transaction, stored.numbering)
         batch = whole.cut(row.skip, len(records)) if row.skip else whole
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too

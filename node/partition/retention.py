@@ -49,9 +49,20 @@ def plan_trim(
     first = index.first_row(start, end, kept)
     if first is None:
         return Trim(end, newest.entry_index, state.total_bytes)
+    first = _first_of_its_entry(index, first, start)
     if first.base_offset <= start:
         return None
     return Trim(first.base_offset, min(first.entry_index - 1, safe_index), first.bytes_before)
+
+
+def _first_of_its_entry(index: OffsetIndex, row: IndexRow, start: int) -> IndexRow:
+    """The first row of the same entry: an entry goes whole, or it stays."""
+    while row.base_offset > start:
+        before = index.row_at(row.base_offset - 1)
+        if before is None or before.entry_index != row.entry_index:
+            break
+        row = before
+    return row
 
 
 class Trimmer:

@@ -62,7 +62,13 @@ ALLOWED: dict[str, set[str]] = {
     "chaos": {"holdfast.client"},
     "chaos.workloads.spark_job": {"chaos", "holdfast.spark"},  # the query that is at work in W5
     "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
-    "chaos.defects": {"cluster.discovery", "cluster.metadata", "cluster.raft", "node"},  # they replace what is in there
+    "chaos.defects": {  # they replace what is in there
+        "cluster.discovery",
+        "cluster.metadata",
+        "cluster.raft",
+        "holdfast.records",
+        "node",
+    },
     "chaos.cluster.stores": {"cluster.raft", "node.partition", "node.storage"},  # disks of stopped nodes
 }
 

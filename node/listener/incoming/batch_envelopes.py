@@ -26,10 +26,10 @@ from holdfast.amqp.messages.well_formed import all_data
 from holdfast.records.joined_messages import split_off
 from holdfast.records.packed_batch import PackedNumbers, read_outside
 from holdfast.records.packed_bodies import PackedBodies
+from holdfast.records.record_batch import MAX_RECORDS
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
-from node.partition.record_batch import MAX_RECORDS
 
 MAX_SECTIONS = 2 * MAX_RECORDS
 """Of all messages of an envelope together: with 32 bytes each they fill the largest there is. Each is looked at, in one

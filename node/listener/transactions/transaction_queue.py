@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.records.record_batch import DIGEST_BYTES
 from node.listener.broker import Broker
 from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.partition.api import Failed, Numbers
-from node.partition.record_batch import DIGEST_BYTES
 from node.transactions.transaction import Transaction
 
 

@@ -1,7 +1,8 @@
 """What stands in the log of a partition, entry by entry: for people who look, in the words of Kafka's `dump-log`.
 
 The rule: it shows what is stored, decided or not, and judges nothing; a batch whose checksum does not match is shown as
-damaged instead of ending the list. Bounded: an answer holds so many entries; who wants more asks from its last index.
+damaged instead of ending the list. Bounded: an answer ends with the entry that reaches
+the limit; ask for more from its last index.
 """
 
 from __future__ import annotations
@@ -9,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
+from holdfast.records.record_batch import Damaged, RecordBatch
+from node.partition.commands import Append, OpenProducer, Trim, UnknownCommand, decode
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
+from node.partition.entry import ENTRY_REGULAR, batches_in
 from node.partition.offset_index import IndexRow
-from node.partition.record_batch import (
-    ENTRY_REGULAR,
-    Attributes,
-    BatchHead,
-    Damaged,
-    decode_records,
-    uncompressed_bytes,
-)
-from node.partition.transactions.control_record import marker_of
+from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.storage.errors import StorageDamaged
 
@@ -40,8 +35,11 @@ class StoredGroup(Protocol):
     def entry(self, index: int) -> tuple[int, bytes]: ...
 
 
-def dump(group: StoredGroup, asked: DumpEntries, row_of: Callable[[int], IndexRow | None]) -> EntryList:
-    """`row_of(index)`: the first row of the offset index whose entry is this one, or a later one."""
+RowOf = Callable[[int, int], IndexRow | None]
+
+
+def dump(group: StoredGroup, asked: DumpEntries, row_of: RowOf) -> EntryList:
+    """`row_of(index, at)`: the first row of the offset index at this entry and byte, or behind."""
     found: list[EntryRow] = []
     size = 0
     for index in range(max(asked.after + 1, group.first_index), group.applied_index + 1):
@@ -54,53 +52,59 @@ def dump(group: StoredGroup, asked: DumpEntries, row_of: Callable[[int], IndexRo
         except StorageDamaged as error:
             found.append(EntryRow(index, 0, "unreadable", 0, detail=str(error)))
             continue
-        row = _describe(index, term, entry, row_of)
-        size += uncompressed_bytes(entry) if Attributes(row.attributes).compression else len(entry)
-        found.append(row)
+        rows, opened = _describe(index, term, entry, row_of)
+        size += len(entry) + opened
+        found += rows
     return EntryList(found, group.first_index, group.applied_index)
 
 
-def _describe(index: int, term: int, entry: bytes, row_of: Callable[[int], IndexRow | None]) -> EntryRow:
+def _describe(index: int, term: int, entry: bytes, row_of: RowOf) -> tuple[list[EntryRow], int]:
+    """The lines of an entry, one for each batch in it, and how many bytes were decompressed for them."""
     size = len(entry)
     if entry[:1] != bytes((ENTRY_REGULAR,)):
-        return EntryRow(index, term, "raft", size, detail="of the Raft group itself: a new leader, or its members")
+        detail = "of the Raft group itself: a new leader, or its members"
+        return [EntryRow(index, term, "raft", size, detail=detail)], 0
     try:
         command = decode(entry)
+        if isinstance(command, Append | Marker):
+            batches = batches_in(entry)
+            opened = sum(batch.uncompressed_bytes for batch in batches if batch.head.attributes.compression)
+            return [_batch(index, term, batch, command, row_of) for batch in batches], opened
+        kind, detail = _command(command)
     except UnknownCommand as error:
-        return EntryRow(index, term, "unknown", size, detail=str(error))
-    except Damaged as error:
-        return EntryRow(index, term, "damaged", size, detail=str(error))
-    if isinstance(command, BatchHead):
-        return _batch(index, term, entry, command, row_of)
-    kind, detail = _command(command)
-    return EntryRow(index, term, kind, size, detail=detail)
-
-
-def _batch(index: int, term: int, entry: bytes, head: BatchHead, row_of: Callable[[int], IndexRow | None]) -> EntryRow:
-    kind, detail, coordinator_epoch = "batch", "", -1
-    try:
-        decode_records(entry)
-        if head.attributes & Attributes.CONTROL:
-            marker = marker_of(head)
-            kind, coordinator_epoch = marker.end.name.lower(), marker.coordinator_epoch
+        kind, detail = "unknown", str(error)
     except Damaged as error:
         kind, detail = "damaged", str(error)
-    row = None if head.attributes & Attributes.CONTROL else row_of(index)
-    stored = row is not None and row.entry_index == index
+    return [EntryRow(index, term, kind, size, detail=detail)], 0
+
+
+def _batch(index: int, term: int, batch: RecordBatch, command: Append | Marker, row_of: RowOf) -> EntryRow:
+    kind, detail, coordinator_epoch, row = "batch", "", -1, None
+    try:
+        batch.check_content()
+        batch.open()
+    except Damaged as error:
+        kind, detail = "damaged", str(error)
+    if isinstance(command, Marker):
+        kind, coordinator_epoch = command.end.name.lower(), command.coordinator_epoch
+    else:
+        row = row_of(index, batch.start)
+    stored = row is not None and (row.entry_index, row.at) == (index, batch.start)
+    head = batch.head
     return EntryRow(
         index=index,
         term=term,
         kind=kind,
-        size=len(entry),
+        size=batch.size,
         base_offset=row.base_offset if stored and row is not None else -1,
         stored=row.events if stored and row is not None else 0,
-        count=head.count,
+        count=head.record_count,
         attributes=int(head.attributes),
         producer_id=head.producer_id,
         producer_epoch=head.producer_epoch,
         base_sequence=head.base_sequence,
-        first_timestamp_ms=head.first_timestamp_ms,
-        max_timestamp_ms=head.max_timestamp_ms,
+        first_timestamp_ms=head.time_ms,
+        max_timestamp_ms=head.time_ms,
         coordinator_epoch=coordinator_epoch,
         detail=detail,
     )

@@ -63,7 +63,7 @@ class Watches:
 
 
 def describe(producers: ProducerTable, after: int, limit: int) -> list[ProducerInfo]:
-    rows = producers.rows()
+    rows = sorted(producers.rows(), key=lambda row: row.producer_id)
     first = bisect_right(rows, after, key=lambda row: row.producer_id)
     return [_info(row) for row in rows[first : first + limit]]
 

@@ -49,11 +49,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES, RecordBatch
 from node.partition.commands import OpenProducer
-from node.partition.record_batch import DIGEST_BYTES, BatchHead
-
-SEQUENCES = 1 << 31
-"""Numbers there are; after the last comes 0."""
 
 MAX_PRODUCER_ID = (1 << 63) - 1
 MAX_EPOCH = (1 << 15) - 1
@@ -106,7 +103,6 @@ class Producer(msgspec.Struct, array_like=True):
     epoch: int
     start: int  # the number that opening this epoch answered
     last: int = NOTHING  # the last number stored; NOTHING: none of this epoch
-    touched_index: int = 0  # the last entry that was its own, accepted or known
     touched_ms: int = 0
     batches: bytearray = msgspec.field(default_factory=bytearray)  # _BATCH each, oldest first
     digests: bytearray = msgspec.field(default_factory=bytearray)  # of the records of these batches
@@ -173,7 +169,7 @@ class ProducerTable:
 
     def __init__(self, rows: Iterable[Producer] = (), lived_ms: int = 0) -> None:
         self._lived_ms = lived_ms
-        ordered = sorted(rows, key=lambda producer: producer.touched_index)
+        ordered = list(rows)
         self._by_id = {producer.producer_id: producer for producer in ordered}
         self._unused = {producer.producer_id: producer for producer in ordered if producer.last == NOTHING}
         self._remembering = {producer.producer_id: producer for producer in ordered if producer.digests}
@@ -187,8 +183,8 @@ class ProducerTable:
         return self._by_id.get(producer_id)
 
     def rows(self) -> list[Producer]:
-        """By id, for a checkpoint."""
-        return [self._by_id[producer_id] for producer_id in sorted(self._by_id)]
+        """The longest silent one first, as a checkpoint keeps them."""
+        return list(self._by_id.values())
 
     # ------------------------------------------------------------ opening
 
@@ -212,7 +208,7 @@ class ProducerTable:
             answer = producer.start
         else:
             answer = producer.last if wish.last_sequence is None else wish.last_sequence
-        self._touch(producer, index, clock_ms)
+        self._touch(producer, clock_ms)
         return Opening(producer.producer_id, epoch, answer, fenced)
 
     def _create(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | ProducerRefusal:
@@ -226,7 +222,7 @@ class ProducerTable:
         if len(self._by_id) >= MAX_PRODUCERS:
             self._forget(next(iter((self._unused or self._by_id).values())))
         producer = Producer(producer_id, wish.epoch or 0, wish.last_sequence or 0)
-        self._touch(producer, index, clock_ms)
+        self._touch(producer, clock_ms)
         return Opening(producer_id, producer.epoch, producer.start, False)
 
     def _allocate(self, index: int, clock_ms: int) -> int:
@@ -242,8 +238,9 @@ class ProducerTable:
 
     # ------------------------------------------------------------ records
 
-    def judge(self, head: BatchHead) -> Known | ProducerRefusal:
+    def judge(self, batch: RecordBatch) -> Known | ProducerRefusal:
         """What becomes of a batch of a producer; changes nothing."""
+        head = batch.head
         producer = self._by_id.get(head.producer_id)
         if producer is None:
             detail = f"producer {head.producer_id} is not known here (any more): open it anew"
@@ -258,22 +255,23 @@ class ProducerTable:
             return ProducerRefusal("out-of-order", f"{detail}: it may begin with number 0 only, not {first}")
         if last == NOTHING or first == (last + 1) % SEQUENCES:
             return ALL_NEW
-        return compare(producer, head)
+        return compare(producer, batch)
 
-    def accept(self, head: BatchHead, stored: StoredAt, index: int, clock_ms: int) -> None:
+    def accept(self, batch: RecordBatch, stored: StoredAt, clock_ms: int) -> None:
         """A batch that was judged `Known`; `stored`: where its last records, those that were new, stand now."""
+        head = batch.head
         producer = self._by_id[head.producer_id]
         if head.producer_epoch > producer.epoch:
             self._begin_epoch(producer, head.producer_epoch)
         if stored.events:
-            self._remember(producer, head, stored)
-        self._touch(producer, index, clock_ms)
+            self._remember(producer, batch, stored)
+        self._touch(producer, clock_ms)
         while self.memory_bytes > MEMORY_BYTES:
             self._make_room()
 
-    def _remember(self, producer: Producer, head: BatchHead, stored: StoredAt) -> None:
+    def _remember(self, producer: Producer, batch: RecordBatch, stored: StoredAt) -> None:
         before = producer.memory_bytes
-        remember(producer, head, stored, REMEMBERED_EVENTS)
+        remember(producer, batch, stored, REMEMBERED_EVENTS)
         self.memory_bytes += producer.memory_bytes - before
 
     def _make_room(self) -> None:
@@ -298,8 +296,8 @@ class ProducerTable:
                 return
             self._forget(silent)
 
-    def _touch(self, producer: Producer, index: int, clock_ms: int) -> None:
-        producer.touched_index, producer.touched_ms, producer.touched_lived_ms = index, clock_ms, self._lived_ms
+    def _touch(self, producer: Producer, clock_ms: int) -> None:
+        producer.touched_ms, producer.touched_lived_ms = clock_ms, self._lived_ms
         producer_id = producer.producer_id
         self._by_id.pop(producer_id, None)
         self._by_id[producer_id] = producer
@@ -343,17 +341,19 @@ def _stolen(producer: Producer, epoch: int) -> str:
     )
 
 
-def remember(producer: Producer, head: BatchHead, stored: StoredAt, least_events: int) -> None:
+def remember(producer: Producer, batch: RecordBatch, stored: StoredAt, least_events: int) -> None:
     """The last records of the batch, those that were new, stand there now. `least_events`: as of REMEMBERED_EVENTS."""
-    producer.last = (head.base_sequence + head.count - 1) % SEQUENCES
+    count = batch.head.record_count
+    producer.last = (batch.head.base_sequence + count - 1) % SEQUENCES
     producer.stored = min(producer.stored + stored.events, REMEMBERED_EVENTS)
     producer.batches += _BATCH.pack(*stored)
-    producer.digests += head.digests[(head.count - stored.events) * DIGEST_BYTES :]
+    producer.digests += batch.digests[(count - stored.events) * DIGEST_BYTES :]
     _shorten(producer, least_events)
 
 
-def compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
+def compare(producer: Producer, batch: RecordBatch) -> Known | ProducerRefusal:
     """A batch that does not begin with the next number: how much of its front is stored, and the same as remembered?"""
+    head, digests = batch.head, batch.digests
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES
     if age >= max(remembered, producer.stored):
@@ -362,13 +362,13 @@ def compare(producer: Producer, head: BatchHead) -> Known | ProducerRefusal:
             f" the {max(remembered, producer.stored)} before it that are known to be stored"
         )
         return ProducerRefusal("out-of-order", detail)
-    forgotten = min(head.count, max(0, age + 1 - remembered))
+    forgotten = min(head.record_count, max(0, age + 1 - remembered))
     front = (StoredAt(forgotten, FORGOTTEN, 0),) if forgotten else ()
     position = max(0, remembered - 1 - age)
-    count = min(head.count, age + 1) - forgotten
+    count = min(head.record_count, age + 1) - forgotten
     width = DIGEST_BYTES
     stored = producer.digests[position * width : (position + count) * width]
-    came = head.digests[forgotten * width : (forgotten + count) * width]
+    came = digests[forgotten * width : (forgotten + count) * width]
     if stored == came:
         return Known(front + _places(producer, position, count))
     same = next(i for i in range(count) if stored[i * width :][:width] != came[i * width :][:width])

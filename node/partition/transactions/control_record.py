@@ -15,7 +15,9 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from node.partition.record_batch import Attributes, BatchHead, Damaged, encode
+from holdfast.records.lengths import table_of
+from holdfast.records.record_batch import NO_PRODUCER, Damaged, Numbering, RecordBatch, seal
+from node.partition.entry import join
 
 _RECORD = struct.Struct(">hhhi")
 _VERSION = 0
@@ -45,26 +47,26 @@ class Marker:
 
     def encode(self) -> bytes:
         term = min(self.coordinator_epoch, MAX_COORDINATOR_EPOCH)
-        return encode(
-            [_RECORD.pack(_VERSION, self.end, _VERSION, term)],
-            self.timestamp_ms,
-            attributes=Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-        )
+        record = _RECORD.pack(_VERSION, self.end, _VERSION, term)
+        batch = seal(table_of([record]), [record], bodies=False, control=True)
+        numbering = Numbering(self.producer_id, self.epoch, NO_PRODUCER)
+        return join([batch.numbered(numbering, transactional=True).stamped(self.timestamp_ms)])
 
 
-def marker_of(head: BatchHead) -> Marker:
+def marker_of(batch: RecordBatch) -> Marker:
     """Raises Damaged: a control batch that is no marker of a known version and type."""
-    if not head.attributes & Attributes.TRANSACTIONAL or min(head.producer_id, head.producer_epoch) < 0:
-        raise Damaged("a control batch that belongs to no transaction")
-    if len(head.control) != _RECORD.size:
-        raise Damaged(f"a control record has {_RECORD.size} bytes, not {len(head.control)}")
-    key_version, number, value_version, term = _RECORD.unpack(head.control)
+    head = batch.head
+    if batch.transaction is None or min(batch.transaction) < 0 or head.base_sequence != NO_PRODUCER:
+        raise Damaged("a control batch that belongs to no transaction, or has a number")
+    batch.check_content()
+    [record] = batch.records()
+    if len(record) != _RECORD.size:
+        raise Damaged(f"a control record has {_RECORD.size} bytes, not {len(record)}")
+    key_version, number, value_version, term = _RECORD.unpack(record)
     if (key_version, value_version) != (_VERSION, _VERSION) or term < 0:
         raise Damaged(f"a control record of versions {key_version} and {value_version}, coordinator epoch {term}")
     try:
         end = ControlType(number)
     except ValueError:
         raise Damaged(f"a control record of type {number}, which ends no transaction") from None
-    return Marker(head.producer_id, head.producer_epoch, end, term, head.max_timestamp_ms)
+    return Marker(head.producer_id, head.producer_epoch, end, term, head.time_ms)

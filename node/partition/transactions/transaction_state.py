@@ -46,6 +46,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.records.record_batch import RecordBatch
 from node.partition.idempotence.producer_state import (
     ALL_NEW,
     LEAST_EVENTS,
@@ -59,7 +60,6 @@ from node.partition.idempotence.producer_state import (
     compare,
     remember,
 )
-from node.partition.record_batch import BatchHead
 from node.partition.transactions.aborted_ranges import AbortedRange, AbortedRanges
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
@@ -205,7 +205,7 @@ class TransactionTable:
             return TransactionRefused(code, f"{what} cannot begin while epoch {found.producer.epoch} is open here")
         if len(self._open) >= MAX_OPEN:
             return TransactionRefused("too-many", f"{MAX_OPEN} transactions are open in this partition; try later")
-        producer = Producer(command.producer_id, command.epoch, 0, touched_index=index, touched_ms=clock_ms)
+        producer = Producer(command.producer_id, command.epoch, 0, touched_ms=clock_ms)
         self._open[command.producer_id] = OpenTransaction(
             producer, command.coordinator, command.timeout_ms, index, clock_ms
         )
@@ -213,8 +213,9 @@ class TransactionTable:
 
     # ------------------------------------------------------------ events
 
-    def judge(self, head: BatchHead) -> Known | TransactionRefused | ProducerRefusal:
+    def judge(self, batch: RecordBatch) -> Known | TransactionRefused | ProducerRefusal:
         """What becomes of a batch; changes nothing."""
+        head = batch.head
         found = self.get(head.producer_id, head.producer_epoch)
         if found is None:
             detail = f"{_name(head.producer_id, head.producer_epoch)} is not open here: it has ended, or never began"
@@ -225,7 +226,7 @@ class TransactionTable:
         if producer.last == NOTHING:
             detail = f"{_name(*found.key)} begins with number 0, not {head.base_sequence}"
             return ProducerRefusal("out-of-order", detail)
-        return compare(producer, head)
+        return compare(producer, batch)
 
     def _no_room(self, found: OpenTransaction) -> TransactionRefused | None:
         """For its first events, if they were rolled back. Who only moves positions here needs none."""
@@ -237,13 +238,10 @@ class TransactionTable:
             " no more until retention has removed some; roll back less, or keep the log for a shorter time",
         )
 
-    def accept(self, head: BatchHead, stored: StoredAt, index: int) -> None:
-        """A batch that was judged Known, and whose last records stand there now."""
-        found = self._open[head.producer_id]
-        found.producer.touched_index = index
-        if not stored.events:
-            return
-        remember(found.producer, head, stored, LEAST_EVENTS)
+    def accept(self, batch: RecordBatch, stored: StoredAt) -> None:
+        """A batch that was judged Known, and whose last records, one at least, stand there now."""
+        found = self._open[batch.head.producer_id]
+        remember(found.producer, batch, stored, LEAST_EVENTS)
         if found.first_offset == NOTHING:
             found.first_offset = stored.base_offset
             self._unstable[found.key] = found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import count
 from typing import Any
 from unittest import mock
@@ -18,6 +17,7 @@ from cluster.raft import FetchReply, Group
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
+from holdfast.records.record_batch import RecordBatch
 from node.cluster_clock import ClusterClock
 from node.partition import machine as partition_machine
 from node.partition.consumer_groups.group_state import (
@@ -36,7 +36,6 @@ from node.partition.idempotence.producer_state import (
     ProducerTable,
 )
 from node.partition.machine import PartitionMachine
-from node.partition.record_batch import BatchHead
 from node.partition.replica import PartitionReplica
 from node.raft_loop import TurnInput
 from tests.simulation.world import scarce_memory
@@ -87,8 +86,8 @@ def no_dedup() -> Iterator[None]:
     """What comes again is stored again."""
     judge = ProducerTable.judge
 
-    def all_new(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
-        verdict = judge(producers, head)
+    def all_new(producers: ProducerTable, batch: RecordBatch) -> Known | ProducerRefusal:
+        verdict = judge(producers, batch)
         return verdict if isinstance(verdict, ProducerRefusal) else ALL_NEW
 
     with mock.patch.object(ProducerTable, "judge", all_new):
@@ -100,8 +99,8 @@ def gaps_allowed() -> Iterator[None]:
     """A number behind a gap is taken."""
     judge = ProducerTable.judge
 
-    def take(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
-        verdict = judge(producers, head)
+    def take(producers: ProducerTable, batch: RecordBatch) -> Known | ProducerRefusal:
+        verdict = judge(producers, batch)
         return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "out-of-order" else verdict
 
     with mock.patch.object(ProducerTable, "judge", take):
@@ -113,8 +112,8 @@ def no_fencing() -> Iterator[None]:
     """A producer whose id was taken over may go on."""
     judge = ProducerTable.judge
 
-    def take(producers: ProducerTable, head: BatchHead) -> Known | ProducerRefusal:
-        verdict = judge(producers, head)
+    def take(producers: ProducerTable, batch: RecordBatch) -> Known | ProducerRefusal:
+        verdict = judge(producers, batch)
         return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "producer-stolen" else verdict
 
     with mock.patch.object(ProducerTable, "judge", take):
@@ -149,8 +148,8 @@ def local_clock_in_apply() -> Iterator[None]:
     store = PartitionMachine._store
     drifting = count()
 
-    def by_own_clock(machine: PartitionMachine, index: int, head: BatchHead, *rest: Any) -> Any:
-        return store(machine, index, replace(head, max_timestamp_ms=head.max_timestamp_ms + next(drifting)), *rest)
+    def by_own_clock(machine: PartitionMachine, index: int, batch: RecordBatch, *rest: Any) -> Any:
+        return store(machine, index, batch.stamped(batch.head.time_ms + next(drifting)), *rest)
 
     with mock.patch.object(PartitionMachine, "_store", by_own_clock):
         yield

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cluster.raft import ENTRY_REGULAR
+from holdfast.records.record_batch import RecordBatch
 from node.coordinator import commands as coordinator
 from node.coordinator.commands import (
     Added,
@@ -32,8 +33,7 @@ from node.partition.api import StoredBatch
 from node.partition.commands import decode
 from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned
 from node.partition.machine import AppendAccepted
-from node.partition.record_batch import Attributes, BatchHead
-from node.partition.transactions.control_record import marker_of
+from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import StageOffset
 from node.partition.transactions.transaction_state import TransactionDone
 from node.transactions.transaction import StagedPosition
@@ -163,18 +163,16 @@ class TransactionsJudge(PartitionJudge):
             return
         super()._first_applied(index, data, result)
         self._ledger.partitions[self.group_id] = self
-        if isinstance(result, AppendAccepted) and result.count:
-            self._stored(decode(data), result)
-        elif isinstance(result, TransactionDone):
+        if isinstance(result, TransactionDone):
             self._transaction(decode(data))
         elif isinstance(result, Owned | Done):
             self._group(decode(data), result)
         if self.start_offset > self.stable:
             raise Violation(f"group {self.group_id}: trimmed up to {self.start_offset}, beyond {self.stable}")
 
-    def _stored(self, head: Any, result: AppendAccepted) -> None:
-        assert isinstance(head, BatchHead)
-        pair = head.transaction
+    def _store(self, index: int, batch: RecordBatch, result: AppendAccepted) -> None:
+        super()._store(index, batch, result)
+        pair = batch.transaction
         self._by += [pair] * result.count
         if pair is None:
             return
@@ -190,9 +188,8 @@ class TransactionsJudge(PartitionJudge):
             self._wrote.add(pair)
             known = self.staged.setdefault(pair, {}).get(key, (0, 0))
             self.staged[pair][key] = (command.claim, max(known[1], command.position))
-        elif isinstance(command, BatchHead) and command.attributes & Attributes.CONTROL:
-            marker = marker_of(command)
-            self._marker((marker.producer_id, marker.epoch), committed=marker.committed)
+        elif isinstance(command, Marker):
+            self._marker((command.producer_id, command.epoch), committed=command.committed)
 
     def _marker(self, pair: Pair, *, committed: bool) -> None:
         if committed and self._ledger.decisions.get(pair) is not True:

@@ -11,9 +11,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.records.record_batch import DIGEST_BYTES
 from node.partition.api import Appended, Failed, Numbers
 from node.partition.consumer_groups.group_state import Claim, Owned
-from node.partition.record_batch import DIGEST_BYTES
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import StagedPosition, Transaction

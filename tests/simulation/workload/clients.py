@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.raft import Committed, Discarded, Outcome, RaftError
 from node.partition.api import After, Appended, AppendOutcome
 from node.partition.reader import LocalReader
-from node.partition.record_batch import encode
+from tests.batches import entry_of
 from tests.simulation.checker import Violation
 from tests.simulation.workload.members import GroupMember
 from tests.simulation.workload.producers import NumberedProducer
@@ -100,7 +100,7 @@ class PartitionClients:
                 raise Violation(f"group {group_id}: {record!r} was acknowledged, but is nowhere")
 
         with contextlib.suppress(RaftError):
-            node.multiraft.groups[group_id].propose(encode([record], node.cluster_clock.now_ms()), done)
+            node.multiraft.groups[group_id].propose(entry_of([record], node.cluster_clock.now_ms()), done)
 
     # ---- reading
 

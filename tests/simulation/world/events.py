@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.records.record_batch import RecordBatch
 from node.partition.api import Appended, StoredBatch
 from node.partition.commands import Command, decode
 from node.partition.consumer_groups.group_state import (
@@ -23,9 +24,9 @@ from node.partition.consumer_groups.group_state import (
     Done,
     Owned,
 )
+from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
 from node.partition.machine import AppendAccepted, Trimmed
-from node.partition.record_batch import TAG_RECORD_BATCH, decode_head, decode_records
 from tests.simulation.checker import GroupJudge, Violation
 
 
@@ -56,10 +57,12 @@ class PartitionJudge(GroupJudge):
             if result.start_offset < self.start_offset:
                 raise Violation(f"group {self.group_id}: events begin at {result.start_offset} again")
             self.start_offset = result.start_offset
-        elif isinstance(result, AppendAccepted) and data[1] == TAG_RECORD_BATCH:
-            self.duplicates += sum(place.events for place in result.known)
-            if result.count:
-                self._store(data, result)
+        elif isinstance(result, tuple):
+            for batch, stored in zip(batches_in(data), result, strict=True):
+                if isinstance(stored, AppendAccepted):
+                    self.duplicates += sum(place.events for place in stored.known)
+                    if stored.count:
+                        self._store(index, batch, stored)
         elif isinstance(result, Owned | Done):
             self._own(index, decode(data), result)
 
@@ -76,8 +79,9 @@ class PartitionJudge(GroupJudge):
                 raise Violation(f"group {self.group_id}: {command} -> {result}, while claim {owner} is in force")
             self._positions[command.key] = result.position
 
-    def _store(self, data: bytes, result: AppendAccepted) -> None:
-        records = decode_records(data)
+    def _store(self, index: int, batch: RecordBatch, result: AppendAccepted) -> None:
+        batch.check_content()
+        records = batch.messages()
         skip = len(records) - result.count
         if result.base_offset != len(self.events):
             raise Violation(f"group {self.group_id}: {result} leaves a gap after offset {len(self.events) - 1}")
@@ -92,10 +96,10 @@ class PartitionJudge(GroupJudge):
                 )
             self._offset_of[record] = len(self.events)
             self.events.append(record)
-        head = decode_head(data)
-        if head.numbered:
-            first = (head.base_sequence + skip) % SEQUENCES
-            self._count(head.producer_id, head.producer_epoch, first, result.count)
+        numbering = batch.numbering
+        if numbering is not None:
+            first = (numbering.base_sequence + skip) % SEQUENCES
+            self._count(numbering.producer_id, numbering.epoch, first, result.count)
 
     def _count(self, producer_id: int, epoch: int, first: int, count: int) -> None:
         last_epoch, last = self._numbers.get(producer_id, (epoch, (first - 1) % SEQUENCES))

@@ -25,9 +25,9 @@ from cluster.raft import (
     Turn,
 )
 from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend
+from holdfast.records.record_batch import Damaged
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
-from node.partition.record_batch import Damaged
 from node.partition.replica import PartitionReplica
 from node.raft_loop import TurnInput
 from node.replica_manager import ReplicaManager

@@ -12,9 +12,10 @@ from holdfast.records.codec import Codec
 from holdfast.records.joined_messages import table_of
 from holdfast.records.packed_batch import pack_joined
 from holdfast.records.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.record_batch import MAX_RECORDS
 from node.partition.api import Appended, Failed
+from node.partition.entry import batches_in
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.record_batch import Attributes, decode_head, decode_records
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
 
 
@@ -71,17 +72,27 @@ def test_a_call_stays_in_one_entry_however_large(tmp_path: Path) -> None:
         assert node.group.last_index == before + 1
 
 
-def test_a_call_larger_than_an_entry_may_be_is_cut_and_answered_once(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, call_bytes=1000)) as node:
+def test_a_call_larger_than_an_entry_may_be_is_refused(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, call_bytes=4000)) as node:
         answers = Answers()
-        small, big = [b"s" * 10], [bytes([number]) * 400 for number in range(9)]
-        node.replica.append(list(small), answers)
-        node.replica.append(list(big), answers)
-        node.replica.append(list(small), answers)
+        for records in ([b"s" * 10], [b"b" * 400] * 11, [b"b" * 400] * 10):
+            node.replica.append(records, answers)
+        (refused,) = [one for one in answers.all if isinstance(one, Failed)]
+        assert (refused.kind, refused.certainly_not_appended) == ("too_large", True)
         node.turns()
-        assert [record for _, record in read_all(node.replica)] == small + big + small
-        assert sorted(answers.offsets) == [0, 1, 10]
-        assert all(sum(map(len, batch.records)) <= 1000 for batch in node.replica.read(0, 1 << 30))
+        assert node.replica.next_offset == 11
+
+
+def test_a_call_of_more_records_than_a_batch_has_is_stored_as_several_in_one_entry(node: Node) -> None:
+    answers, before = Answers(), node.group.last_index
+    records = [b"%d" % number for number in range(2 * MAX_RECORDS + 3)]
+    for call in ([b"before"], records, [b"behind"]):
+        node.replica.append(call, answers)
+    node.turns()
+    assert answers.offsets == [0, 1, len(records) + 1]
+    entries = [batches_in(node.group.entry(index)[1]) for index in range(before + 1, node.group.last_index + 1)]
+    assert [len(batches) for batches in entries] == [1, 3, 1]
+    assert read_all(node.replica) == list(enumerate([b"before", *records, b"behind"]))
 
 
 def test_one_record_may_be_larger_than_the_usual_entry_but_not_than_any(node: Node) -> None:
@@ -154,51 +165,6 @@ def test_raft_outcomes_become_answers_that_tell_whether_to_repeat(
         assert isinstance(one, Failed)
         assert (one.kind, one.certainly_not_appended, one.retriable) == (kind, certain, True)
     assert node.replica.in_flight_bytes == 0
-
-
-def test_a_call_of_which_a_part_was_stored_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
-        answers = Answers()
-        propose = node.group.propose
-        seen: list[bytes] = []
-
-        def second_is_lost(data: bytes, done):  # type: ignore[no-untyped-def]
-            seen.append(data)
-            if len(seen) == 2:
-                done(Discarded(9, 1))
-                return 9
-            return propose(data, done)
-
-        monkeypatch.setattr(node.group, "propose", second_is_lost)
-        node.replica.append([b"1", b"2", b"3", b"4", b"5"], answers)
-        node.turns()
-        assert len(answers.all) == 1
-        assert isinstance(answers.last, Failed)
-        assert not answers.last.certainly_not_appended
-        assert "only a part" in answers.last.detail
-
-
-@pytest.mark.parametrize(
-    "outcomes",
-    [
-        [Unknown(5, 1), Unknown(6, 1), Unknown(7, 1)],
-        [Unknown(5, 1), Discarded(6, 1), Discarded(7, 1)],
-        [Discarded(5, 1), Discarded(6, 1), Unknown(7, 1)],
-    ],
-)
-def test_no_single_entry_tells_what_became_of_a_call_that_was_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: list[Unknown | Discarded]
-) -> None:
-    """Entry 5 may be in the log, and 6 and 7 nowhere: whoever asks for the fate of one must not take it for all."""
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
-        answers = Answers()
-        left = iter(outcomes)
-        monkeypatch.setattr(node.group, "propose", lambda data, done: done(next(left)))
-        node.replica.append([b"1", b"2", b"3", b"4", b"5"], answers)
-        node.replica.flush()
-        [answer] = answers.all
-        assert isinstance(answer, Failed)
-        assert (answer.kind, answer.entry) == ("unknown", None)
 
 
 def test_an_entry_whose_outcome_was_lost_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +247,9 @@ def test_a_packed_batch_is_stored_as_the_bodies_in_it(node: Node, codec: Codec) 
     assert answers.offsets == [0, 200]
     one, other = (node.group.entry(node.group.last_index - back)[1] for back in (1, 0))
     assert one == other
-    assert Attributes.BODIES in decode_head(one).attributes
-    stored = decode_records(one)
-    assert stored.parts() == BODIES
+    (batch,) = batches_in(one)
+    assert batch.are_bodies
+    assert batch.records() == BODIES
 
 
 def test_a_packed_batch_that_does_not_decompress_is_refused_and_takes_no_room(node: Node) -> None:

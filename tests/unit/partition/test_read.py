@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.records.joined_messages import JoinedMessages, table_of
+from holdfast.records.record_batch import Damaged
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
+from node.partition.entry import batches_in
 from node.partition.limits import PartitionLimits
-from node.partition.record_batch import Damaged
 from node.storage import StorageDamaged
 from tests.unit.partition.support import START_MS, Node, flat, read_all
 
@@ -286,7 +287,7 @@ async def test_info_counts_what_is_there(node: Node) -> None:
     node.append(b"a", b"b")
     info = await info_of(node)
     assert (info.earliest_offset, info.latest_offset, info.next_offset, info.events) == (0, 1, 2, 2)
-    assert info.bytes == len(node.group.entry(node.group.last_index)[1])
+    assert info.bytes == sum(batch.size for batch in batches_in(node.group.entry(node.group.last_index)[1]))
     assert info.last_timestamp_ms == START_MS
 
 

@@ -10,8 +10,10 @@ import pytest
 from cluster.raft import RaftOptions
 from node.partition.api import After, Earliest
 from node.partition.commands import OpenProducer
+from node.partition.entry import join
 from node.partition.offset_index import OffsetIndex, erase, group_range
 from node.partition.retention import plan_trim
+from tests.batches import batch_of
 from tests.unit.partition.support import GROUP, Node, flat, read_all
 
 EVERYTHING = 1 << 40
@@ -189,3 +191,18 @@ def test_a_trim_never_reaches_beyond_what_every_member_holds(node: Node) -> None
     assert plan is not None
     assert plan.offset == 40, "all twenty batches go"
     assert plan.index == last_held
+
+
+def test_an_entry_of_several_batches_goes_whole_or_stays(tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        for entry in range(3):
+            batches = [batch_of([b"%d%d" % (entry, place)], node.now_ms) for place in range(4)]
+            node.group.propose(join(batches), lambda _: None)
+            node.turns()
+        batch_bytes = node.replica.info_now().bytes // 12
+        assert not trim(node, retention_bytes=10 * batch_bytes), "the first entry has four batches, and two are wanted"
+        assert trim(node, retention_bytes=7 * batch_bytes)
+        assert node.replica.start_offset == 4
+        assert trim(node, retention_bytes=1)
+        assert node.replica.start_offset == 8, "the newest entry stays whole"
+        assert [record for _, record in read_all(node.replica)] == [b"20", b"21", b"22", b"23"]

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message, symbol
 from holdfast.amqp.partition_key import partition_index
+from holdfast.records.record_batch import MAX_RECORDS
 from node.listener.incoming import batch_envelopes
 from node.listener.incoming.batch_envelopes import MAX_SECTIONS, open_envelope
-from node.partition.record_batch import MAX_RECORDS
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender, envelope
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import (

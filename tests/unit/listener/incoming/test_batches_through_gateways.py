@@ -16,8 +16,9 @@ from holdfast.records.codec import Codec
 from holdfast.records.joined_messages import table_of
 from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
 from holdfast.records.packed_bodies import PackedBodies
+from holdfast.records.record_batch import Attributes, RecordBatch
 from holdfast.records.sealed_section import seal
-from node.partition.record_batch import Attributes, BatchHead, Damaged, decode_head, decode_records
+from node.partition.commands import Append, decode
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import message
@@ -48,28 +49,26 @@ def passed_on(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
-def batch(bodies: list[bytes], codec: Codec = Codec.NONE, numbers: tuple[int, int, int] | None = None) -> bytes:
+def packed(bodies: list[bytes], codec: Codec = Codec.NONE, numbers: tuple[int, int, int] | None = None) -> bytes:
     said = None if numbers is None else PackedNumbers(*numbers, digests_of(bodies))
     return pack_joined(table_of(bodies), (b"".join(bodies),), codec, bodies=True, numbers=said)
 
 
-def entries(cluster: Cluster) -> list[tuple[BatchHead, bytes]]:
+def batches(cluster: Cluster) -> list[RecordBatch]:
     """The record batches that the leader has stored, in order."""
     group = cluster.broker(cluster.leader("trades")).handle("trades", "0").group
-    found = []
+    found: list[RecordBatch] = []
     for index in range(group.first_index, group.last_index + 1):
         _, entry = group.entry(index)
-        try:
-            found.append((decode_head(entry), entry))
-        except Damaged:  # a command
-            continue
+        if entry[0] == 0 and isinstance(command := decode(entry), Append):
+            found += command.batches
     return found
 
 
-def but_for_its_time(head: BatchHead, entry: bytes) -> tuple[Any, ...]:
+def but_for_its_time(batch: RecordBatch) -> tuple[Any, ...]:
     """All that is stored of a batch."""
-    own = (head.attributes & ~Attributes.TRANSACTIONAL, head.base_sequence, head.count, head.size, head.digests)
-    return *own, entry[7 + 8 + 2 + 2 + 4 + 4 + 16 :]  # behind the second timestamp: lengths, digests, records
+    head = batch.head
+    return (head.attributes & ~Attributes.TRANSACTIONAL, head.base_sequence, bytes(batch.content))
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -90,12 +89,12 @@ async def test_a_chunk_is_stored_unopened_as_if_it_had_come_to_the_leader(
                 assert int(told.offset or "", 16) == (0 if at == leader else 500), "answers name the place"
                 assert (told.count, told.partition) == (500, "0")
     assert [type(records) for records in passed_on] == [PackedBodies]
-    direct, through = [(head, entry) for head, entry in entries(cluster) if head.count > 1]
-    assert but_for_its_time(*direct) == but_for_its_time(*through)
-    for head, entry in (direct, through):
-        assert Attributes.BODIES in head.attributes
-        assert bool(head.attributes & Attributes.TRANSACTIONAL) == (kind == "transactional")
-        assert decode_records(entry).parts() == BODIES
+    direct, through = [batch for batch in batches(cluster) if len(batch) > 1]
+    assert but_for_its_time(direct) == but_for_its_time(through)
+    for batch in (direct, through):
+        assert batch.are_bodies
+        assert (batch.transaction is not None) == (kind == "transactional")
+        assert batch.records() == BODIES
 
 
 async def test_what_is_no_pure_batch_of_bodies_goes_message_by_message(cluster: Cluster, passed_on: list[Any]) -> None:
@@ -104,8 +103,8 @@ async def test_what_is_no_pure_batch_of_bodies_goes_message_by_message(cluster: 
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
         assert await sender.outcome(sender.send(pack(given), batch=False)) == ACCEPTED
     assert not any(isinstance(records, PackedBodies) for records in passed_on)
-    ((_, entry),) = entries(cluster)
-    assert list(decode_records(entry)) == given
+    (stored,) = batches(cluster)
+    assert stored.messages() == given
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_twice(
@@ -122,16 +121,16 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_
         answer(stream, reply)
 
     monkeypatch.setattr(AppendStream, "_answer", lose_the_first)
-    first, second = batch([b"a", b"b"], numbers=(7, 0, 1)), batch([b"c"], Codec.NONE, (7, 0, 3))
+    first, second = packed([b"a", b"b"], numbers=(7, 0, 1)), packed([b"c"], Codec.NONE, (7, 0, 3))
     async with RawSender(cluster.ports[gateway], "trades", BOUND | terms(7)) as sender:
         for one in (first, second, first):
             assert await sender.outcome(sender.send(one, batch=False)) == ACCEPTED
         assert lost[0].base_offset == 0
         assert not lost[0].HasField("failure"), "it was stored"
         assert [records.packed() for records in passed_on] == [first, first, second, first], "as it came, each time"
-        told = await sender.outcome(sender.send(batch([b"c", b"other"], numbers=(7, 0, 2)), batch=False))
+        told = await sender.outcome(sender.send(packed([b"c", b"other"], numbers=(7, 0, 2)), batch=False))
         assert told.startswith(OUT_OF_ORDER)
-    stored = [(head.base_sequence, list(decode_records(entry).parts())) for head, entry in entries(cluster)]
+    stored = [(batch.head.base_sequence, batch.records()) for batch in batches(cluster)]
     assert [one for one in stored if one[1] == [b"c"]] == [(3, [b"c"])]
     info = await cluster.broker(gateway).handle("trades", "0").info()
     assert info.events == 3
@@ -146,7 +145,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_
 )
 async def test_what_cannot_be_opened_is_refused_and_the_link_goes_on(cluster: Cluster, spoil: Any, why: str) -> None:
     gateway = cluster.other_than(cluster.leader("trades"))
-    good = batch(BODIES, Codec.ZSTD)
+    good = packed(BODIES, Codec.ZSTD)
     bad = spoil(good) if spoil is not None else that_does_not_decompress(good)
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
         told = await sender.outcome(sender.send(bad, batch=False))
@@ -154,8 +153,8 @@ async def test_what_cannot_be_opened_is_refused_and_the_link_goes_on(cluster: Cl
         assert "the batch cannot be read" in told
         assert why in told
         assert await sender.outcome(sender.send(good, batch=False)) == ACCEPTED
-    ((head, _),) = entries(cluster)
-    assert head.count == 500
+    (stored,) = batches(cluster)
+    assert len(stored) == 500
 
 
 def that_does_not_decompress(good: bytes) -> bytes:
@@ -169,9 +168,9 @@ async def test_a_batch_outlives_a_change_of_leader_at_its_gateway(cluster: Clust
     old = cluster.leader("trades")
     gateway = cluster.other_than(old)
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
-        sent = [sender.send(batch([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20)]
+        sent = [sender.send(packed([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20)]
         await cluster.move("trades", "0", gateway)
-        sent += [sender.send(batch([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20, 40)]
+        sent += [sender.send(packed([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20, 40)]
         assert [await sender.outcome(one) for one in sent] == [ACCEPTED] * 40
-    stored = [body for _, entry in entries(cluster) for body in decode_records(entry).parts()]
+    stored = [body for batch in batches(cluster) for body in batch.records()]
     assert stored == [b"%d" % number for number in range(40) for _ in range(3)]

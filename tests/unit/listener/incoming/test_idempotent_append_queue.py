@@ -13,7 +13,7 @@ from node.listener.incoming.idempotent.idempotent_append_queue import Idempotent
 from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
 from node.partition.commands import OpenProducer
 from node.partition.machine import AppendAccepted, AppendRejected, PartitionMachine
-from node.partition.record_batch import encode
+from tests.batches import entry_of
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
     UNKNOWN,
@@ -222,7 +222,7 @@ class Replicated:
 
     def _apply(self, records: list[bytes], numbers: Numbers) -> AppendOutcome:
         self._index += 1
-        entry = encode(
+        entry = entry_of(
             records,
             1,
             producer_id=numbers.producer_id,
@@ -230,7 +230,7 @@ class Replicated:
             base_sequence=numbers.first,
             digests=numbers.digests,
         )
-        result, _ = self._machine.apply(self._index, entry)
+        (result,), _ = self._machine.apply(self._index, entry)  # type: ignore[misc]
         if isinstance(result, AppendRejected):
             assert result.code == "out-of-order"
             return Failed("out_of_order", False, result.detail)

@@ -15,33 +15,38 @@ from holdfast.records import codec as codecs
 from holdfast.records import gzip_stream, zstd_frame
 from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
 from holdfast.records.codec import WORTHWHILE_BYTES, Codec
-from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.record_batch import (
-    DIGEST_BYTES,
-    Attributes,
-    Damaged,
-    decode_head,
-    decode_records,
-    encode,
-    uncompressed_bytes,
-)
+from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, Attributes, Damaged, RecordBatch
+from node.partition.entry import batches_in
+from node.partition.limits import MAX_RECORD_BYTES
+from tests.batches import entry_of, records_in
 
 COMPRESSING = [Codec.GZIP, Codec.ZSTD]
-ATTRIBUTES_AT = 7
-LENGTHS_AT = 43
+BATCH_AT = 2
+ATTRIBUTES_AT = BATCH_AT + 10
+LENGTHS_AT = BATCH_AT + HEAD_BYTES
 
 records_of = st.lists(st.binary(max_size=60).map(lambda part: part * 20), min_size=1, max_size=40)
 codec_of = st.sampled_from(COMPRESSING)
 
 
 def sealed(entry: bytes | bytearray) -> bytes:
-    """With the checksum that a hostile writer would give it."""
-    return bytes(entry[:3]) + struct.pack(">I", crc32c(bytes(entry[ATTRIBUTES_AT:]))) + bytes(entry[ATTRIBUTES_AT:])
+    """With the length and the checksums that a hostile writer would give it."""
+    whole = bytearray(entry)
+    struct.pack_into(">I", whole, BATCH_AT, len(whole) - BATCH_AT - 4)
+    checksum = crc32c(bytes(whole[LENGTHS_AT:]))
+    struct.pack_into(">II", whole, BATCH_AT + 56, checksum, checksum)
+    struct.pack_into(">I", whole, BATCH_AT + 4, crc32c(bytes(whole[BATCH_AT + 8 : LENGTHS_AT])))
+    return bytes(whole)
+
+
+def batch_in(entry: bytes) -> RecordBatch:
+    (batch,) = batches_in(entry)
+    return batch
 
 
 def forged(codec: int, lengths: list[int], packed: bytes) -> bytes:
     """A batch whose head and table say what they like."""
-    entry = bytearray(encode([b""] * len(lengths), 1))
+    entry = bytearray(entry_of([b""] * len(lengths), 1))
     struct.pack_into(">H", entry, ATTRIBUTES_AT, Attributes.APPEND_TIME | codec)
     struct.pack_into(f">{len(lengths)}I", entry, LENGTHS_AT, *lengths)
     return sealed(bytes(entry) + packed)
@@ -56,14 +61,15 @@ def packed_by(codec: Codec, data: bytes) -> bytes:
 
 @given(records_of, codec_of)
 def test_what_goes_in_comes_out_and_is_never_larger(records: list[bytes], codec: Codec) -> None:
-    entry, plain = encode(records, 7, compression=codec), encode(records, 7)
-    head, size = decode_head(entry), sum(map(len, records))
-    assert decode_records(entry) == records
+    entry, plain = entry_of(records, 7, compression=codec), entry_of(records, 7)
+    batch, size = batch_in(entry), sum(map(len, records))
+    codec_used = batch.head.attributes.compression
+    assert records_in(entry) == records
     assert len(entry) <= len(plain)
-    assert (head.count, head.size) == (len(records), len(entry))
-    assert head.attributes.compression in (0, codec)
-    assert uncompressed_bytes(entry) == size
-    if head.attributes.compression:
+    assert (batch.head.record_count, batch.size) == (len(records), len(entry) - BATCH_AT)
+    assert codec_used in (0, codec)
+    assert batch.uncompressed_bytes == size
+    if codec_used:
         assert size >= WORTHWHILE_BYTES
         assert len(entry) < len(plain)
     else:
@@ -76,65 +82,56 @@ def test_numbers_and_digests_stand_where_they_stood(codec: Codec, chance: random
     records = [b"x" * 100] * 20
     digests = chance.randbytes(20 * DIGEST_BYTES)
     numbers = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5, "digests": digests}
-    attributes = Attributes.APPEND_TIME | Attributes.TRANSACTIONAL
-    entry = encode(records, 1, **numbers, attributes=attributes, compression=codec)  # type: ignore[arg-type]
-    plain = decode_head(encode(records, 1, **numbers, attributes=attributes))  # type: ignore[arg-type]
-    head = decode_head(entry)
-    assert (head.digests, head.base_sequence, head.transaction) == (plain.digests, 5, (7, 3))
-    assert head.attributes == attributes | codec
-    assert head.size < plain.size
-    assert decode_records(entry) == records
+    attributes = Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.DIGESTS
+    entry = entry_of(records, 1, **numbers, transactional=True, compression=codec)
+    plain = batch_in(entry_of(records, 1, **numbers, transactional=True))
+    batch = batch_in(entry)
+    assert (batch.digests, batch.head.base_sequence, batch.transaction) == (plain.digests, 5, (7, 3))
+    assert (batch.head.attributes, batch.head.seal) == (attributes | codec, plain.head.seal)
+    assert batch.size < plain.size
+    assert records_in(entry) == records
 
 
 def test_the_numbers_of_codecs_and_their_streams_are_kafkas() -> None:
     records = [b"y" * 1000]
     for codec, number, begins in ((Codec.GZIP, 1, b"\x1f\x8b"), (Codec.ZSTD, 4, b"\x28\xb5\x2f\xfd")):
-        entry = encode(records, 1, compression=codec)
+        entry = entry_of(records, 1, compression=codec)
         assert struct.unpack_from(">H", entry, ATTRIBUTES_AT)[0] & 7 == number
         assert entry[LENGTHS_AT + 4 :].startswith(begins)
-    assert zlib.decompress(encode(records, 1, compression=Codec.GZIP)[LENGTHS_AT + 4 :], 31) == records[0]
+    assert zlib.decompress(entry_of(records, 1, compression=Codec.GZIP)[LENGTHS_AT + 4 :], 31) == records[0]
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_what_is_not_worth_it_stays_as_it_came(codec: Codec) -> None:
     noise = random.Random(1).randbytes(4000)
     for records in ([b"x" * (WORTHWHILE_BYTES - 1)], [noise], [b""] * 9):
-        assert encode(records, 1, compression=codec) == encode(records, 1)
-    assert encode([b"x" * WORTHWHILE_BYTES], 1, compression=codec) != encode([b"x" * WORTHWHILE_BYTES], 1)
+        assert entry_of(records, 1, compression=codec) == entry_of(records, 1)
+    assert entry_of([b"x" * WORTHWHILE_BYTES], 1, compression=codec) != entry_of([b"x" * WORTHWHILE_BYTES], 1)
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_as_much_as_a_call_may_have_is_compressed_and_more_is_not(codec: Codec) -> None:
-    assert PartitionLimits().call_bytes == MAX_RECORD_BYTES == MAX_UNCOMPRESSED_BYTES
+    assert MAX_RECORD_BYTES == MAX_UNCOMPRESSED_BYTES
     record = bytes(MAX_UNCOMPRESSED_BYTES)
-    entry = encode([record], 1, compression=codec)
+    entry = entry_of([record], 1, compression=codec)
     assert len(entry) < len(record) // 100
-    assert decode_records(entry) == [record]
-    assert decode_head(encode([record, b"x"], 1, compression=codec)).attributes.compression == 0
+    assert records_in(entry) == [record]
+    assert batch_in(entry_of([record, b"x"], 1, compression=codec)).head.attributes.compression == 0
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_control_batch_is_never_compressed(codec: Codec) -> None:
-    control = Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
-    numbers = {"producer_id": 7, "producer_epoch": 3}
-    with pytest.raises(ValueError, match="compression"):
-        encode([b"x" * 1000], 1, attributes=control, compression=codec, **numbers)  # type: ignore[arg-type]
-    entry = bytearray(encode([b"x" * 1000], 1, attributes=control, **numbers))  # type: ignore[arg-type]
-    struct.pack_into(">H", entry, ATTRIBUTES_AT, control | codec)
-    with pytest.raises(Damaged, match="of a control batch"):
-        decode_head(sealed(entry))
-
-
-def test_only_who_compresses_says_so() -> None:
-    with pytest.raises(ValueError, match="compression"):
-        encode([b"x"], 1, attributes=Attributes(Codec.ZSTD))
+    entry = bytearray(entry_of([b"x" * 1000], 1, control=True, producer_id=7, producer_epoch=3, transactional=True))
+    (bits,) = struct.unpack_from(">H", entry, ATTRIBUTES_AT)
+    struct.pack_into(">H", entry, ATTRIBUTES_AT, bits | codec)
+    with pytest.raises(Damaged, match="a control batch"):
+        batches_in(sealed(entry))
 
 
 @pytest.mark.parametrize(("number", "name"), [(2, "snappy"), (3, "lz4"), (5, "unknown"), (7, "unknown")])
 def test_codecs_that_there_are_not_are_refused_by_name(number: int, name: str) -> None:
-    for decode in (decode_head, decode_records):
-        with pytest.raises(Damaged, match=rf"compression {name} \(codec {number}\) that is not supported"):
-            decode(forged(number, [3], b"abc"))
+    with pytest.raises(Damaged, match=rf"compression {name} \(codec {number}\) of a record batch is not supported"):
+        batches_in(forged(number, [3], b"abc"))
 
 
 # ---------------------------------------------------------------- damage and malice
@@ -142,10 +139,10 @@ def test_codecs_that_there_are_not_are_refused_by_name(number: int, name: str) -
 
 @given(records_of, codec_of, st.data())
 def test_any_changed_byte_is_noticed(records: list[bytes], codec: Codec, data: st.DataObject) -> None:
-    entry = bytearray(encode(records, 1, compression=codec))
-    entry[data.draw(st.integers(0, len(entry) - 1))] ^= data.draw(st.integers(1, 255))
+    entry = bytearray(entry_of(records, 1, compression=codec))
+    entry[data.draw(st.integers(BATCH_AT, len(entry) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Damaged):
-        decode_records(bytes(entry))
+        records_in(bytes(entry))
 
 
 @given(st.data(), codec_of, st.randoms())
@@ -153,32 +150,32 @@ def test_a_changed_stream_with_a_good_checksum_is_other_bytes_of_the_same_length
     data: st.DataObject, codec: Codec, chance: random.Random
 ) -> None:
     records = [chance.randbytes(30) * 30, b"abc" * 300]
-    entry = bytearray(encode(records, 1, compression=codec))
+    entry = bytearray(entry_of(records, 1, compression=codec))
     place = data.draw(st.integers(LENGTHS_AT, len(entry) - 1))
     entry[place] ^= data.draw(st.integers(1, 255))
-    head = decode_head(sealed(entry))
+    head = batch_in(sealed(entry)).head
     try:
-        found = decode_records(sealed(entry))
+        found = records_in(sealed(entry))
     except Damaged:
         return
     assert sum(map(len, found)) == sum(map(len, records))
-    assert len(found) == head.count
+    assert len(found) == head.record_count
 
 
 @given(st.data(), codec_of)
 def test_any_cut_is_noticed_even_with_a_good_checksum(data: st.DataObject, codec: Codec) -> None:
-    entry = encode([b"abc" * 300, b"x" * 700], 1, compression=codec)
+    entry = entry_of([b"abc" * 300, b"x" * 700], 1, compression=codec)
     cut = data.draw(st.integers(LENGTHS_AT + 8, len(entry) - 1))
     for wrong in (entry[:cut], sealed(entry[:cut]), sealed(entry + b"x"), sealed(entry + entry[LENGTHS_AT + 8 :])):
         with pytest.raises(Damaged):
-            decode_records(wrong)
+            records_in(wrong)
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=9), codec_of)
 def test_garbage_never_raises_anything_else(garbage: bytes, lengths: list[int], codec: Codec) -> None:
     for packed in (garbage, packed_by(codec, garbage)[:10] + garbage, packed_by(codec, b"")[:9]):
         try:
-            found = decode_records(forged(codec, lengths, packed))
+            found = records_in(forged(codec, lengths, packed))
         except Damaged:
             continue
         assert list(map(len, found)) == lengths
@@ -194,16 +191,16 @@ def test_what_promises_too_much_or_nothing_is_refused_before_a_decompressor_sees
 
     monkeypatch.setattr(codecs, "_DECOMPRESS", {Codec.GZIP: asked, Codec.ZSTD: asked})
     with pytest.raises(Damaged, match=f"{sum(lengths)} bytes of records"):
-        decode_records(forged(codec, lengths, packed_by(codec, b"x" * sum(lengths[:1]) if lengths[0] < 9 else b"x")))
+        records_in(forged(codec, lengths, packed_by(codec, b"x" * sum(lengths[:1]) if lengths[0] < 9 else b"x")))
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("claimed", [1, 512, 999_999, 1_000_001, MAX_UNCOMPRESSED_BYTES])
 def test_what_holds_more_or_less_than_it_promises_is_refused(codec: Codec, claimed: int) -> None:
     million = packed_by(codec, bytes(1_000_000))
-    assert decode_records(forged(codec, [1_000_000], million)) == [bytes(1_000_000)]
+    assert records_in(forged(codec, [1_000_000], million)) == [bytes(1_000_000)]
     with pytest.raises(Damaged, match="does not decompress"):
-        decode_records(forged(codec, [claimed], million))
+        records_in(forged(codec, [claimed], million))
 
 
 def test_a_gzip_bomb_is_stopped_one_byte_behind_its_promise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +222,7 @@ def test_a_gzip_bomb_is_stopped_one_byte_behind_its_promise(monkeypatch: pytest.
 
     monkeypatch.setattr(gzip_stream.zlib, "decompressobj", Watched)
     with pytest.raises(Damaged, match="more than the 600 bytes"):
-        decode_records(forged(Codec.GZIP, [600], gzip_stream.compress(bytes(64 << 20))))
+        records_in(forged(Codec.GZIP, [600], gzip_stream.compress(bytes(64 << 20))))
     assert limits == [601]
 
 
@@ -252,7 +249,7 @@ def test_a_zstd_frame_that_lies_about_itself_is_refused(frame: bytes, says: str)
     with pytest.raises(Undecodable, match=says):
         zstd_frame.decompress(memoryview(frame), 600)
     with pytest.raises(Damaged, match="does not decompress"):
-        decode_records(forged(Codec.ZSTD, [600], frame))
+        records_in(forged(Codec.ZSTD, [600], frame))
 
 
 def test_a_frame_that_states_too_much_never_reaches_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,4 +262,4 @@ def test_a_frame_that_states_too_much_never_reaches_the_library(monkeypatch: pyt
     monkeypatch.setattr(zstd_frame._of_thread, "decompressor", Never())
     for lie in ("states a petabyte", "states nothing", "a large window"):
         with pytest.raises(Damaged):
-            decode_records(forged(Codec.ZSTD, [600], LIES[lie][0]))
+            records_in(forged(Codec.ZSTD, [600], LIES[lie][0]))

@@ -11,14 +11,15 @@ import pytest
 from cluster.raft import Committed
 from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
+from holdfast.records.record_batch import Damaged
 from node.admin.entry_dump import _row
 from node.partition.api import Appended, Earliest, Latest, Numbers, ProducerRequest
 from node.partition.commands import encode_transaction_command
 from node.partition.entries import entry_dump
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
 from node.partition.limits import PartitionLimits
-from node.partition.record_batch import Damaged, encode
 from node.partition.transactions.transaction_commands import Begin
+from tests.batches import entry_of
 from tests.unit.partition.compression.test_compressed_batch import forged
 from tests.unit.partition.support import Answers, Node, flat, read_all
 from tests.unit.partition.transactions.driving import marker
@@ -94,7 +95,7 @@ def test_what_is_stored_counts_for_retention(node: Node) -> None:
 def test_a_log_without_the_setting_writes_the_same_bytes_as_ever(node: Node) -> None:
     node.append(text(1), text(2))
     (batch,) = dumped(node)
-    assert node.group.entry(batch.index)[1] == encode([text(1), text(2)], node.now_ms)
+    assert node.group.entry(batch.index)[1] == entry_of([text(1), text(2)], node.now_ms)
 
 
 def test_tail_readers_get_records_as_they_came(node: Node) -> None:

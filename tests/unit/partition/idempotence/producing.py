@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import Producer
 from node.partition.machine import LONGEST_STEP_MS, AppendAccepted, AppendRejected, Opened, PartitionMachine
-from node.partition.record_batch import encode
+from tests.batches import entry_of
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -13,6 +13,11 @@ DAY_MS = 24 * 3600 * 1000
 def digests_of(contents: str) -> bytes:
     """One letter is one event: equal letters, equal bytes."""
     return b"".join(letter.encode() * 4 for letter in contents)
+
+
+def of_one(result: object) -> object:
+    """The result of a command, or of the only batch of an entry."""
+    return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
 
 class Log:
@@ -43,7 +48,7 @@ class Log:
         return result
 
     def send(self, producer_id: int, epoch: int, first: int, contents: str) -> AppendAccepted | AppendRejected:
-        entry = encode(
+        entry = entry_of(
             [letter.encode() for letter in contents],
             self.now_ms,
             producer_id=producer_id,
@@ -56,14 +61,14 @@ class Log:
         return result
 
     def plain(self, events: int = 1) -> AppendAccepted:
-        result = self.apply(encode([b"p"] * events, self.now_ms))
+        result = self.apply(entry_of([b"p"] * events, self.now_ms))
         assert isinstance(result, AppendAccepted)
         return result
 
     def apply(self, entry: bytes) -> object:
         self.index += 1
         result, _ = self.machine.apply(self.index, entry)
-        return result
+        return of_one(result)
 
     def producer(self, producer_id: int) -> Producer:
         found = self.machine.producers.get(producer_id)

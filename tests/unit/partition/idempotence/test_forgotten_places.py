@@ -3,16 +3,15 @@ refused."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from holdfast.records.record_batch import Numbering
 from node.listener.incoming.idempotent.idempotent_link import CREDIT_LIMIT
 from node.partition.commands import OpenProducer
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt
 from node.partition.machine import AppendAccepted, AppendRejected
-from node.partition.record_batch import Attributes, BatchHead
+from tests.batches import batch_of
 from tests.unit.partition.idempotence.producing import Log, code
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -73,23 +72,23 @@ def test_all_that_busy_producers_have_under_way_is_known_after_a_failover() -> N
     credit leaves in doubt."""
     table, producers, entry = ProducerTable(), 250, 1024
     window = 2 * CREDIT_LIMIT
-    heads = [
-        BatchHead(Attributes.APPEND_TIME, 0, 0, first, entry, 0, 0, 0, digests=first.to_bytes(4) * entry)
+    batches = [
+        batch_of([b""] * entry, producer_id=0, producer_epoch=0, base_sequence=first, digests=first.to_bytes(4) * entry)
         for first in range(0, window, entry)
     ]
     index = 0
     for producer in range(producers):
         table.open(OpenProducer(producer, 0, None, 0), index, 0)
-    for head in heads:
+    for batch in batches:
         for producer in range(producers):
-            mine = replace(head, producer_id=producer)
+            mine = batch.numbered(Numbering(producer, 0, batch.head.base_sequence))
             assert table.judge(mine) == rules.ALL_NEW
             index += 1
-            table.accept(mine, StoredAt(entry, index * entry, 0), index, 0)
+            table.accept(mine, StoredAt(entry, index * entry, 0), 0)
     assert table.memory_bytes <= rules.MEMORY_BYTES
     assert max(row.remembered for row in table.rows()) < window, "there is no room for all of it"
-    for head in heads:
+    for batch in batches:
         for producer in range(producers):
-            verdict = table.judge(replace(head, producer_id=producer))
+            verdict = table.judge(batch.numbered(Numbering(producer, 0, batch.head.base_sequence)))
             assert isinstance(verdict, Known), verdict
             assert verdict.count == entry

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from node.partition.api import Appended, Failed, Latest, Numbers, ProducerInfo, ProducerOpened, ProducerRequest
+from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
-from node.partition.limits import PartitionLimits
 from node.partition.machine import LONGEST_STEP_MS
 from tests.unit.partition.idempotence.producing import digests_of
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
@@ -54,7 +54,7 @@ def test_calls_whose_numbers_connect_share_an_entry(node: Node) -> None:
     assert stored(node) == "abcdef"
 
 
-def test_each_producer_and_the_plain_calls_have_entries_of_their_own(node: Node) -> None:
+def test_calls_of_producers_are_batches_of_their_own_and_plain_ones_share_one(node: Node) -> None:
     opened(node, 8)
     answers, before = Answers(), node.group.last_index
     for turn in range(1, 6):
@@ -62,9 +62,10 @@ def test_each_producer_and_the_plain_calls_have_entries_of_their_own(node: Node)
         send(node, turn, "y", answers, producer=8)
         node.replica.append([b"p"], answers)
     node.turns()
-    assert node.group.last_index == before + 3
+    assert node.group.last_index == before + 1
+    assert len(batches_in(node.group.entry(before + 1)[1])) == 11
     assert sorted(answers.offsets) == list(range(15))
-    assert stored(node) == "xxxxxyyyyyppppp"
+    assert stored(node) == "xypppppxyxyxyxy"
 
 
 def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node: Node) -> None:
@@ -120,8 +121,8 @@ def test_a_refusal_says_how_much_before_it_is_known(node: Node) -> None:
     known, mixed, behind = again.all
     assert known == Appended(1, START_MS, 1)
     assert isinstance(mixed, Failed)
-    assert isinstance(behind, Failed)
-    assert [(one.kind, one.known) for one in (mixed, behind)] == [("out_of_order", 1), ("out_of_order", 0)]
+    assert (mixed.kind, mixed.known) == ("out_of_order", 1)
+    assert behind == Appended(4, START_MS, 1)
     assert stored(node) == "abcde"
 
 
@@ -138,21 +139,29 @@ def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
     assert woken
 
 
-def test_a_call_larger_than_an_entry_keeps_its_numbers(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
-        opened(node, 7)
-        answers = Answers()
-        send(node, SEQUENCES - 3, "abcde", answers)
-        node.turns()
-        assert answers.last == Appended(0, START_MS, 0)
-        send(node, SEQUENCES - 3, "abcdefg", answers)
-        node.turns()
-        assert answers.last == Appended(0, START_MS, 5)
-        send(node, SEQUENCES - 3, "abcDefg", answers)
-        node.turns()
-        assert isinstance(answers.last, Failed)
-        assert (answers.last.kind, answers.last.known) == ("out_of_order", 3)
-        assert stored(node) == "abcdefg"
+def test_batches_of_one_entry_are_judged_one_by_one(node: Node) -> None:
+    opened(node, 7)
+    before = node.group.last_index
+    answers = Answers()
+    for first, contents in (
+        (SEQUENCES - 3, "ab"),
+        (SEQUENCES - 1, "cde"),
+        (SEQUENCES - 3, "abcde"),
+        (9, "x"),
+        (2, "f"),
+    ):
+        send(node, first, contents, answers)
+    node.turns()
+    assert node.group.last_index == before + 1
+    stored_now, behind, again, out_of_order, last = answers.all
+    assert (stored_now, behind) == (Appended(0, START_MS), Appended(2, START_MS))
+    assert again == Appended(0, START_MS, 5)
+    assert isinstance(out_of_order, Failed)
+    assert out_of_order.kind == "out_of_order"
+    assert last == Appended(5, START_MS)
+    assert stored(node) == "abcdef"
+    node.crash()
+    assert stored(node) == "abcdef"
 
 
 @pytest.mark.parametrize("how", ["crash", "reopen"])

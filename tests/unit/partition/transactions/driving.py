@@ -5,11 +5,11 @@ from __future__ import annotations
 from node.partition.commands import encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Owned
 from node.partition.machine import AppendAccepted, AppendRejected, PartitionMachine
-from node.partition.record_batch import Attributes, encode
 from node.partition.transactions.control_record import ControlType, Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import TransactionDone, TransactionRefused
-from tests.unit.partition.idempotence.producing import digests_of
+from tests.batches import entry_of
+from tests.unit.partition.idempotence.producing import digests_of, of_one
 
 TIMEOUT_MS = 60_000
 COORDINATOR = 3
@@ -17,14 +17,14 @@ COORDINATOR = 3
 
 def batch(producer: int, epoch: int, first: int, contents: str, now_ms: int) -> bytes:
     """One letter is one event."""
-    return encode(
+    return entry_of(
         [letter.encode() for letter in contents],
         now_ms,
         producer_id=producer,
         producer_epoch=epoch,
         base_sequence=first,
         digests=digests_of(contents),
-        attributes=Attributes.APPEND_TIME | Attributes.TRANSACTIONAL,
+        transactional=True,
     )
 
 
@@ -43,7 +43,7 @@ class Partition:
     def apply(self, entry: bytes) -> object:
         self.index += 1
         result, _ = self.machine.apply(self.index, entry)
-        return result
+        return of_one(result)
 
     def begin(self, producer: int, epoch: int) -> TransactionDone | TransactionRefused:
         return self._told(Begin(producer, epoch, COORDINATOR, TIMEOUT_MS, self.now_ms))
@@ -54,7 +54,7 @@ class Partition:
         return result
 
     def plain(self, events: int = 1) -> AppendAccepted:
-        result = self.apply(encode([b"p"] * events, self.now_ms))
+        result = self.apply(entry_of([b"p"] * events, self.now_ms))
         assert isinstance(result, AppendAccepted)
         return result
 

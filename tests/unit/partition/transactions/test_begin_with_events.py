@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.records.record_batch import DIGEST_BYTES
 from node.partition.api import Failed, Numbers
 from node.partition.commands import encode_transaction_command
-from node.partition.limits import PartitionLimits
-from node.partition.record_batch import DIGEST_BYTES
 from node.partition.transactions import participant
 from node.partition.transactions.transaction_commands import Begin
 from tests.unit.partition.support import Answers, Node
@@ -73,14 +72,16 @@ def test_what_comes_again_with_its_begin_is_stored_once(node: Node) -> None:
     assert node.replica.next_offset == 1
 
 
-def test_a_batch_that_is_cut_begins_once(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=2, call_records=2)) as node:
-        answers, before = send(node, *[b"a"] * 5), node.group.last_index
-        node.turns()
-        assert answers.offsets == [0]
-        entries = [node.group.entry(index)[1] for index in range(before + 1, node.group.last_index + 1)]
-        begin = encode_transaction_command(Begin(P, 0, COORDINATOR, TIMEOUT_MS, node.now_ms))
-        assert (len(entries), entries.count(begin), entries.index(begin)) == (4, 1, 0)
+def test_a_begin_is_an_entry_right_in_front_of_its_batch(node: Node) -> None:
+    before, other = node.group.last_index, Answers()
+    node.replica.append([b"plain"], other)
+    answers = send(node, b"a")
+    node.replica.append([b"behind"], other)
+    node.turns()
+    entries = [node.group.entry(index)[1] for index in range(before + 1, node.group.last_index + 1)]
+    begin = encode_transaction_command(Begin(P, 0, COORDINATOR, TIMEOUT_MS, node.now_ms))
+    assert (len(entries), entries.index(begin)) == (3, 1)
+    assert (other.offsets, answers.offsets) == ([0, 2], [1])
 
 
 def test_it_begins_though_its_first_events_have_wrong_numbers_and_that_is_what_they_are_told(node: Node) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Committed
+from holdfast.records.record_batch import Attributes
 from node.partition.api import Earliest, Numbers, ProducerRequest
 from node.partition.commands import Trim, encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
 from node.partition.entries import entry_dump
 from node.partition.entries.queries import DumpEntries, EntryList
-from node.partition.record_batch import Attributes, encode
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
+from tests.batches import entry_of
 from tests.unit.partition.support import Answers, Node
 from tests.unit.partition.transactions.driving import marker
 
@@ -59,7 +60,7 @@ def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
     assert Attributes(plain.attributes) == Attributes.APPEND_TIME
     assert (begun.count, begun.detail) == (0, f"producer {P}, epoch 4, coordinator group 3, 60000 ms")
     assert (inside.base_offset, inside.producer_id, inside.producer_epoch, inside.base_sequence) == (2, P, 4, 0)
-    assert Attributes(inside.attributes) == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL
+    assert Attributes(inside.attributes) == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.DIGESTS
     assert (aborted.base_offset, aborted.coordinator_epoch, aborted.producer_id) == (-1, 9, P)
     assert Attributes(aborted.attributes) == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
 
@@ -75,7 +76,7 @@ def test_every_command_has_its_words(node: Node) -> None:
         encode_transaction_command(Prepare(P, 0, now_ms)),
         Trim(1, 1, 1).encode(),
         b"\0\x63 from the future",
-        b"\0\1\1 not a batch",
+        b"\0\6\1 not a batch",
     ):
         propose(node, entry)
     asyncio.run(_open_producer(node))
@@ -125,7 +126,7 @@ def test_what_was_stored_before_is_not_shown_as_stored_again(node: Node) -> None
 
 
 def test_a_batch_whose_records_are_damaged_is_shown_as_that_and_the_list_goes_on(node: Node) -> None:
-    whole = encode([b"record"], node.now_ms)
+    whole = entry_of([b"record"], node.now_ms)
     propose(node, whole[:-1] + bytes((whole[-1] ^ 1,)))
     node.append(b"behind")
     damaged, behind = [one for one in dump(node).entries if one.kind != "raft"]

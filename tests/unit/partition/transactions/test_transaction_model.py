@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.partition.commands import Trim, encode_transaction_command
-from node.partition.machine import AppendAccepted, IndexBatch
-from node.partition.record_batch import decode_records
+from node.partition.machine import IndexBatch
 from node.partition.transactions.transaction_commands import Begin
+from tests.batches import records_in
 from tests.unit.partition.transactions.driving import TIMEOUT_MS, Partition, batch, marker
 
 PRODUCERS = 3
@@ -52,11 +52,10 @@ class World:
     def apply(self, entry: bytes) -> None:
         partition = self.partition
         partition.index += 1
-        result, effects = partition.machine.apply(partition.index, entry)
+        _, effects = partition.machine.apply(partition.index, entry)
         for effect in effects:
             if isinstance(effect, IndexBatch):
-                assert isinstance(result, AppendAccepted)
-                records = decode_records(entry)[effect.skip :]
+                records = records_in(entry)[effect.skip :]
                 self.rows += [
                     (effect.base_offset + place, record, effect.transaction) for place, record in enumerate(records)
                 ]
