@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import random
+import secrets
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -442,7 +443,8 @@ class Node:
         whoever waits for that logs in next."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
-        command = register_node(self.node_id, address, listeners, incarnation, self._own_start())
+        start, drawn = self._own_start(), secrets.randbits(64) or 1
+        command = register_node(self.node_id, address, listeners, incarnation, start, cluster_id=drawn)
         await register(command, self._proposer, listeners, self._bootstrap.waits_for)
         if (user := self._gates.first_user) is not None:
             await have_first_user(user, self._proposer, self._view, self._administration.current)

@@ -25,10 +25,9 @@ from cluster.metadata.types import (
     Refusal,
 )
 
-CHECKPOINT_VERSION = 4
-VERSION_WITHOUT_ACCESS = 3
-"""Written while there are neither users nor grants, so that a program from before there were any reads it; one that has
-them must not be read by a program that would forget them."""
+CHECKPOINT_VERSION = 5
+READABLE = (3, 4, CHECKPOINT_VERSION)
+"""3 knew neither users nor grants, 4 no identity of the cluster. A program must not read what it would forget."""
 
 
 class CheckpointUnreadable(ValueError):
@@ -82,7 +81,7 @@ def decode_result(data: bytes) -> CommandResult:
 
 def encode_checkpoint(state: MetadataState) -> bytes:
     checkpoint = pb.Checkpoint(
-        version=VERSION_WITHOUT_ACCESS if state.access.is_empty else CHECKPOINT_VERSION,
+        version=CHECKPOINT_VERSION,
         next_group=state.next_group,
         next_log_id=state.next_log_id,
         nodes=[
@@ -112,13 +111,14 @@ def encode_checkpoint(state: MetadataState) -> bytes:
         users=[user_to_pb(user) for _, user in sorted(state.access.users.items())],
         grants=[grant_to_pb(grant) for grant in sorted(state.access.grants)],
         access_secret=state.access.secret,
+        cluster_id=state.cluster_id,
     )
     return checkpoint.SerializeToString(deterministic=True)
 
 
 def decode_checkpoint(data: bytes) -> MetadataState:
     checkpoint = pb.Checkpoint.FromString(data)
-    if checkpoint.version not in (VERSION_WITHOUT_ACCESS, CHECKPOINT_VERSION):
+    if checkpoint.version not in READABLE:
         raise CheckpointUnreadable(
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
             "start the version that wrote it"
@@ -152,4 +152,5 @@ def decode_checkpoint(data: bytes) -> MetadataState:
             grants={grant_from_pb(grant): None for grant in checkpoint.grants},
             secret=checkpoint.access_secret,
         ),
+        cluster_id=checkpoint.cluster_id,
     )

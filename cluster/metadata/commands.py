@@ -29,11 +29,18 @@ class InvalidRequest(ValueError):
 
 
 def register_node(
-    node: int, rpc_address: str, listeners: Mapping[str, str], incarnation: int = 0, start: Start = NOT_TOLD
+    node: int,
+    rpc_address: str,
+    listeners: Mapping[str, str],
+    incarnation: int = 0,
+    start: Start = NOT_TOLD,
+    cluster_id: int = 0,
 ) -> pb.Command:
     """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`, `start`: of the
-    node's data directory; 0 (in tests) is not compared."""
-    command = pb.RegisterNode(node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot)
+    node's data directory; 0 (in tests) is not compared. `cluster_id`: drawn, for a cluster that has none yet."""
+    command = pb.RegisterNode(
+        node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot, cluster_id=cluster_id
+    )
     command.marks.extend(start.marks)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)

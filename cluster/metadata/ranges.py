@@ -31,6 +31,7 @@ METADATA_RANGES: dict[str, Range] = {
     "RegisterNode.incarnation": ANY,
     "RegisterNode.boot": SEQUENCE,
     "RegisterNode.marks": COUNT,
+    "RegisterNode.cluster_id": ANY,
     "ReadmitNode.node": NODE,
     "ReadmitNode.incarnation": ANY,
     "CreateLog.partitions": WISHED,
@@ -59,6 +60,7 @@ METADATA_RANGES: dict[str, Range] = {
     "Checkpoint.version": COUNT,
     "Checkpoint.next_group": GROUP,
     "Checkpoint.next_log_id": SEQUENCE,
+    "Checkpoint.cluster_id": ANY,
 }
 
 METADATA = RangeTable(METADATA_RANGES)

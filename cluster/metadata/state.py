@@ -61,6 +61,8 @@ class MetadataState:
     logs: dict[str, LogRecord] = field(default_factory=dict)
     remembered: OrderedDict[bytes, tuple[Refusal | None, str]] = field(default_factory=OrderedDict)
     access: AccessState = field(default_factory=AccessState)
+    cluster_id: int = 0
+    """Of this cluster, for ever: drawn with the first node that is registered. 0: none is yet."""
 
     def execute(self, command: pb.Command) -> CommandResult:
         if command.request_id in self.remembered:
@@ -145,6 +147,7 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
         incarnation=command.incarnation or known.incarnation,
         start=start.known if start.boot else known.start,
     )
+    state.cluster_id = state.cluster_id or command.cluster_id
     return Ok()
 
 

@@ -53,6 +53,12 @@ class MetadataView:
     # -- nodes
 
     @property
+    def cluster_id(self) -> str | None:
+        """For people and clients. None: none was drawn yet, and no log made, save in older data."""
+        drawn = self._machine.state.cluster_id
+        return f"{drawn:016x}" if drawn else None
+
+    @property
     def nodes(self) -> Mapping[int, NodeRecord]:
         return MappingProxyType(self._machine.state.nodes)
 

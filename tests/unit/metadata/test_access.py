@@ -12,7 +12,6 @@ from cluster.metadata import (
     Ok,
     Refusal,
     ScramKeys,
-    create_log,
     encode_command,
     grant_command,
     put_user,
@@ -20,7 +19,6 @@ from cluster.metadata import (
     remove_user,
 )
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.codec import CHECKPOINT_VERSION, VERSION_WITHOUT_ACCESS
 from tests.simulation.world.disk import SimBatch
 
 KEYS = (ScramKeys(20_000, b"s" * 16, b"k" * 32, b"v" * 32), ScramKeys(20_000, b"s" * 16, b"k" * 64, b"v" * 64))
@@ -124,15 +122,6 @@ def test_a_checkpoint_brings_all_of_it_back_whatever_the_order() -> None:
     assert restored.machine.checkpoint() == one.machine.checkpoint()
     assert restored.machine.state.access == one.machine.state.access
     assert restored.view.access_revision != before, "links are judged anew"
-
-
-def test_an_older_program_reads_what_it_would_not_forget() -> None:
-    machine = Machine()
-    machine.do(register_node(1, "h:1", {}))
-    machine.do(create_log("a", now_ms=1, replicas=1))
-    assert pb.Checkpoint.FromString(machine.machine.checkpoint()).version == VERSION_WITHOUT_ACCESS
-    machine.add("ann")
-    assert pb.Checkpoint.FromString(machine.machine.checkpoint()).version == CHECKPOINT_VERSION
 
 
 def test_only_a_change_of_rights_is_one() -> None:

@@ -212,13 +212,16 @@ OLD_CHECKPOINT = (
 )
 """Written by a program from before logs had a compression, byte by byte."""
 
+NOW_WRITTEN = f"0805{OLD_CHECKPOINT.removeprefix('0803')}"
+"""The same, of the present version."""
+
 
 def test_logs_from_before_there_was_compression_read_as_uncompressed_and_are_written_as_they_were() -> None:
     cluster = Cluster()
     for command in OLD_COMMANDS:
         assert isinstance(cluster.apply(bytes.fromhex(command)), Ok)
     assert cluster.view.logs["a"].compression == "none"
-    assert cluster.machine.checkpoint().hex() == OLD_CHECKPOINT
+    assert cluster.machine.checkpoint().hex() == NOW_WRITTEN
     restored = Cluster()
     restored.machine.restore(3, bytes.fromhex(OLD_CHECKPOINT))
     assert restored.view.logs == cluster.view.logs
@@ -227,7 +230,7 @@ def test_logs_from_before_there_was_compression_read_as_uncompressed_and_are_wri
     assert restored.view.logs["a"].compression == "zstd"
     assert restored.apply(bytes.fromhex(OLD_COMMANDS[2])).log.compression == "zstd", "what it does not say stays"
     restored.do(alter_log("a", compression="none"))
-    assert restored.machine.checkpoint().hex() == OLD_CHECKPOINT
+    assert restored.machine.checkpoint().hex() == NOW_WRITTEN
 
 
 @pytest.mark.parametrize("name", ["brotli", "none of these", "x" * 100])
@@ -280,7 +283,11 @@ names = st.sampled_from(["a", "b", "c", "$bad"])
 small = st.integers(-1, 6)
 compressions = st.sampled_from(["", "none", "gzip", "zstd", "lz4"])
 commands = st.one_of(
-    st.builds(lambda node: register_node(node, f"h:{node}", {"default": f"h:{node + 1}"}), st.integers(0, 9)),
+    st.builds(
+        lambda node, drawn: register_node(node, f"h:{node}", {"default": f"h:{node + 1}"}, cluster_id=drawn),
+        st.integers(0, 9),
+        st.integers(0, 3),
+    ),
     st.builds(lambda name, p, r: create_log(name, partitions=p, replicas=r, now_ms=p), names, small, small),
     st.builds(lambda name, how: create_log(name, replicas=1, now_ms=1, compression=how), names, compressions),
     st.builds(lambda name, how: alter_log(name, compression=how), names, compressions),
@@ -314,6 +321,39 @@ def test_every_answer_survives_the_wire(history: list[pb.Command]) -> None:
     for command in history:
         result = cluster.do(command)
         assert decode_result(encode_result(result)) == result
+
+
+def registration(node: int, drawn: int) -> pb.Command:
+    return register_node(node, f"h:{node}", {"default": f"h:{node}0"}, cluster_id=drawn)
+
+
+def test_a_cluster_gets_its_identity_with_its_first_node_and_keeps_it() -> None:
+    cluster = Cluster()
+    assert cluster.view.cluster_id is None
+    assert cluster.do(registration(0, 5)).code == "invalid-argument"
+    assert cluster.view.cluster_id is None, "what is refused changes nothing"
+    for node, drawn in ((1, 6), (2, 7), (1, 8)):
+        assert cluster.do(registration(node, drawn)) == Ok()
+        assert cluster.view.cluster_id == f"{6:016x}"
+    restored = Cluster()
+    restored.machine.restore(9, cluster.machine.checkpoint())
+    assert restored.view.cluster_id == f"{6:016x}"
+    restored.do(registration(3, 9))
+    assert restored.view.cluster_id == f"{6:016x}"
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_cluster_from_before_there_were_identities_gets_one_when_a_node_starts(version: int) -> None:
+    cluster = Cluster(nodes=2)  # registered without one
+    log = cluster.create("old", replicas=2)
+    older = pb.Checkpoint.FromString(cluster.machine.checkpoint())
+    assert older.cluster_id == 0
+    older.version = version
+    cluster.machine.restore(9, older.SerializeToString())
+    assert cluster.view.cluster_id is None
+    assert cluster.do(registration(2, 7)) == Ok()
+    assert cluster.view.cluster_id == f"{7:016x}"
+    assert cluster.view.log("old") == log
 
 
 def test_a_checkpoint_of_another_version_or_damaged_stops_the_node() -> None:
