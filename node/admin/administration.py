@@ -273,6 +273,7 @@ class Administration:
         leaderless = [group for group in groups if self._leader_of(group) is None]
         return {
             "node": self._node_id,
+            "cluster_id": self._view.cluster_id,
             "metadata": {
                 "leader": self._group.leader,
                 "term": self._group.term,

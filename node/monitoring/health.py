@@ -105,6 +105,7 @@ class Health:
         checks = self.ready(now_s)
         return {
             "node": self._parts.node_id,
+            "cluster_id": self._parts.view.cluster_id,
             "version": self._parts.version,
             "ready": all(check.ok for check in checks),
             "problems": [f"{check.name}: {check.detail}" for check in [*checks, self.room()] if not check.ok],

@@ -274,6 +274,7 @@ def status(frame: CommandFrame, directory: Path) -> None:
     )
     if status_map is not None and not frame.output.as_json:
         frame.output.say(
+            f"identity: {status_map.get('cluster_id') or '(none yet)'}; "
             f"leader of the metadata group: node {metadata_leader(status_map) or '(none now)'}; "
             f"{counted(status_map.get('logs', 0), 'log')} with "
             f"{counted(status_map.get('partitions', 0), 'partition')}, "
