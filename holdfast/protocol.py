@@ -55,7 +55,7 @@ Requests to `$management`
     group, commit       yes   group, offset string (the last event that is     group, partition, committed_offset
                         (log) done), partition int, claim int (told with the
                               answer to the attach; without it, an operator's
-                              word, only while nobody reads), log int (which
+                              word, only while nobody reads), log string (which
                               making of it, told likewise). Sent under a
                               transaction: noted, and done when that commits,
                               if the claim is in force then
@@ -108,19 +108,21 @@ Requests to `$management`
     node, readmit       yes   incarnation int (absent: that of the directory   node int, incarnation string
                         (id)  with which the node was refused last)
     node, status        no    node int (refused by another node)               of the node that answers: node int,
-                                                                               version string, ready, draining
-                                                                               boolean, problems list of string,
-                                                                               leads, replicas int, behind: list of
-                                                                               maps (partition string, node int, up
-                                                                               boolean, entries int), free_bytes long,
-                                                                               quarantined: list of maps (group int,
-                                                                               partition, reason string)
+                                                                               cluster_id string or null, version
+                                                                               string, ready, draining boolean,
+                                                                               problems list of string, leads, replicas
+                                                                               int, behind: list of maps (partition
+                                                                               string, node int, up boolean, entries
+                                                                               int), free_bytes long, quarantined: list
+                                                                               of maps (group int, partition, reason
+                                                                               string)
     node, drain         no    node int                                         as status, when the leaderships of the
                                                                                node have moved, or after 10 s
     node, resume        no    node int                                         as status; ends draining
     node, repair        no    node int, raft_group int                         as status; the node's replica of that
                                                                                Raft group begins anew, empty
-    cluster, status     no    -                                                a map
+    cluster, status     no    -                                                a map: cluster_id string (drawn when the
+                                                                               cluster began) or null, ...
     user, add           yes   roles list of string, scram_sha_256 and          name
                               scram_sha_512 string: what is kept of the
                               password, iterations:salt:stored-key:server-key
@@ -176,7 +178,8 @@ EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
 LINK_PARTITION: Final = "event-streams-partition"
-LINK_LOG: Final = "holdfast:log"  # asked: null, tell which making of it this is; or ulong, this one. Told: ulong
+LINK_LOG: Final = "holdfast:log"  # asked: null, tell which making of it this is; or string, this one. Told: string
+LINK_CLUSTER: Final = "holdfast:cluster"  # of a control link, the same of the cluster
 LINK_CONSUMER_GROUP: Final = "event-streams-consumer-group"
 LINK_EPOCH: Final = "event-streams-epoch"
 LINK_RESUME: Final = "holdfast:resume"  # asked by a receiver, boolean: begin at the position kept for it, if any
@@ -360,7 +363,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
 }
 
 TEXT_ARGUMENTS: Final = frozenset(
-    {"group", "after_group", "after_id", "after_writer", "offset", "to", "compression", "run", "query"}
+    {"group", "after_group", "after_id", "after_writer", "offset", "log", "to", "compression", "run", "query"}
     | {"scram_sha_256", "scram_sha_512", "principal", "operation", "resource", "resource_name"}
 )
 LIST_ARGUMENTS: Final = frozenset({"winners", "roles"})

@@ -18,6 +18,7 @@ from node.admin.errors import AdminError
 from node.config import Address, ListenerSection, parse_address
 from node.gateway import RemotePartition
 from node.listener.broker import AmqpAddress
+from node.listener.log_incarnation import not_meant, told_log
 from node.partition.api import LogView, PartitionHandle
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
@@ -59,6 +60,10 @@ class NodeBroker:
         self._group_admin = transaction_groups.TransactionGroupAdministration(
             view, replicas.calls, transactions.coordinators, administration.current
         )
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._view.cluster_id
 
     def describe(self, log: str) -> LogView | None:
         record = self._view.log(log)
@@ -153,12 +158,12 @@ class NodeBroker:
         return consumer_groups.staged(args, partitions, lambda partition: self._group(name, partition))
 
     async def _check_identity(self, name: str, meant: Any) -> None:
-        """A claim on a log that was deleted means nothing in another one of its name."""
-        if meant is None or meant == self.identity_of(name):
+        """A claim on a log that was deleted means nothing in another one of its name, nor one on another cluster's."""
+        if meant is None or meant == told_log(self, self.identity_of(name)):
             return
         await self.current()  # or this node has not heard of it yet
-        if meant != self.identity_of(name):
-            raise AdminError("not-owner", f"the log {name!r} that is meant was deleted; what has its name is another")
+        if meant != told_log(self, self.identity_of(name)):
+            raise AdminError("not-owner", str(not_meant(self, name, str(meant)).description))
 
     async def current(self) -> bool:
         try:

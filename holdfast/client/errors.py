@@ -143,7 +143,7 @@ class NotAuthorizedError(LinkRefusedError):
 
 
 class LogDeletedError(LinkRefusedError):
-    """The log was deleted. One that was made in its place is another log, even if it has the same name."""
+    """The log was deleted, or another cluster answers at the address. What has its name now is another log."""
 
     advice = "to use the log that has the name now, if there is one, open a new client"
 

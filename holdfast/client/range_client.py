@@ -97,16 +97,32 @@ class RangeClient:
                 return int(block.events()[0].offset, 16)
         return end
 
+    def identity(self, log: str) -> str | None:
+        """Which log has answered under this name: no other one of any cluster has this text. None: none has yet, or the
+        node does not tell. This client stays with it: another in its place raises LogDeletedError."""
+        return self._network.log(log).value
+
     async def read(
-        self, log: str, partition: str, first: int, end: int, *, filter: str | None = None, publishers: bool = False
+        self,
+        log: str,
+        partition: str,
+        first: int,
+        end: int,
+        *,
+        filter: str | None = None,
+        publishers: bool = False,
+        identity: str | None = None,
     ) -> AsyncGenerator[EventBlock, None]:
         """The events with `first` <= offset < `end` for which the condition `filter` is true. What of the range lies
         before the start of the log is not there any more, and is passed over. `publishers`: the columns also tell
-        which idempotent producer has published an event, under which number."""
+        which idempotent producer has published an event, under which number. `identity`: the log that the offsets are
+        of; another one is not read."""
         if not 0 <= first <= end:
             raise ConfigurationError(f"a range goes from an offset to one that is not smaller, not {first} to {end}")
         if first == end:
             return
+        if identity is not None:
+            self._network.log(log).value = identity
         start = Start.earliest() if first == 0 else Start.after(offset_text(first - 1))
         async with aclosing(self._blocks(log, partition, start, end, filter, self._options, publishers)) as blocks:
             async for block in blocks:

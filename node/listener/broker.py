@@ -35,6 +35,11 @@ class Broker(Protocol):
     transactions: TransactionManager | None
     """None: there are no transactions here."""
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's identity. None: this node knows none yet."""
+        ...
+
     def describe(self, log: str) -> LogView | None:
         """None: there is no such log."""
         ...

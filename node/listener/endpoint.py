@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from holdfast import protocol
-from holdfast.amqp import Credit, Link, Settlements, Transfers, ulong
+from holdfast.amqp import Credit, Link, Settlements, Transfers
 from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener.attach import link_plan
@@ -25,7 +25,7 @@ from node.listener.attach.link_plan import Plan
 from node.listener.attach.stranded_plan import is_stranded
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
-from node.listener.log_incarnation import OneLog
+from node.listener.log_incarnation import OneLog, told_log
 from node.partition.consumer_groups.group_state import End
 from node.security.visitor import Visitor
 
@@ -113,7 +113,8 @@ class Endpoint:
         """The property that tells a peer that asks for it which making of the log it is attached to."""
         if protocol.LINK_LOG not in self.link.remote_properties or not isinstance(self.plan.broker, OneLog):
             return {}
-        return {protocol.LINK_LOG: ulong(self.plan.broker.identity)}
+        told = told_log(self.plan.broker, self.plan.broker.identity)
+        return {} if told is None else {protocol.LINK_LOG: told}
 
     def is_stranded(self) -> bool:
         """What it needs is out of this node's reach, and may be had elsewhere."""

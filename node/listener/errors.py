@@ -67,6 +67,18 @@ def log_made_anew(log: str) -> Error:
     return Error(RESOURCE_DELETED, text)
 
 
+def another_cluster(meant: str, own: str) -> Error:
+    text = (
+        f"another cluster answers at this address: cluster {meant[:40]} is meant, and this is {own}; correct the "
+        "address, or attach anew to use what is here"
+    )
+    return Error(RESOURCE_DELETED, text)
+
+
+def cluster_unknown() -> Error:
+    return Error(DETACH_FORCED, "this node does not know yet which cluster it is a node of; attach again later")
+
+
 def not_confirmed() -> Error:
     return Error(
         DETACH_FORCED,

@@ -43,7 +43,8 @@ class Info(Endpoint):
         self._sent_at = -host.config.info_interval_s
 
     def open(self) -> None:
-        self.link.accept(source=Source(address=self.plan.address, distribution_mode="copy"))
+        source = Source(address=self.plan.address, distribution_mode="copy")
+        self.link.accept(source=source, properties=self.which_log() or None)
 
     def on_credit(self, event: Credit) -> None:
         if self._asking or self._timer is not None:

@@ -4,9 +4,10 @@ Problem: links know their log by its name, and a log that was deleted may be mad
 anybody was told of either. Rule never broken: what a link appends, reads, claims or commits goes into the log that it
 was attached to; once that is gone, its name is as unknown to the link as if nothing had taken it.
 
-The identity of a log is given by the metadata when it is made and never used again. Groups of replicas have identities
-of their own, which is why nothing of this has to cross to other nodes: a gateway asks for a group, and the group of a
-deleted log is not there any more.
+The identity of a log is given by the metadata when it is made and never used again. Another cluster counts anew, and
+may stand behind the same addresses one day: so clients are told the cluster's identity with it. Groups of replicas have
+identities of their own, which is why nothing of this has to cross to other nodes: a gateway asks for a group, and the
+group of a deleted log is not there any more.
 
 Rejected: noticing it when the node is told of changes. Those are told together, and late: a producer would go on into
 the new log for as long as that takes.
@@ -17,9 +18,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.amqp.errors import Error
+from node.listener import errors
 from node.listener.broker import AmqpAddress, Broker
 from node.partition.api import LogView, PartitionHandle
 from node.transactions.transaction import StagedPosition
+
+
+def told_log(broker: Broker, identity: int | None) -> str | None:
+    """The log, as clients know it: no other of any cluster is told so. None: there is none, or it cannot be said."""
+    cluster = broker.cluster_id
+    return None if cluster is None or identity is None else f"{cluster}/{identity}"
+
+
+def another_cluster(broker: Broker, meant: str) -> Error | None:
+    """Why what a client knows, of a cluster or a log, is not to be had here; None: it is of this cluster."""
+    own, wanted = broker.cluster_id, meant.partition("/")[0]
+    if own is None:
+        return errors.cluster_unknown()
+    return None if own == wanted else errors.another_cluster(wanted, own)
+
+
+def not_meant(broker: Broker, log: str, meant: str) -> Error:
+    """Why the log that a client means is not the one that has the name here."""
+    return another_cluster(broker, meant) or errors.log_made_anew(log)
 
 
 class OneLog:
@@ -32,6 +54,10 @@ class OneLog:
         self.name = name
         self.identity = identity
         self._broker = broker
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._broker.cluster_id
 
     def describe(self, log: str) -> LogView | None:
         return self._broker.describe(log) if self._is_there(log) else None

@@ -340,7 +340,7 @@ class PartitionSender:
             f"{failed.events} events for {where} were not confirmed: {error}", count=failed.events
         )
         told.__cause__ = error
-        if isinstance(error, LogDeletedError):  # there is no doubt left: whatever was stored is gone
+        if isinstance(error, LogDeletedError):  # whatever was stored is gone, or in another cluster
             told = error
         self._finish(failed, told)
         self._progress_at_s = self._loop.time()

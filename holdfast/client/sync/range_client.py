@@ -46,6 +46,9 @@ class RangeClient(Twin[range_client.RangeClient]):
     def extents(self, log: str, *, timeout_s: float | None = None) -> list[PartitionExtent]:
         return self._run(lambda client: client.extents(log, timeout_s=timeout_s))
 
+    def identity(self, log: str) -> str | None:
+        return self._call(lambda client: client.identity(log))
+
     def offset_at(self, log: str, partition: str, timestamp_ms: int, end: int) -> int:
         return self._run(lambda client: client.offset_at(log, partition, timestamp_ms, end))
 
@@ -53,10 +56,18 @@ class RangeClient(Twin[range_client.RangeClient]):
         self._run(lambda client: client.check(log, partition, filter))
 
     def read(
-        self, log: str, partition: str, first: int, end: int, *, filter: str | None = None, publishers: bool = False
+        self,
+        log: str,
+        partition: str,
+        first: int,
+        end: int,
+        *,
+        filter: str | None = None,
+        publishers: bool = False,
+        identity: str | None = None,
     ) -> Iterator[EventBlock]:
         """A program that does not read to the end closes the iterator, or lets go of it."""
-        blocks = self._client.read(log, partition, first, end, filter=filter, publishers=publishers)
+        blocks = self._client.read(log, partition, first, end, filter=filter, publishers=publishers, identity=identity)
 
         async def following(_: object) -> EventBlock | None:
             return await anext(blocks, None)

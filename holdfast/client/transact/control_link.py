@@ -36,6 +36,7 @@ from holdfast.client.errors import (
     UnsupportedError,
 )
 from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import Sender
 
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
@@ -104,10 +105,13 @@ class ControlLink:
         self._credit = asyncio.Event()
 
     @classmethod
-    async def attach(cls, connection: Connection, wish: CoordinatorWish, bound_s: float) -> ControlLink:
+    async def attach(
+        cls, connection: Connection, wish: CoordinatorWish, bound_s: float, which: Identity
+    ) -> ControlLink:
+        """`which`: the cluster that is meant."""
         link = cls(connection, wish)
         try:
-            link._sender = await connection.attach_coordinator(wish.properties(), link, bound_s=bound_s)
+            link._sender = await connection.attach_coordinator(wish.properties(), link, bound_s=bound_s, which=which)
         except HoldfastError as error:
             raise link._typed(error) from error
         link._learn(link._sender.properties)

@@ -134,7 +134,7 @@ class Transactor:
             wish = self.wish()
 
             async def attach(connection: Connection, bound_s: float) -> ControlLink:
-                return await ControlLink.attach(connection, wish, bound_s)
+                return await ControlLink.attach(connection, wish, bound_s, self._network.cluster)
 
             timeout_s = deadline_s - asyncio.get_running_loop().time()
             try:

@@ -53,6 +53,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
+from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import (
     ClientLink,
     Receiver,
@@ -60,7 +61,6 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.log_identity import LogIdentity
 from holdfast.client.transport.login import login_of
 from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         *,
         bound_s: float,
         identity: Mapping[str, Any] | None = None,
-        which: LogIdentity | None = None,
+        which: Identity | None = None,
         codec: Codec | None = None,
     ) -> Sender:
         """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
@@ -211,13 +211,18 @@ class Connection(asyncio.Protocol):
             sender.agree(codec)
         return sender
 
-    async def attach_coordinator(self, properties: Mapping[str, Any], owner: SenderOwner, *, bound_s: float) -> Sender:
-        """Attach the control link of transactions on this connection; raises the node's refusal as a typed error."""
+    async def attach_coordinator(
+        self, properties: Mapping[str, Any], owner: SenderOwner, *, bound_s: float, which: Identity
+    ) -> Sender:
+        """Attach the control link of transactions on this connection; raises the node's refusal as a typed error.
+        `which`: the cluster that is meant."""
         self._check_open()
         target = Coordinator((LOCAL_TRANSACTIONS,))
-        link = self._engine.open_sender(target, source=Source(outcomes=protocol.OUTCOMES), properties=properties)
+        said = {**properties, **which.properties()}
+        link = self._engine.open_sender(target, source=Source(outcomes=protocol.OUTCOMES), properties=said)
         sender = Sender(self, link, owner, "transaction coordinator")
         await self._attached(sender, bound_s)
+        which.learn(sender.properties)
         return sender
 
     async def attach_receiver(
@@ -234,7 +239,7 @@ class Connection(asyncio.Protocol):
         for_good: bool = True,
         where: str | None = None,
         uncommitted: bool = False,
-        which: LogIdentity | None = None,
+        which: Identity | None = None,
     ) -> Receiver:
         """Attach a receiving link without credit. `dynamic`: the node makes up the source address. `properties`: what
         a member of a group says of itself. `for_good`: see `ClientLink`. `where`: which events, a condition in SQL.

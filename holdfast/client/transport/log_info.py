@@ -88,7 +88,9 @@ async def read_info(network: Network, log: str, *, timeout_s: float) -> list[Par
 
     async def question(connection: Connection, bound_s: float) -> bytes:
         answer = OneMessage()
-        receiver = await connection.attach_receiver(log + protocol.INFO_SUFFIX, None, None, answer, bound_s=bound_s)
+        receiver = await connection.attach_receiver(
+            log + protocol.INFO_SUFFIX, None, None, answer, bound_s=bound_s, which=network.log(log)
+        )
         try:
             receiver.grant(1)
             return await answer.wait(bound_s, f"information about log {log!r}")

@@ -36,13 +36,13 @@ from holdfast.client.release import Release
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import (
     Receiver,
     ReceiverOwner,
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.log_identity import LogIdentity
 from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
 
@@ -144,7 +144,8 @@ class Network:
         self.options.check()
         self.log_lines = PacedLog()
         self._learned: list[Address] = []
-        self._logs: dict[str, LogIdentity] = {}
+        self.cluster = Identity(protocol.LINK_CLUSTER)
+        self._logs: dict[str, Identity] = {}
         self._places: dict[str, Address] = {}
         self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, whoever told the address
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -225,9 +226,9 @@ class Network:
             took_s = asyncio.get_running_loop().time() - lost_s
             self.log_lines.say("%s: the failover to %s took %.2f s", what, connection.address, took_s)
 
-    def log(self, address: str) -> LogIdentity:
+    def log(self, address: str) -> Identity:
         """Which log the client means by an address."""
-        return self._logs.setdefault(address, LogIdentity())
+        return self._logs.setdefault(address, Identity(protocol.LINK_LOG))
 
     async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
         """Put a question to any server; again to another one while it fails in a way that may pass."""

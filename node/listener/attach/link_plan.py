@@ -26,7 +26,7 @@ from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent import producer_terms
-from node.listener.log_incarnation import OneLog
+from node.listener.log_incarnation import OneLog, another_cluster, told_log
 from node.listener.outgoing.consumer_groups import group_terms
 from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
 from node.listener.outgoing.source_filters import Selection, read_until, select
@@ -86,6 +86,7 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
     if link.wants_coordinator:
         if broker.transactions is None:
             raise _not_implemented("there are no transactions here; send without them")
+        _same_cluster(link, broker)
         return Plan(Kind.COORDINATOR, "", broker, transactions=coordinator_terms_of(link))
     if isinstance(target, Target) and target.dynamic:
         raise _not_implemented("a dynamic target is not implemented here; create a log and name it")
@@ -147,15 +148,28 @@ def _may_be_packed(link: SenderLink, partition: str | None, chosen: Selection, w
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:
     """The log of that name; if the peer says which one it means, that one and no other."""
+    meant = _meant(link, protocol.LINK_LOG)
+    if meant is not None and (refusal := another_cluster(broker, meant)) is not None:
+        raise Refused(refusal)  # also if there is no log of that name here
     identity = broker.identity_of(name)
     if identity is None:
         raise Refused(errors.unknown_log(name))
-    meant = link.remote_properties.get(protocol.LINK_LOG)
-    if meant is not None and (isinstance(meant, bool) or not isinstance(meant, int)):
-        raise _invalid(f"{protocol.LINK_LOG} must be the whole number that a node told, not {meant!r}")
-    if meant not in (None, identity):
+    if meant not in (None, told_log(broker, identity)):
         raise Refused(errors.log_made_anew(name))
     return OneLog(broker, name, identity)
+
+
+def _same_cluster(link: Link, broker: Broker) -> None:
+    meant = _meant(link, protocol.LINK_CLUSTER)
+    if meant is not None and (refusal := another_cluster(broker, meant)) is not None:
+        raise Refused(refusal)
+
+
+def _meant(link: Link, name: str) -> str | None:
+    meant = link.remote_properties.get(name)
+    if meant is not None and not isinstance(meant, str):
+        raise _invalid(f"{name} must be the text that a node told, not {meant!r}")
+    return meant
 
 
 def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog, str | None]:

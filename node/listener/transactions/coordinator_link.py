@@ -148,6 +148,9 @@ class CoordinatorLink(Endpoint):
         told: dict[str, Any] = {protocol.TRANSACTION_TIMEOUT: uint(timeout_ms)}
         if self._terms.answers_early:
             told[protocol.DISCHARGE_ANSWER] = protocol.ANSWERED_WHEN_DECIDED
+        cluster = self.plan.broker.cluster_id
+        if protocol.LINK_CLUSTER in self.link.remote_properties and cluster is not None:
+            told[protocol.LINK_CLUSTER] = cluster
         if producer is None or producer.pair is None:
             return told
         if self._member is not None:

@@ -36,7 +36,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from holdfast.client.consume.zookeeper.partition_locks import NotHeld, PartitionLocks, node_name
-from holdfast.client.errors import ConfigurationError, HoldfastError, NotFoundError, UnreachableError
+from holdfast.client.errors import (
+    ConfigurationError,
+    HoldfastError,
+    LogDeletedError,
+    NotFoundError,
+    UnreachableError,
+)
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
 from holdfast.client.transport.zookeeper_client import (
@@ -242,7 +248,7 @@ class Keeper:
         """Whether the log is as it was, and our place still there."""
         try:
             infos = await read_info(self._network, self._log, timeout_s=RECHECK_S)
-        except NotFoundError:
+        except (NotFoundError, LogDeletedError):
             raise
         except HoldfastError as error:
             self._say(f"the partitions of {self._log!r} cannot be asked for: {error}")

@@ -36,6 +36,7 @@ class SingleNode:
     def __init__(self, path: Path, gate: Gate | None = None, **config: Any) -> None:
         self.node_id = 1
         self.container_id = "single-1"
+        self.cluster_id: str | None = "00000000000000a1"
         self.transactions = None
         self.config = ListenerConfig(bind_port=0, **config)
         self.disk = Store(path, NodeIdentity("single", 1))
