@@ -30,9 +30,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = replace(self._options, servers=resolve(self._options.servers))
         with open_client(options, uncommitted=options.uncommitted) as client:
-            planned = plan(client, options)
+            planned, identity = plan(client, options), client.identity(options.log)
         reading = uuid.uuid4().hex
-        return [RangePartition(each, options, reading) for each in planned]
+        return [RangePartition(each, options, reading, identity) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(partition)

@@ -3,7 +3,7 @@
 Problem: PySpark forks its workers, and a client's thread and sockets do not survive a fork; and a worker runs many
 short tasks, each of which would connect anew.
 Rules never broken: a client is used in the process that made it; each reading of Spark's (a batch, or a run of a
-stream) has clients of its own, so that a log which was deleted and made anew is not taken for the one that was planned.
+stream) has clients of its own, which stay with the log that was planned.
 """
 
 from __future__ import annotations

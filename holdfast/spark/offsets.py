@@ -1,6 +1,7 @@
 """From options and extents to ranges of offsets: the arithmetic of reading, without a socket.
 
-A *position* is the next offset to be read, by partition: what Spark writes into a checkpoint. A range holds the events
+A *position* is the next offset to be read, by partition. What Spark writes into a checkpoint is a position and the
+identity of the log that it is in: the same offsets of another log are other events. A range holds the events
 with first <= offset < end; offsets have gaps (markers of transactions, events that were rolled back, what a filter left
 out), so a range may hold fewer events than it has offsets, or none.
 
@@ -13,11 +14,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.client import PartitionExtent
 from holdfast.spark.errors import DataLossError, OptionError
 
 Position = dict[str, int]
+
+Checkpointed = dict[str, int | str]
+"""A position, and beside the partitions, whose names are numbers, the log."""
+
+LOG: Final = "log"
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,29 @@ def check_reach(position: Position, extents: Sequence[PartitionExtent], option: 
                 f"option {option} says {position[extent.partition]} of partition {extent.partition}, "
                 f"which ends at {extent.end} now"
             )
+
+
+def checkpointed(position: Position, identity: str | None) -> Checkpointed:
+    """The log comes last: Spark takes two of them for one if their texts are the same."""
+    return {**position, **({} if identity is None else {LOG: identity})}
+
+
+def parted(written: Checkpointed) -> tuple[Position, str | None]:
+    """The position, and the identity of its log; None: nobody told one."""
+    identity = written.get(LOG)
+    return {name: int(at) for name, at in written.items() if name != LOG}, None if identity is None else str(identity)
+
+
+def check_identity(written: str | None, found: str | None, log: str) -> None:
+    """Raises DataLossError if the log of a checkpoint is not the one that was found."""
+    if None in (written, found) or written == found:
+        return
+    same_cluster = str(written).partition("/")[0] == str(found).partition("/")[0]
+    why = "the log was deleted and made anew" if same_cluster else "another cluster answers at this address"
+    raise DataLossError(
+        f"log {log!r} is not the one that the checkpoint is of ({found}, not {written}): {why}",
+        advice="begin with a new checkpoint, or correct the address",
+    )
 
 
 def without_lost(position: Position, extents: Sequence[PartitionExtent], log: str, fail: bool) -> Position:

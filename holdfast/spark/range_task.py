@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads. `reading`: the batch, or the run of a stream, that it is part of."""
+    """What one task reads. `reading`: the batch, or the run of a stream, that it is part of. `identity`: of the log
+    that was planned for."""
 
     range: OffsetRange
     options: SourceOptions
     reading: str
+    identity: str | None = None
 
 
 def read_range(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -44,8 +46,9 @@ def _batches(task: RangePartition) -> Iterator[pa.RecordBatch]:
     gap: int | None = None
     publishers = not PUBLISHER_COLUMNS.isdisjoint(options.columns)
     blocks = client.read(
-        options.log, wanted.partition, wanted.first, wanted.end, filter=options.filter, publishers=publishers
-    )
+        options.log, wanted.partition, wanted.first, wanted.end,
+        filter=options.filter, publishers=publishers, identity=task.identity,
+    )  # fmt: skip
     for block in blocks:
         batch, first, last = builder.batch(block)
         if gap is None and (first != following or last - first + 1 != len(block)):

@@ -29,7 +29,7 @@ from holdfast.spark import offsets
 from holdfast.spark.batch_reader import known_extents, position_of
 from holdfast.spark.connections import open_client, resolve
 from holdfast.spark.errors import in_one_sentence
-from holdfast.spark.offsets import LATEST, Places, Position
+from holdfast.spark.offsets import LATEST, Checkpointed, Places, Position
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.range_task import RangePartition, read_range
 
@@ -51,12 +51,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------- how far
 
     @in_one_sentence
-    def initialOffset(self) -> Position:
+    def initialOffset(self) -> Checkpointed:
         extents = self._ask()
         places = self._options.start or Places(every=LATEST)
         position = position_of(self._connected(), self._options, extents, places, "startingOffsets")
         offsets.check_reach(position, extents, "startingOffsets")
-        return offsets.without_lost(position, extents, self._options.log, self._options.fail_on_data_loss)
+        position = offsets.without_lost(position, extents, self._options.log, self._options.fail_on_data_loss)
+        return offsets.checkpointed(position, self._identity())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_events is not None:
@@ -64,13 +65,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._options.max_bytes is None else ReadMaxBytes(self._options.max_bytes)
 
     @in_one_sentence
-    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+    def latestOffset(self, start: Checkpointed, limit: ReadLimit) -> Checkpointed:
         extents = self._ask()
-        offsets.without_lost(start, extents, self._options.log, self._options.fail_on_data_loss)
+        begin, identity = self._of_this_log(start)
+        offsets.without_lost(begin, extents, self._options.log, self._options.fail_on_data_loss)
         ends = {extent.partition: extent.end for extent in extents}
         if self._target is not None:
             ends = {name: min(end, self._target[name]) for name, end in ends.items() if name in self._target}
-        return start | offsets.limited(start, ends, self._most(limit, extents))
+        end = begin | offsets.limited(begin, ends, self._most(limit, extents))
+        return offsets.checkpointed(end, identity)
 
     def _most(self, limit: ReadLimit, extents: Sequence[PartitionExtent]) -> int | None:
         """Offsets that one batch may have. Spark passes one limit on; if the options say two, both hold."""
@@ -93,17 +96,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------- the batch
 
     @in_one_sentence
-    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+    def partitions(self, start: Checkpointed, end: Checkpointed) -> Sequence[InputPartition]:
         extents = self._extents if self._extents is not None else self._ask()
-        begin = offsets.without_lost(start, extents, self._options.log, self._options.fail_on_data_loss)
+        (begin, _), (last, identity) = offsets.parted(start), self._of_this_log(end)
+        begin = offsets.without_lost(begin, extents, self._options.log, self._options.fail_on_data_loss)
         options = self._resolved()
-        planned = offsets.ranges(begin, end, options.min_partitions)
-        return [RangePartition(each, options, self._reading) for each in planned]
+        planned = offsets.ranges(begin, last, options.min_partitions)
+        return [RangePartition(each, options, self._reading, identity) for each in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(partition)
 
-    def commit(self, end: Position) -> None:
+    def commit(self, end: Checkpointed) -> None:
         """The checkpoint is what remembers; the log keeps no position of a query."""
 
     def stop(self) -> None:
@@ -124,6 +128,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = open_client(options, uncommitted=options.uncommitted)
             known_extents(self._client, options)  # refuses a filter that no node understands
         return self._client
+
+    def _identity(self) -> str | None:
+        return self._connected().identity(self._options.log)
+
+    def _of_this_log(self, written: Checkpointed) -> tuple[Position, str | None]:
+        """The position, and the log that is read; raises DataLossError for the position of another one."""
+        position, identity = offsets.parted(written)
+        found = self._identity()
+        offsets.check_identity(identity, found, self._options.log)
+        return position, found or identity
 
     def _ask(self) -> list[PartitionExtent]:
         found = self._connected().extents(self._options.log)

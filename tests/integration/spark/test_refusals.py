@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,44 @@ def test_a_log_that_was_made_anew(cluster: Cluster, spark: Any, log_name: str, t
     stream()
     cluster.call(lambda admin: admin.delete_log(log_name))
     cluster.create(log_name)
-    fill(cluster, log_name, numbered(5))
-    with pytest.raises(Exception, match="reading is to go on at 20, but it ends at 5"):
+    fill(cluster, log_name, numbered(50))
+    with pytest.raises(Exception, match=r"is not the one that the checkpoint is of .*deleted and made anew"):
         stream()
+    assert sorted(row.offset for row in spark.read.parquet(str(tmp_path / "out")).collect()) == list(range(20))
+
+
+def test_another_cluster_is_not_read_on_from_the_checkpoint_of_the_first(
+    make_cluster: Callable[..., Cluster], spark: Any, log_name: str, tmp_path: Path
+) -> None:
+    """Nor by a task that was planned for the first one."""
+    from holdfast.spark.batch_reader import BatchReader
+    from holdfast.spark.errors import SourceFailed
+    from holdfast.spark.options import SourceOptions
+
+    cluster = make_cluster(nodes=1)
+    written = str(tmp_path / "out")
+
+    def found() -> None:
+        cluster.start()
+        cluster.create(log_name)
+
+    def stream() -> None:
+        source = reader(spark.readStream, cluster, log_name, startingOffsets="earliest").load()
+        writer = source.select("offset").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        to_end(lambda: writer.start(written))
+
+    found()
+    fill(cluster, log_name, numbered(20))
+    stream()
+    planned = BatchReader(SourceOptions(cluster.address(1), log_name))
+    (task,) = planned.partitions()
+    cluster.kill()
+    shutil.rmtree(cluster.nodes[1].data_dir)
+    found()
+    fill(cluster, log_name, numbered(50))
+    with pytest.raises(Exception, match="another cluster answers at this address"):
+        stream()
+    with pytest.raises(SourceFailed, match="another cluster answers at this address"):
+        list(planned.read(task))
+    assert sorted(row.offset for row in spark.read.parquet(written).collect()) == list(range(20))

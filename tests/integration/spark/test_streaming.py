@@ -72,6 +72,7 @@ def test_batches_are_limited_and_go_on_where_the_last_ended(
     batches = [batch for batch in sunk.run(limited) if batch["numInputRows"]]
     assert [batch["numInputRows"] for batch in batches] == [100, 100, 100, 30]
     shares = [json.loads(batch["sources"][0]["endOffset"]) for batch in batches]
+    assert shares[0].pop("log") == shares[-1]["log"], "beside the offsets stands which log they are of"
     assert shares[0] == {"0": 91, "1": 9}, "each partition has its share of a batch"
     assert json.loads(batches[0]["sources"][0]["latestOffset"]) == {"0": 300, "1": 30}, "the lag is in the progress"
     assert [lag(batch) for batch in batches] == [230, 130, 30, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,13 @@ from holdfast.spark.offsets import (
     OffsetRange,
     Place,
     Places,
+    check_identity,
     check_reach,
+    checkpointed,
     chosen,
     limited,
     offsets_for_bytes,
+    parted,
     ranges,
     resolved,
     without_lost,
@@ -104,3 +109,23 @@ def test_bytes_become_events_by_what_is_stored() -> None:
     assert offsets_for_bytes(1, extents) == 1
     assert offsets_for_bytes(7, [extent("0", 0, 0)]) == 7
     assert ranges({}, {"0": 2}, None) == [OffsetRange("0", 0, 2)]
+
+
+@given(positions, st.none() | st.just("00000000000000a1/1"))
+def test_what_is_read_of_a_checkpoint_is_what_was_written(position: dict[str, int], identity: str | None) -> None:
+    """Also as the text that Spark keeps: it compares texts, and takes a batch for empty when both ends are the same."""
+    written = checkpointed(position, identity)
+    read = json.loads(json.dumps(written))
+    assert parted(read) == (position, identity)
+    assert json.dumps(checkpointed(*parted(read))) == json.dumps(written)
+
+
+def test_the_log_of_a_checkpoint_is_the_one_that_is_read() -> None:
+    check_identity("a1/1", "a1/1", "trades")
+    check_identity(None, "a1/1", "trades")
+    check_identity("a1/1", None, "trades")
+    with pytest.raises(DataLossError, match="the log was deleted and made anew") as error:
+        check_identity("a1/1", "a1/2", "trades")
+    assert "new checkpoint" in error.value.advice
+    with pytest.raises(DataLossError, match="another cluster answers at this address"):
+        check_identity("a1/1", "b2/1", "trades")
