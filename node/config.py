@@ -8,6 +8,7 @@ are needed; it spreads the words over the tree and finds errors only when the co
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from node.security.gate import is_loopback
+from node.startup.wrong_values import described
 
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
@@ -46,6 +48,24 @@ class Address(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def reached_address(text: str, key: str) -> Address:
+    """An address that others connect to, and so none that stands for all addresses of a host."""
+    address = parse_address(text, key)
+    if _is_every_address(address.host):
+        raise ConfigError(
+            f"{key}: {address.host} means every address of this host, and nobody else can connect to it; "
+            "write the name or address by which others reach this node"
+        )
+    return address
+
+
+def _is_every_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == "0"
 
 
 def parse_address(text: str, key: str, *, allow_zero: bool = False) -> Address:
@@ -143,7 +163,7 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def advertised(self) -> Address:
-        return parse_address(self.advertise or self.bind, f"listener.{self.name}.advertise")
+        return reached_address(self.advertise or self.bind, f"listener.{self.name}.advertise")
 
 
 class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -242,11 +262,12 @@ def parse(text: str, origin: str = "configuration") -> Config:
         ConfigError: not TOML, an unknown key, a wrong type or a value that cannot work.
     """
     try:
-        config = msgspec.convert(tomllib.loads(text), Config)
+        document = tomllib.loads(text)
+        config = msgspec.convert(document, Config)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{origin}: not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {_readable(error)}") from error
+        raise ConfigError(f"{origin}: {described(error, Config, document)}") from error
     try:
         _check(config)
     except ConfigError as error:
@@ -263,16 +284,11 @@ def load(path: Path) -> Config:
     return parse(text, str(path))
 
 
-def _readable(error: msgspec.ValidationError) -> str:
-    text = str(error)
-    unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", text)
-    if unknown:
-        where = f"[{unknown.group(2)}]" if unknown.group(2) else "the top level"
-        return f"unknown key {unknown.group(1)!r} in {where}; remove it or correct its spelling"
-    return text
-
-
 def _check(config: Config) -> None:
+    if not config.node.data_dir:
+        raise ConfigError("node.data_dir: is empty; write the directory that this node keeps its data in")
+    if not all(config.security.administrators):
+        raise ConfigError("security.administrators: a name is empty; write the names of users, or leave it out")
     if not _NAME.fullmatch(config.cluster.name):
         raise ConfigError(f"cluster.name: {config.cluster.name!r} must be 1-63 of A-Z a-z 0-9 . _ -")
     cluster = config.cluster
@@ -302,7 +318,7 @@ def _check_peers(config: Config) -> None:
     if len(ids) > MAX_NODES:
         raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
     for peer in config.cluster.peers:
-        parse_address(peer.address, f"cluster.peers (node {peer.id})")
+        reached_address(peer.address, f"cluster.peers (node {peer.id})")
 
 
 def _check_peer_tls(config: Config) -> None:
@@ -328,7 +344,7 @@ def _check_zookeeper(config: Config) -> None:
         raise ConfigError("cluster.peers: ZooKeeper tells who the nodes are; leave the list out, or discovery.kind")
     if not config.cluster.address:
         raise ConfigError("cluster.address: write host:port at which the other nodes reach this one")
-    parse_address(config.cluster.address, "cluster.address")
+    reached_address(config.cluster.address, "cluster.address")
     if not section.hosts:
         raise ConfigError('discovery.zookeeper.hosts: none given; write ["host:port", ...]')
     for host in section.hosts:
@@ -349,6 +365,8 @@ def _check_listeners(config: Config) -> None:
     if len(config.listener) > MAX_LISTENERS:
         raise ConfigError(f"listener: {len(config.listener)} of them; a node has at most {MAX_LISTENERS}")
     names = [listener.name for listener in config.listener]
+    if not all(names):
+        raise ConfigError("listener.name: is empty; give it a name, or leave it out where there is one listener")
     if len(set(names)) != len(names):
         raise ConfigError(f"listener: a name stands twice in {names}")
     if any(len(name) > MAX_LISTENER_NAME_CHARACTERS for name in names):
@@ -357,13 +375,13 @@ def _check_listeners(config: Config) -> None:
         )
     for listener in config.listener:
         parse_address(listener.bind, f"listener.{listener.name}.bind")
-        parse_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
+        reached_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
         _check_tls(listener)
         for node, address in listener.address_map.items():
             ids = [peer.id for peer in config.cluster.peers]
             if not node.isdigit() or (ids and int(node) not in ids):
                 raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
-            parse_address(address, f"listener.{listener.name}.address_map.{node}")
+            reached_address(address, f"listener.{listener.name}.address_map.{node}")
 
 
 def _check_tls(listener: ListenerSection) -> None:

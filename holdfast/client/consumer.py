@@ -34,7 +34,7 @@ from holdfast.client.errors import (
     NotFoundError,
 )
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.options import ConsumerOptions, Isolation
+from holdfast.client.options import ConsumerOptions, Isolation, check_log
 from holdfast.client.release import Release
 from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import read_complete_info, read_info
@@ -74,6 +74,7 @@ class ConsumerClient:
         `filter`: only events for which this condition is true, evaluated by the nodes (docs/protocol.md, Filters).
         `isolation`: "committed": no event of a transaction before it is committed; "uncommitted": all that is stored.
         """
+        check_log(log)
         self.log = log
         self.options = options or ConsumerOptions()
         self.options.check()

@@ -40,6 +40,12 @@ def check_count(name: str, value: object, most: int | None = None) -> None:
         )
 
 
+def check_log(log: object) -> None:
+    """Raises ConfigurationError for what names no log."""
+    if not isinstance(log, str) or not log:
+        raise ConfigurationError(f"a log is named by a string that is not empty, not {log!r}")
+
+
 def check_time(name: str, value: object) -> None:
     """In seconds; inf is one."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:

@@ -28,7 +28,7 @@ from holdfast.client.errors import (
     InvalidOperationError,
 )
 from holdfast.client.events import Event
-from holdfast.client.options import ProducerOptions
+from holdfast.client.options import ProducerOptions, check_log
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.chunks.chunk import Chunk
 from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult, Done
@@ -74,6 +74,7 @@ class ProducerClient:
         transactional_id: str | None = None,
     ) -> None:
         """`idempotent`, `partition_options`, `transactional_id`: those of `options`, for short."""
+        check_log(log)
         self.log = log
         options = options or ProducerOptions()
         if idempotent is not None:

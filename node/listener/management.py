@@ -106,6 +106,8 @@ def shown(said: Any) -> str:
 
 def _text(properties: Mapping[str, Any], key: str) -> str:
     value = properties.get(key)
+    if value == "":
+        raise AdminError("invalid-argument", f"application property {key!r} is empty; say what is meant")
     if not isinstance(value, str) or not value:
         raise AdminError("invalid-argument", f"application property {key!r} must be a string; see the protocol's page")
     return str(value)

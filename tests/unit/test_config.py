@@ -40,19 +40,67 @@ def test_a_complete_file_is_read() -> None:
     assert str(config.listener[0].advertised) == "127.0.0.1:5672"
 
 
+def test_a_node_listens_on_every_address_when_it_advertises_one() -> None:
+    config = parse(GOOD.replace('bind = "127.0.0.1:5672"', 'bind = "0.0.0.0:5672"\nadvertise = "node1.example:5672"'))
+    assert str(config.listener[0].advertised) == "node1.example:5672"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("[storage]", "[storage]\nspeed = 3", "unknown key 'speed' in [storage]"),
         ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:5672"\nfoo = 1', "unknown key 'foo' in [listener[0]]"),
-        ("id = 1\n", "id = 0\n", "$.node.id"),
+        ("id = 1\n", "id = 0\n", "node.id: 0 cannot stand here; write a whole number from 1 to 2147483647"),
+        ("id = 1\n", 'id = "one"\n', 'node.id: "one" cannot stand here; write a whole number from 1'),
         ("id = 1\n", "id = 9\n", "not among"),
-        ('"fsync"', '"maybe"', "$.storage.durability"),
+        ('"fsync"', '"maybe"', 'storage.durability: "maybe" cannot stand here; write "fsync" or "replicated"'),
+        ('"fsync"', "3", 'storage.durability: 3 cannot stand here; write "fsync" or "replicated"'),
+        ('"fsync"', '"fsync"\ndirect_writes = "yes"', 'storage.direct_writes: "yes" cannot stand here; write true or'),
+        ('"fsync"', '"fsync"\nretention_waits_s = "1"', "write a number of 0.0 or more"),
+        ('data_dir = "data"', "", "node.data_dir: is missing; write a text in quotes"),
+        ('data_dir = "data"', 'data_dir = ""', "node.data_dir: is empty"),
+        ("[storage]", "[storage]\nspeed = 3", "there may be: durability, min_free_bytes"),
+        ("{ id = 2, address", "{ id = 2, adress", "unknown key 'adress' in [cluster.peers[1]]"),
+        (
+            '{ id = 2, address = "127.0.0.1:7102" }',
+            '"b:1"',
+            'peers[1]: "b:1" cannot stand here; write a table with id, ad',
+        ),
+        (
+            "[[listener]]",
+            '[security]\nadministrators = "ann"\n[[listener]]',
+            "write a list, [...], and in it a text in",
+        ),
+        ("[[listener]]", '[security]\nadministrators = [""]\n[[listener]]', "security.administrators: a name is empty"),
+        (
+            "[[listener]]",
+            '[security.token]\nalgorithms = ["X"]\n[[listener]]',
+            'algorithms[0]: "X" cannot stand here; write "E',
+        ),
+        (
+            'bind = "127.0.0.1:5672"',
+            'bind = "127.0.0.1:1"\naddress_map = { "1" = 3 }',
+            "address_map[...]: write a text",
+        ),
+        (
+            'bind = "127.0.0.1:5672"',
+            'bind = "127.0.0.1:1"\naddress_map = [1]',
+            "write a table, { key = value }: for each",
+        ),
+        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\nname = ""', "listener.name: is empty"),
+        ('bind = "127.0.0.1:5672"', 'bind = "0.0.0.0:1"', "listener.default.advertise: 0.0.0.0 means every address"),
+        ('bind = "127.0.0.1:5672"', 'bind = "h:1"\nadvertise = "[::]:1"', "listener.default.advertise: :: means every"),
+        (
+            'bind = "127.0.0.1:5672"',
+            'bind = "h:1"\naddress_map = { "1" = "0.0.0.0:1" }',
+            "address_map.1: 0.0.0.0 means",
+        ),
+        ("127.0.0.1:7102", "0.0.0.0:7102", "cluster.peers (node 2): 0.0.0.0 means every address"),
         ('bind = "127.0.0.1:5672"', 'bind = "nowhere"', "write host:port"),
         ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:99999"', "outside 1..65535"),
         ("id = 2, ", "id = 1, ", "stands twice"),
         ('name = "dev"', 'name = "a b"', "cluster.name"),
-        ("[[listener]]\nbind", "[listener]\nbind", "Expected `array`"),
+        ("[[listener]]\nbind", "[listener]\nbind", "listener: write [[listener]], a table for each"),
         ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\naddress_map = { "7" = "h:1" }', "no node id"),
         ("[node]", "[node", "not valid TOML"),
         ('bind = "127.0.0.1:5672"', f'bind = "{"h" * 300}:1"', "at most 300"),
@@ -112,6 +160,7 @@ def test_beyond_loopback_nodes_have_certificates_or_say_that_they_need_none() ->
         (CERTIFICATES, "", "whoever reaches 10.0.0.1:7101 could speak as a node"),
         (CERTIFICATES, CERTIFICATES + "peers_without_tls = true\n", "leave one of the two out"),
         ('address = "10.0.0.1:7101"', "", "cluster.address"),
+        ('address = "10.0.0.1:7101"', 'address = "0.0.0.0:7101"', "cluster.address: 0.0.0.0 means every address"),
         (
             'address = "10.0.0.1:7101"',
             'address = "10.0.0.1:7101"\npeers = [{ id = 1, address = "a:1" }]',
@@ -124,7 +173,11 @@ def test_beyond_loopback_nodes_have_certificates_or_say_that_they_need_none() ->
         ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\nca_file = "x"', "write tls = true"),
         ('hosts = ["10.0.0.9:2181"]', 'hosts = ["a:1"]\ninitial_nodes = 0', "initial_nodes"),
         ('kind = "zookeeper"', 'kind = "static"', "cluster.address: is for discovery by ZooKeeper"),
-        ('kind = "zookeeper"', 'kind = "dns"', "$.discovery.kind"),
+        (
+            'kind = "zookeeper"',
+            'kind = "dns"',
+            'discovery.kind: "dns" cannot stand here; write "static" or "zookeeper"',
+        ),
     ],
 )
 def test_a_mistake_about_zookeeper_is_named(old: str, new: str, said: str) -> None:

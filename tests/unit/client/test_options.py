@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import ConfigurationError, ConsumerOptions, NetworkOptions, ProducerOptions
+from holdfast.client import (
+    ConfigurationError,
+    ConsumerClient,
+    ConsumerOptions,
+    NetworkOptions,
+    ProducerClient,
+    ProducerOptions,
+)
 from holdfast.client.options import MAX_PREFETCH
 from holdfast.client.transport.network import MAX_IDLE_TIMEOUT_S
 
@@ -61,3 +68,10 @@ def test_an_idle_timeout_fits_into_a_frame(value: Any) -> None:
     NetworkOptions(idle_timeout_s=MAX_IDLE_TIMEOUT_S).check()
     with pytest.raises(ConfigurationError, match="container_id"):
         NetworkOptions(container_id=5).check()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("log", ["", None, 7], ids=repr)
+def test_a_log_has_a_name(log: Any) -> None:
+    for client in (ProducerClient, ConsumerClient):
+        with pytest.raises(ConfigurationError, match="a log is named by a string that is not empty"):
+            client("127.0.0.1:1", log)

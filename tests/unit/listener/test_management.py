@@ -134,18 +134,22 @@ async def test_what_is_no_request_is_rejected_and_what_is_a_wrong_one_answered(n
                 request("log", "create", name="x", body=Value({"partitions": True}), message_id="d"),
                 request("log", "describe", name="nowhere", message_id="e"),
                 request("LOG", "List", message_id="f"),
+                request("log", "create", name="", message_id="g"),
             ],
         )
-        states = await peer.states(sender, 8)
+        states = await peer.states(sender, 9)
         assert [getattr(getattr(state, "error", None), "condition", None) for state in states[:2]] == [
             "amqp:decode-error",
             "amqp:invalid-field",
         ]
         assert set(states[2:]) == {ACCEPTED}
-        found = {str(answer.correlation_id): answer for answer in await answers(peer, link, 6)}
+        found = {str(answer.correlation_id): answer for answer in await answers(peer, link, 7)}
         status = {key: answer.application_properties["status-code"] for key, answer in sorted(found.items())}
-        assert status == {"a": 400, "b": 400, "c": 400, "d": 400, "e": 404, "f": 200}
+        assert status == {"a": 400, "b": 400, "c": 400, "d": 400, "e": 404, "f": 200, "g": 400}
         assert found["e"].application_properties["error-code"] == "not-found"
+        assert found["g"].application_properties["status-description"] == (
+            "application property 'name' is empty; say what is meant"
+        )
 
 
 async def test_a_failure_inside_the_node_is_an_answer_too(node: SingleNode) -> None:
