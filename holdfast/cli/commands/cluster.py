@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import time
 from pathlib import Path
@@ -32,10 +33,34 @@ ASK_INTERVAL_S = 0.1
 NOT_LET_IN = (AuthenticationError, NotAuthorizedError, AdminError, ProtocolError)
 """What a node answers to somebody with another credential, or with TLS where there is none."""
 
+
+class Directory(click.Path):
+    """A directory by its name; the empty one, which means the present directory, is a slip of a script."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name is empty; write . for the present directory", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class ClusterName(click.ParamType):
+    """What `node/config.py` takes, asked for before anything is written."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", value):
+            self.fail(f"{value!r} must be 1-63 of A-Z a-z 0-9 . _ -, a letter or digit first", param, ctx)
+        return str(value)
+
+
 DIRECTORY = click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Directory(),
     default=Path("var/cluster"),
     show_default=True,
     help="Where the cluster keeps its files.",
@@ -54,7 +79,7 @@ def cluster() -> None:
     "--amqp-port", type=click.IntRange(0, 65535), default=None, help="Node 1's AMQP port; node 2 has the next one, ..."
 )
 @click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port for other nodes.")
-@click.option("--name", default="dev", show_default=True, help="The cluster's name.")
+@click.option("--name", type=ClusterName(), default="dev", show_default=True, help="The cluster's name.")
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "replicated"]),
@@ -280,26 +305,51 @@ def status(frame: CommandFrame, directory: Path) -> None:
             f"{counted(status_map.get('partitions', 0), 'partition')}, "
             f"{status_map.get('partitions_without_leader', 0)} without a leader"
         )
-    if not all(row["running"] for row in rows):
-        raise CliError("not every node runs", advice=f"start it: holdfast cluster start-node N --dir {directory}")
-    if not all(row["answers"] for row in rows):
-        raise CliError("not every node answers", advice="log in as somebody who is let in, or see the node's log")
+    if wrong := _wrong(local, rows, answers):
+        raise CliError("; ".join(wrong), advice="; ".join(wrong.values()))
 
 
-def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | str]) -> str:
+def _wrong(
+    local: LocalCluster, rows: list[dict[str, Any]], answers: dict[int, dict[str, Any] | HoldfastError]
+) -> dict[str, str]:
+    """What is wrong -> what mends it."""
+    wrong: dict[str, str] = {}
+    stopped = [row["node"] for row in rows if not row["running"]]
+    if len(stopped) == 1:
+        wrong[f"node {stopped[0]} does not run"] = f"holdfast cluster start-node {stopped[0]} --dir {local.directory}"
+    elif stopped:
+        which = "no node runs" if len(stopped) == len(rows) else f"nodes {', '.join(map(str, stopped))} do not run"
+        wrong[which] = f"holdfast cluster up --dir {local.directory} --detach"
+    closed = [node_id for node_id, answer in answers.items() if isinstance(answer, NOT_LET_IN)]
+    if closed:
+        which = ", ".join(map(str, sorted(closed)))
+        wrong[f"not every node lets you in (closed: {which})"] = "log in as somebody who is let in, with --user"
+    for node_id, answer in answers.items():
+        if isinstance(answer, HoldfastError) and node_id not in closed:
+            at = f"{node_id} --dir {local.directory}"
+            wrong[f"node {node_id} runs, and does not answer"] = (
+                f"see {local.log_path(node_id)}; if it stands still: "
+                f"holdfast cluster kill-node {at} && holdfast cluster start-node {at}"
+            )
+    return wrong
+
+
+def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | HoldfastError]) -> str:
     if not row["running"]:
         return "stopped"
     return "answers" if row["answers"] else f"runs, but: {answers.get(row['node'])}"
 
 
-async def _ask_each(local: LocalCluster, running: set[int], security: Security) -> dict[int, dict[str, Any] | str]:
+async def _ask_each(
+    local: LocalCluster, running: set[int], security: Security
+) -> dict[int, dict[str, Any] | HoldfastError]:
     """Each running node's own status, or why there is none."""
 
-    async def ask(node: NodePlan) -> tuple[int, dict[str, Any] | str]:
+    async def ask(node: NodePlan) -> tuple[int, dict[str, Any] | HoldfastError]:
         try:
             return node.id, await _status_of(node.amqp, 3.0, security)
         except HoldfastError as error:
-            return node.id, str(error)
+            return node.id, error
 
     return dict(await asyncio.gather(*(ask(node) for node in local.plan.nodes if node.id in running)))
 

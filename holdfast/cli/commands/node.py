@@ -29,6 +29,18 @@ LISTENER = click.option(
     "--listener", default="default", show_default=True, help="The listener by whose addresses nodes are reached."
 )
 
+NODE_COLUMNS = {
+    "node": "node>",
+    "up": "is up",
+    "listeners": "listeners for clients",
+    "rpc_address": "address for nodes",
+    "catching_up": "replicas catching up>",
+    "without_vote": "replicas without a vote>",
+    "refused": "its data are refused",
+    "readmissions": "readmitted, times>",
+}
+"""Of `node list`; what else a node says of each is for programs, and in `node describe`."""
+
 
 @click.group()
 def node() -> None:
@@ -46,11 +58,8 @@ def list_nodes(frame: CommandFrame) -> None:
 
     nodes = run(work())
     frame.output.result({"nodes": nodes})
-    for entry in nodes:
-        entry.pop("incarnation", None)  # for programs, and in `node describe`
-    columns = list(dict.fromkeys(key for entry in nodes for key in entry))
-    rows = ([cell(entry.get(column)) for column in columns] for entry in nodes)
-    frame.output.table("", [column.replace("_", " ") for column in columns], rows)
+    rows = ([cell(entry.get(key)) for key in NODE_COLUMNS] for entry in nodes)
+    frame.output.table("", list(NODE_COLUMNS.values()), rows)
 
 
 class Incarnation(click.ParamType):

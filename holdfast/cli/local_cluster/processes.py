@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -33,6 +34,8 @@ from holdfast.extras import missing
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner, and who is in its group
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
+LOG_TAIL_BYTES = 64 * 1024
+_GRAVE = re.compile(r"error: (?P<said>.*)|\S+ \S+ (?P<level>WARNING|ERROR|CRITICAL) \S+ (?P<logged>.*)")
 
 EXIT_MEANINGS = {
     2: "its configuration is refused",
@@ -242,6 +245,7 @@ class LocalCluster:
         _require_node_packages()
         with self.log_path(node_id).open("ab") as log:
             os.fchmod(log.fileno(), FILE_MODE)
+            logged_from = os.fstat(log.fileno()).st_size
             child = subprocess.Popen(
                 [sys.executable, "-m", "node", "--config", str(self.config_path(node_id))],
                 stdin=subprocess.DEVNULL,
@@ -256,7 +260,7 @@ class LocalCluster:
                 self.node_directory(node_id) / "node.pid",
                 json.dumps({"pid": process.pid, "started": process.started}) + "\n",
             )
-        return Starting(self, node_id, child)
+        return Starting(self, node_id, child, logged_from)
 
     def kill(self, node_id: int) -> bool:
         """kill -9: no goodbye to clients, nothing flushed. False when the node was not running."""
@@ -289,20 +293,24 @@ class LocalCluster:
         if (child := self._children.pop(node_id, None)) is not None:
             child.wait()
 
-    def log_tail(self, node_id: int) -> str:
+    def logged(self, node_id: int, start: int) -> list[str]:
+        """The last lines of a node's log, none of them from before byte `start`."""
         try:
-            lines = self.log_path(node_id).read_text(errors="replace").splitlines()
+            with self.log_path(node_id).open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(start, end - LOG_TAIL_BYTES))
+                return log.read(LOG_TAIL_BYTES).decode(errors="replace").splitlines()
         except OSError:
-            return ""
-        return "\n".join(lines[-LOG_TAIL_LINES:])
+            return []
 
 
 class Starting:
     """A node that was started and has not yet said that it is ready."""
 
-    def __init__(self, cluster: LocalCluster, node_id: int, child: subprocess.Popen[bytes]) -> None:
+    def __init__(self, cluster: LocalCluster, node_id: int, child: subprocess.Popen[bytes], logged_from: int) -> None:
         self.node_id = node_id
         self._cluster, self._child = cluster, child
+        self._logged_from = logged_from
 
     def wait(self, deadline: float) -> dict[str, object]:
         """The node's own word that it is ready, or a `CliError` with the reason why it is not."""
@@ -312,11 +320,7 @@ class Starting:
             while not line.endswith(b"\n"):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
-                    raise CliError(
-                        f"node {self.node_id} did not become ready in time; the end of its log:\n"
-                        f"{self._cluster.log_tail(self.node_id)}",
-                        advice=f"see {self._cluster.log_path(self.node_id)}",
-                    )
+                    raise self._failure("did not become ready in time; it runs on", self._advice_for_waiting())
                 chunk = os.read(pipe, 4096)
                 if not chunk:
                     raise self._death()
@@ -331,10 +335,24 @@ class Starting:
         meaning = EXIT_MEANINGS.get(status, "see its log")
         if status < 0:
             meaning = f"ended by {signal.Signals(-status).name}"
+        return self._failure(f"did not start (exit status {status}: {meaning})", "mend that, and start it again")
+
+    def _advice_for_waiting(self) -> str:
+        if len(self._cluster.running()) * 2 > len(self._cluster.plan.nodes):
+            return "wait, and ask `holdfast cluster status`"
+        return f"a majority must run; start all: holdfast cluster up --dir {self._cluster.directory} --detach"
+
+    def _failure(self, what: str, advice: str) -> CliError:
+        """What the node said last that is grave, then all lines of this start; those of earlier ones mislead."""
+        lines = self._cluster.logged(self.node_id, self._logged_from)
+        grave = [found for line in lines if (found := _GRAVE.fullmatch(line)) is not None]
+        worst = [found for found in grave if found["level"] != "WARNING"] or grave
+        reason = f": {worst[-1]['said'] or worst[-1]['logged']}" if worst else ""
+        rest = [line for line in lines if not worst or line != worst[-1].string][-LOG_TAIL_LINES:]
+        log = "\n".join(["", "its log of this start:", *rest]) if rest else ""
         return CliError(
-            f"node {self.node_id} did not start (exit status {status}: {meaning}); the end of its log:\n"
-            f"{self._cluster.log_tail(self.node_id)}",
-            advice=f"the whole log is {self._cluster.log_path(self.node_id)}",
+            f"node {self.node_id} {what}{reason}{log}",
+            advice=f"{advice}; the whole log is {self._cluster.log_path(self.node_id)}",
         )
 
 

@@ -53,6 +53,10 @@ def test_the_life_of_a_cluster(directory: Path) -> None:
     assert len(servers) == 3
     first, second, third = (("--server", server) for server in servers)
 
+    heading = holdfast("node", "list", *first).decode()
+    for column in ("listeners for clients", "replicas catching up", "replicas without a vote", "its data are refused"):
+        assert column in heading
+
     asked("log", "create", "greetings", "--partitions", "4", "--replicas", "3", *first)
     described = asked("log", "describe", "greetings", *second)
     assert described["name"] == "greetings"

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.app import main
+from holdfast.cli.commands.cluster import create
 from holdfast.cli.local_cluster.processes import (
     ClusterPlan,
     LocalCluster,
@@ -118,3 +121,69 @@ def test_a_node_that_refuses_its_configuration_is_reported_with_its_words(cluste
     assert "surprise" in str(caught.value)
     assert str(cluster.log_path(1)) in caught.value.advice
     assert cluster.process(1) is None
+
+
+def test_of_a_failed_start_the_reason_comes_first_and_no_line_of_an_earlier_start(cluster: LocalCluster) -> None:
+    cluster.log_path(1).write_text("2026-01-01 00:00:00,000 CRITICAL holdfast an old trouble\n")
+    cluster.config_path(1).write_text(cluster.config_path(1).read_text() + "\n[surprise]\nkey = 1\n")
+    for _ in range(2):
+        with pytest.raises(CliError) as caught:
+            cluster.spawn(1).wait(time.monotonic() + 30)
+        first, *more = str(caught.value).splitlines()
+        assert first.startswith("node 1 did not start (exit status 2: its configuration is refused): ")
+        assert "unknown key 'surprise'" in first
+        assert not more
+
+
+def test_a_start_without_a_majority_says_what_it_waits_for_and_how_to_start_all(tmp_path: Path) -> None:
+    local = create(tmp_path / "cluster", 3, None, 0, "dev", "fsync")
+    try:
+        with pytest.raises(CliError) as caught:
+            local.spawn(1).wait(time.monotonic() + 3)
+        assert str(caught.value).startswith("node 1 did not become ready in time; it runs on")
+        assert "a majority must run; start all: holdfast cluster up --dir" in caught.value.advice
+    finally:
+        local.stop()
+
+
+def status(cluster: LocalCluster) -> str:
+    done = CliRunner().invoke(main, ["cluster", "status", "--dir", str(cluster.directory)])
+    assert done.exit_code == 1
+    return done.output
+
+
+def test_the_status_of_a_cluster_names_the_command_that_mends_it(
+    cluster: LocalCluster, sleeper: subprocess.Popen[bytes]
+) -> None:
+    where = f"--dir {cluster.directory}"
+    said = status(cluster)
+    assert "error: no node runs" in said
+    assert f"what to do: holdfast cluster up {where} --detach" in said
+
+    process = ProcessId.of(sleeper.pid)
+    assert process is not None
+    record(cluster, 1, process.pid, process.started)
+    record(cluster, 2, process.pid, process.started)
+    said = status(cluster)
+    assert f"holdfast cluster start-node 3 {where}" in said
+    for number in (1, 2):
+        assert f"node {number} runs, and does not answer" in said
+        assert f"holdfast cluster kill-node {number} {where} && holdfast cluster start-node {number} {where}" in said
+    assert "log in" not in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("--dir", ""), "the name is empty"),
+        (("--name", ""), "must be 1-63 of"),
+        (("--name", "a b"), "must be 1-63 of"),
+    ],
+)
+def test_a_cluster_without_a_name_is_refused_before_anything_is_written(
+    wrong: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(main, ["cluster", "up", "--dir", str(tmp_path / "new"), *wrong])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not list(tmp_path.iterdir())
