@@ -40,7 +40,7 @@ log = logging.getLogger("holdfast")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m node", description="Run one Holdfast node.")
-    parser.add_argument("--config", type=Path, required=True, help="configuration file (TOML)")
+    parser.add_argument("--config", type=Path, required=True, help="Read this configuration file (TOML).")
     arguments = parser.parse_args()
     try:
         config = load(arguments.config)

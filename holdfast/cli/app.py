@@ -32,7 +32,7 @@ Five minutes:
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
-    """Holdfast, a replicated event log that speaks AMQP 1.0.
+    """Use Holdfast, a replicated event log that speaks AMQP 1.0.
 
     Commands that talk to a cluster find it by --server, HOLDFAST_SERVER, or the settings file. Each takes --json.
 

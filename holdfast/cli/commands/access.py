@@ -25,10 +25,14 @@ NEW_PASSWORD = click.option(
     "--new-password-file",
     metavar="FILE",
     default=None,
-    help="Its first line is the password (-: standard input; default: ask at the terminal).",
+    help="Take the password from the first line (-: of standard input; default: ask at the terminal).",
 )
 ROLES = click.option(
-    "--role", "roles", multiple=True, metavar="ROLE", help="May be repeated; `admin` may do everything."
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="Give the user this role; may be repeated; `admin` may do everything.",
 )
 
 
@@ -42,7 +46,7 @@ def _with_admin(frame: CommandFrame, call: Callable[[AdminClient], Coroutine[Any
 
 @click.group()
 def user() -> None:
-    """Users that log in by a password."""
+    """Look after users that log in by a password: add, keys, password, roles, remove, list."""
 
 
 @user.command("add")
@@ -109,7 +113,7 @@ def remove_user(frame: CommandFrame, name: str) -> None:
 @user.command("list")
 @command_frame()
 def list_users(frame: CommandFrame) -> None:
-    """The users, with their roles."""
+    """List the users, with their roles."""
     users = _with_admin(frame, lambda admin: admin.list_users())
     frame.output.result({"users": users})
     frame.output.table("", ["user", "roles"], ([one["name"], ", ".join(one["roles"])] for one in users))
@@ -117,7 +121,7 @@ def list_users(frame: CommandFrame) -> None:
 
 @click.group()
 def grant() -> None:
-    """What users, roles, certificates and tokens may do."""
+    """Say what users, roles, certificates and tokens may do: add, remove, list."""
 
 
 def _grant_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -167,7 +171,7 @@ def remove_grant(frame: CommandFrame, principal: str, operation: str, resource: 
 @grant.command("list")
 @command_frame()
 def list_grants(frame: CommandFrame) -> None:
-    """All grants."""
+    """List all grants."""
     grants = _with_admin(frame, lambda admin: admin.list_grants())
     frame.output.result({"grants": grants})
     rows = ([one["principal"], one["effect"], one["operation"], _shown(one)] for one in grants)
@@ -177,7 +181,7 @@ def list_grants(frame: CommandFrame) -> None:
 @click.command()
 @command_frame()
 def whoami(frame: CommandFrame) -> None:
-    """As whom the cluster knows you."""
+    """Say as whom the cluster knows you."""
     told = _with_admin(frame, lambda admin: admin.whoami())
     frame.output.result(told)
     if frame.output.as_json:

@@ -55,13 +55,32 @@ class Measured:
 
 
 @click.command()
-@click.option("--log", "log_name", default=None, help="An existing log (default: a new one, deleted afterwards).")
-@click.option("--events", type=click.IntRange(min=1), default=100_000, show_default=True)
-@click.option("--size", type=click.IntRange(min=MIN_SIZE), default=1024, show_default=True, help="Bytes per event.")
-@click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of the new log.")
-@click.option("--window", type=click.IntRange(min=1), default=2000, show_default=True, help="Unconfirmed events.")
+@click.option("--log", "log_name", default=None, help="Use this log (default: a new one, deleted afterwards).")
 @click.option(
-    "--rate", type=click.FloatRange(min=1), default=None, help="Events per second (default: as fast as it goes)."
+    "--events", type=click.IntRange(min=1), default=100_000, show_default=True, help="Publish so many events."
+)
+@click.option(
+    "--size", type=click.IntRange(min=MIN_SIZE), default=1024, show_default=True, help="Give each event so many bytes."
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Give the new log so many partitions.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(min=1),
+    default=2000,
+    show_default=True,
+    help="Have so many events unconfirmed at most.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=None,
+    help="Publish so many events a second (default: as fast as it goes).",
 )
 @command_frame()
 def bench(

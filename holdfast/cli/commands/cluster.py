@@ -63,7 +63,7 @@ DIRECTORY = click.option(
     type=Directory(),
     default=Path("var/cluster"),
     show_default=True,
-    help="Where the cluster keeps its files.",
+    help="Keep the cluster's files here.",
 )
 
 
@@ -74,21 +74,30 @@ def cluster() -> None:
 
 @cluster.command()
 @DIRECTORY
-@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=None, help="How many nodes (default: 3).")
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), default=None, help="Make so many nodes (default: 3).")
 @click.option(
-    "--amqp-port", type=click.IntRange(0, 65535), default=None, help="Node 1's AMQP port; node 2 has the next one, ..."
+    "--amqp-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Give node 1 this port for AMQP, and node 2 the next one.",
 )
-@click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port for other nodes.")
-@click.option("--name", type=ClusterName(), default="dev", show_default=True, help="The cluster's name.")
+@click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="Give node 1 this port for other nodes.")
+@click.option("--name", type=ClusterName(), default="dev", show_default=True, help="Name the cluster so.")
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "replicated"]),
     default=None,
-    help="fsync (default): acknowledged means on a majority's disks; replicated: in their page caches.",
+    help="Acknowledge what is on a majority's disks (fsync, the default) or in their page caches (replicated).",
 )
-@click.option("--tls", is_flag=True, help="Mutual TLS between the nodes, by an authority made for them.")
+@click.option("--tls", is_flag=True, help="Connect the nodes by mutual TLS, by an authority made for them.")
 @click.option("--detach", is_flag=True, help="Return when it is ready (otherwise: run until Ctrl-C).")
-@click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
+@click.option(
+    "--wait-s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Wait so long at most until it is ready.",
+)
 @command_frame(servers=False)
 def up(
     frame: CommandFrame,
@@ -283,7 +292,7 @@ def down(frame: CommandFrame, directory: Path) -> None:
 @DIRECTORY
 @command_frame(servers=False, login=True)
 def status(frame: CommandFrame, directory: Path) -> None:
-    """Which nodes run, and what they say. Exit status 1 when one does not answer."""
+    """Show which nodes run, and what they say. Exit status 1 when one does not answer."""
     local = LocalCluster.load(directory)
     rows = _process_rows(local)
     answers = run(_ask_each(local, {row["node"] for row in rows if row["pid"] is not None}, frame.security))
@@ -373,7 +382,13 @@ def kill_node(frame: CommandFrame, node_id: int, directory: Path) -> None:
 @cluster.command("start-node")
 @click.argument("node_id", metavar="N", type=int)
 @DIRECTORY
-@click.option("--wait-s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Bound for readiness.")
+@click.option(
+    "--wait-s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Wait so long at most until it is ready.",
+)
 @command_frame(servers=False)
 def start_node(frame: CommandFrame, node_id: int, directory: Path, wait_s: float) -> None:
     """Start node N again; returns when it is ready."""

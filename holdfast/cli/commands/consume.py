@@ -40,32 +40,33 @@ FIRST_SHARE_S = 5.0
     default="latest",
     show_default=True,
     metavar="WHERE",
-    help="earliest, latest, offset:OFFSET (what follows it; needs --partition), or time:WHEN "
+    help="Start at earliest, latest, offset:OFFSET (what follows it; needs --partition), or time:WHEN "
     "(ISO 8601, or milliseconds since 1970).",
 )
-@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
-@click.option("--group", default=None, help="Read as its member, from where it stands; else from --from.")
+@click.option("--partition", "partitions", multiple=True, help="Read only this partition; may be repeated.")
+@click.option("--group", default=None, help="Read as a member of this group, from where it stands; else from --from.")
 @click.option(
-    "--epoch", type=click.IntRange(min=0), default=None, help="With --group and --partition: claim it with this epoch."
+    "--epoch", type=click.IntRange(min=0), default=None, help="Claim the --partition for the --group with this epoch."
 )
 @click.option(
     "--ownership",
     default=None,
     metavar="zk://HOST:PORT,.../PATH",
-    help="With --group: the members share the partitions out among themselves through ZooKeeper.",
+    help="Share the partitions out among the members of --group through ZooKeeper.",
 )
 @click.option(
     "--where",
     default=None,
     metavar="CONDITION",
-    help="Only events for which it is true: key = 'ann' AND a.price > 100, with a. in front of application properties.",
+    help="Print only events for which it is true: key = 'ann' AND a.price > 100, with a. in front of application "
+    "properties.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["committed", "uncommitted"]),
     default="committed",
     show_default=True,
-    help="With uncommitted, also events of transactions that are open or were rolled back.",
+    help="Print, with uncommitted, also events of transactions that are open or were rolled back.",
 )
 @click.option("--max", "most", type=click.IntRange(min=1), default=None, help="Stop after so many events.")
 @click.option("--until-end", is_flag=True, help="Stop at what is the end of the log now.")
@@ -73,7 +74,9 @@ FIRST_SHARE_S = 5.0
 @click.option(
     "--skip-damaged", is_flag=True, help="Go on past events that cannot be decoded; they are named on standard error."
 )
-@click.option("--show", type=click.Choice(["body", "all"]), default="body", show_default=True, help="What of an event.")
+@click.option(
+    "--show", type=click.Choice(["body", "all"]), default="body", show_default=True, help="Print this of each event."
+)
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @command_frame()
 def consume(

@@ -51,16 +51,37 @@ DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("var/run"),
     show_default=True,
-    help="Where the cluster lives; an earlier run's cluster there is removed.",
+    help="Keep the cluster here; an earlier run's cluster there is removed.",
 )
 @click.option(
-    "--amqp-port", type=click.IntRange(0, 65535), default=0, help="Node 1's port (0: 5672 if free, else another)."
+    "--amqp-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Give node 1 this port (0: 5672 if free, else another).",
 )
-@click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="The same for other nodes (7101).")
-@click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
-@click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, help="The trades.")
-@click.option("--bound-s", type=click.FloatRange(min=10), default=300.0, show_default=True, help="For the whole job.")
+@click.option(
+    "--rpc-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Give node 1 this port for other nodes (0: 7101 if free, else another).",
+)
+@click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True, help="Make so many nodes.")
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "replicated"]),
+    default="fsync",
+    show_default=True,
+    help="Acknowledge what is on a majority's disks (fsync) or in their page caches (replicated).",
+)
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=DEFAULT_FILE,
+    help="Publish the trades of this file.",
+)
+@click.option(
+    "--bound-s", type=click.FloatRange(min=10), default=300.0, show_default=True, help="Give the whole job so long."
+)
 @click.option("--once/--keep-running", default=False, help="Stop the cluster afterwards, or leave it up until Ctrl-C.")
 @command_frame(servers=False)
 def demo(

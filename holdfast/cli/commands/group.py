@@ -22,7 +22,7 @@ COLUMNS = ["partition", "active", "member", "epoch>", "committed offset", "lag>"
 
 @click.group()
 def group() -> None:
-    """Consumer groups: list, describe, commit, reset, delete."""
+    """Look after consumer groups: list, describe, commit, reset, delete."""
 
 
 def _with_admin(frame: CommandFrame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
@@ -37,7 +37,7 @@ def _with_admin(frame: CommandFrame, work: Callable[[AdminClient], Awaitable[T]]
 @click.argument("log")
 @command_frame()
 def list_groups(frame: CommandFrame, log: str) -> None:
-    """The consumer groups of LOG."""
+    """List the consumer groups of LOG."""
     groups = _with_admin(frame, lambda admin: admin.list_groups(log))
     frame.output.result({"log": log, "groups": groups})
     names = ("group", "members", "active_partitions", "committed_partitions")
@@ -50,7 +50,7 @@ def list_groups(frame: CommandFrame, log: str) -> None:
 @click.argument("name", metavar="GROUP")
 @command_frame()
 def describe_group(frame: CommandFrame, log: str, name: str) -> None:
-    """Who reads LOG for GROUP, how far it has come, and how far it is behind."""
+    """Show who reads LOG for GROUP, how far it has come, and how far it is behind."""
     _show(frame, log, _with_admin(frame, lambda admin: admin.describe_group(log, name)))
 
 
@@ -75,9 +75,9 @@ def commit_group(frame: CommandFrame, log: str, name: str, partition: str, offse
     "--to",
     required=True,
     metavar="earliest|latest|none|OFFSET",
-    help="Where to go on; OFFSET: behind that event of --partition; none: forget the position.",
+    help="Go on here; OFFSET: behind that event of --partition; none: forget the position.",
 )
-@click.option("--partition", default=None, help="Only in this partition.")
+@click.option("--partition", default=None, help="Set it only in this partition.")
 @command_frame()
 def reset_group(frame: CommandFrame, log: str, name: str, to: str, partition: str | None) -> None:
     """Set GROUP elsewhere in LOG; only while nobody reads for it."""

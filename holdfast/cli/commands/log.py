@@ -19,16 +19,23 @@ COMPRESSION = click.Choice(["none", "gzip", "zstd"])
 
 @click.group()
 def log() -> None:
-    """Logs: create, list, describe, alter, delete."""
+    """Look after logs: create, list, describe, alter, delete, dump."""
 
 
 @log.command("create")
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--replicas", type=click.IntRange(min=1), default=None, help="Default: three, or every node if fewer.")
+@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Make so many partitions.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Keep so many copies (default: three, or every node if fewer).",
+)
 @click.option("--retention", type=DURATION, default=None, help="Keep events so long, for example 7d.")
 @click.option("--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB.")
-@click.option("--compression", type=COMPRESSION, default=None, help="Of events where they are stored. Default: none.")
+@click.option(
+    "--compression", type=COMPRESSION, default=None, help="Compress events where they are stored so (default: none)."
+)
 @command_frame()
 def create_log(
     frame: CommandFrame,
@@ -58,7 +65,7 @@ def create_log(
 @log.command("list")
 @command_frame()
 def list_logs(frame: CommandFrame) -> None:
-    """All logs."""
+    """List all logs."""
 
     async def work() -> list[dict[str, Any]]:
         async with frame.admin() as admin:
@@ -87,7 +94,7 @@ def list_logs(frame: CommandFrame) -> None:
 @click.argument("name")
 @command_frame()
 def describe_log(frame: CommandFrame, name: str) -> None:
-    """Partitions of log NAME: leaders, replicas, how far they reach."""
+    """Show the partitions of log NAME: leaders, replicas, how far they reach."""
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
@@ -107,10 +114,17 @@ def describe_log(frame: CommandFrame, name: str) -> None:
 
 @log.command("alter")
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), default=None, help="More than now, never fewer.")
-@click.option("--retention", type=DURATION, default=None, help="For example 7d, or forever.")
-@click.option("--retention-bytes", type=SIZE, default=None, help="Per partition, for example 10GiB, or forever.")
-@click.option("--compression", type=COMPRESSION, default=None, help="Of events that are yet to come.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Have so many partitions: more than now, never fewer.",
+)
+@click.option("--retention", type=DURATION, default=None, help="Keep events so long, for example 7d, or forever.")
+@click.option(
+    "--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB, or forever."
+)
+@click.option("--compression", type=COMPRESSION, default=None, help="Compress events that are yet to come so.")
 @click.option("--yes", is_flag=True, help="Do not ask, though more events are deleted than kept.")
 @command_frame()
 def alter_log(
@@ -191,14 +205,16 @@ def delete_log(frame: CommandFrame, name: str, yes: bool) -> None:
 
 @log.command("dump")
 @click.argument("name")
-@click.option("--partition", default="0", show_default=True)
-@click.option("--offset", default=None, help="From the entry that holds this event on.")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Entries behind this index of the Raft log.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--partition", default="0", show_default=True, help="Print that of this partition.")
+@click.option("--offset", default=None, help="Begin at the entry that holds this event.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Begin behind this index of the Raft log.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Print so many entries at most."
+)
 @command_frame()
 def dump_log(frame: CommandFrame, name: str, partition: str, offset: str | None, after: int, limit: int) -> None:
-    """What stands in the log of a partition of NAME, entry by entry: record batches with their attributes, markers of
-    transactions, commands. Of the partition's leader; committed or not makes no difference here."""
+    """Print the log of a partition of NAME, entry by entry: record batches with their attributes, markers of
+    transactions, commands. The partition's leader is asked; committed or not makes no difference here."""
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:

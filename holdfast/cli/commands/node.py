@@ -26,7 +26,7 @@ ASK_AGAIN_S = 0.5
 ANSWER_WITHIN_S = 5.0  # of one node, when all are asked: one that hangs must not hide the others
 
 LISTENER = click.option(
-    "--listener", default="default", show_default=True, help="The listener by whose addresses nodes are reached."
+    "--listener", default="default", show_default=True, help="Reach nodes by this listener's addresses."
 )
 
 NODE_COLUMNS = {
@@ -44,13 +44,13 @@ NODE_COLUMNS = {
 
 @click.group()
 def node() -> None:
-    """Nodes of the cluster."""
+    """Look after nodes: list, describe, status, health, drain, resume, readmit, repair-group."""
 
 
 @node.command("list")
 @command_frame()
 def list_nodes(frame: CommandFrame) -> None:
-    """All nodes, as the node asked sees them, and whether any has refused them for the data that they came with."""
+    """List all nodes as the node asked sees them, and whether any has refused them for the data that they came with."""
 
     async def work() -> list[dict[str, Any]]:
         async with frame.admin() as admin:
@@ -78,7 +78,7 @@ class Incarnation(click.ParamType):
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
 @command_frame()
 def describe_node(frame: CommandFrame, node_id: int) -> None:
-    """Node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
+    """Show node N: its addresses, whether it is up, and how far its replicas are that are catching up."""
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
@@ -100,7 +100,12 @@ def describe_node(frame: CommandFrame, node_id: int) -> None:
 
 @node.command("readmit")
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
-@click.option("--incarnation", type=Incarnation(), default=None, help="Of its new directory; default: refused last.")
+@click.option(
+    "--incarnation",
+    type=Incarnation(),
+    default=None,
+    help="Admit the directory with this incarnation (default: the one refused last).",
+)
 @command_frame()
 def readmit_node(frame: CommandFrame, node_id: int, incarnation: int | None) -> None:
     """Let node N in again, which has lost its data for good.
@@ -126,7 +131,7 @@ def readmit_node(frame: CommandFrame, node_id: int, incarnation: int | None) -> 
 @LISTENER
 @command_frame()
 def node_status(frame: CommandFrame, node_id: int, listener: str) -> None:
-    """Node N, by its own word."""
+    """Show node N by its own word."""
     _show(frame, run(_at_node(frame, node_id, listener, "status")))
 
 
@@ -174,14 +179,14 @@ def repair_group(frame: CommandFrame, node_id: int, raft_group: int, listener: s
 
 @node.command("health")
 @click.option(
-    "--nodes", type=click.IntRange(min=1), default=None, help="How many there must be (default: as registered)."
+    "--nodes", type=click.IntRange(min=1), default=None, help="Require so many nodes (default: as registered)."
 )
-@click.option("--expect-version", default=None, metavar="V", help="Every node must run this version.")
+@click.option("--expect-version", default=None, metavar="V", help="Require this version of every node.")
 @click.option("--wait-s", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Ask again for so long.")
 @LISTENER
 @command_frame()
 def health(frame: CommandFrame, nodes: int | None, expect_version: str | None, wait_s: float, listener: str) -> None:
-    """Whether every node is ready, every partition led, and every replica in sync. Exit status 1 when not."""
+    """Judge whether every node is ready, every partition led, and every replica in sync. Exit status 1 when not."""
     deadline = time.monotonic() + wait_s
     while True:
         statuses, problems = run(_judge(frame, nodes, expect_version, listener))

@@ -13,18 +13,20 @@ from holdfast.cli.shared.spark import check_spark
 
 @click.group()
 def pipeline() -> None:
-    """Jobs on Spark over logs, on this machine; under spark-submit on any cluster of Spark's.
+    """Run jobs on Spark over logs, on this machine; under spark-submit on any cluster of Spark's.
 
     They need `pip install 'holdfast[spark]'` and a Java of 17 or 21.
     """
 
 
-_source = click.option("--source", required=True, metavar="LOG", help="The log that is read.")
-_parquet = click.option("--parquet", required=True, metavar="DIR", help="Where the Parquet files are written.")
-_parquet_read = click.option("--parquet", required=True, metavar="DIR", help="What `capture` has written.")
-_checkpoint = click.option("--checkpoint", required=True, metavar="DIR", help="Where the job remembers how far it is.")
+_source = click.option("--source", required=True, metavar="LOG", help="Read this log.")
+_parquet = click.option("--parquet", required=True, metavar="DIR", help="Write the Parquet files here.")
+_parquet_read = click.option("--parquet", required=True, metavar="DIR", help="Read here what `capture` has written.")
+_checkpoint = click.option("--checkpoint", required=True, metavar="DIR", help="Remember here how far the job is.")
 _available_now = click.option("--available-now", is_flag=True, help="End where the log ends now; else go on for good.")
-_max_events = click.option("--max-events", type=click.IntRange(1), default=None, help="Events of one batch, at most.")
+_max_events = click.option(
+    "--max-events", type=click.IntRange(1), default=None, help="Take so many events into one batch at most."
+)
 
 
 @pipeline.command()
@@ -53,14 +55,14 @@ def capture(
 @_source
 @_parquet
 @_checkpoint
-@click.option("--date", type=click.DateTime(["%Y-%m-%d"]), required=True, help="The day of the trades.")
+@click.option("--date", type=click.DateTime(["%Y-%m-%d"]), required=True, help="Set the day of the trades.")
 @click.option("--target", default=None, metavar="LOG", help="Write the bars into this log, too, as JSON, each once.")
 @click.option("--picture", default=None, metavar="FILE", help="Draw price and volume of the day as PNG.")
 @click.option(
     "--late-by",
     default=None,
     metavar="INTERVAL",
-    help="How late a trade may come (10 minutes; 24 hours with --available-now).",
+    help="Wait so long for late trades (default: 10 minutes; 24 hours with --available-now).",
 )
 @_available_now
 @_max_events
@@ -77,7 +79,7 @@ def bars(
     available_now: bool,
     max_events: int | None,
 ) -> None:
-    """One-minute bars (open, high, low, close, volume, VWAP) per symbol of a log with the lines of the trades file."""
+    """Make one-minute bars (open, high, low, close, volume, VWAP) per symbol of a log of trades."""
     check_spark()
     from pipeline.bars import Bars, run
     from pipeline.session import login_of, session
@@ -101,9 +103,11 @@ def bars(
 
 @pipeline.command()
 @_parquet_read
-@click.option("--target", required=True, metavar="LOG", help="The log that gets the events.")
-@click.option("--writer", default=None, metavar="NAME", help="Under one name, the same is not written twice.")
-@click.option("--same-partitions", is_flag=True, help="Each event into the partition that it had.")
+@click.option("--target", required=True, metavar="LOG", help="Write the events into this log.")
+@click.option(
+    "--writer", default=None, metavar="NAME", help="Write under this name, under which the same is not written twice."
+)
+@click.option("--same-partitions", is_flag=True, help="Write each event into the partition that it had.")
 @command_frame()
 def replay(frame: CommandFrame, parquet: str, target: str, writer: str | None, same_partitions: bool) -> None:
     """Write captured Parquet files into a log, in their order, all of them or none."""
@@ -118,15 +122,22 @@ def replay(frame: CommandFrame, parquet: str, target: str, writer: str | None, s
 
 
 @pipeline.command()
-@click.option("--captured", default=None, metavar="DIR", help="What `capture` has written, of the whole log.")
-@click.option("--history", default=None, metavar="DIR", help="Tables of what clients have recorded, as Parquet.")
-@click.option("--value", default=None, metavar="SQL", help="What names a value, over `body` (its first word).")
+@click.option("--captured", default=None, metavar="DIR", help="Read here what `capture` has written of the whole log.")
+@click.option(
+    "--history", default=None, metavar="DIR", help="Read here, as Parquet, tables of what clients have recorded."
+)
+@click.option(
+    "--value",
+    default=None,
+    metavar="SQL",
+    help="Name a value by this expression over `body` (default: its first word).",
+)
 @click.option("--report", default=None, metavar="DIR", help="Write all anomalies there, as Parquet.")
 @command_frame(servers=False)
 def audit(
     frame: CommandFrame, captured: str | None, history: str | None, value: str | None, report: str | None
 ) -> None:
-    """Is anything lost, twice, or out of order? Exits with 0 only if nothing is, and there was something to look at."""
+    """Find what is lost, twice, or out of order. Exit status 0 only if nothing is, and there was something to judge."""
     if captured is None and history is None:
         raise click.UsageError("give --captured, --history, or both")
     check_spark()

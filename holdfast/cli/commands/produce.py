@@ -53,17 +53,21 @@ class InputSource:
 @click.command()
 @click.argument("log")
 @click.argument("file", default="-")
-@click.option("--key-column", default=None, help="Column of the key: a number from 1, or a name in the first line.")
-@click.option("--delimiter", default=",", show_default=True, help="Between columns.")
-@click.option("--skip-header", is_flag=True, help="The first line is not an event (implied by a named key column).")
-@click.option("--key", default=None, help="The same key for every event.")
-@click.option("--partition", default=None, help="The same partition for every event.")
+@click.option(
+    "--key-column", default=None, help="Take the key from this column: a number from 1, or a name in the first line."
+)
+@click.option("--delimiter", default=",", show_default=True, help="Split columns at this character.")
+@click.option(
+    "--skip-header", is_flag=True, help="Skip the first line, which is not an event (implied by a named key column)."
+)
+@click.option("--key", default=None, help="Give every event this key.")
+@click.option("--partition", default=None, help="Publish every event to this partition.")
 @click.option(
     "--route-by",
     type=click.Choice(["client", "node"]),
     default="client",
     show_default=True,
-    help="Who finds the partition of a key; with node everything goes over one link.",
+    help="Let the client or the node find the partition of a key; with node everything goes over one link.",
 )
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice; needs --partition.")
@@ -72,13 +76,13 @@ class InputSource:
     "--owner-level",
     type=click.IntRange(0, MAX_OWNER_LEVEL),
     default=None,
-    help="Above the producer's present one: take the partition over from who publishes now.",
+    help="Take the partition over from whoever publishes now, by a level above the producer's present one.",
 )
 @click.option(
     "--starting-sequence",
     type=click.IntRange(0, MAX_SEQUENCE),
     default=None,
-    help="Number of the last event published: go on behind it.",
+    help="Go on behind the event with this number, the last one published.",
 )
 @click.option(
     "--transactional-id", default=None, help="Publish in transactions, as the holder of this id; who had it is fenced."
@@ -87,11 +91,11 @@ class InputSource:
     "--transaction-size",
     type=click.IntRange(min=1),
     default=None,
-    help=f"With --transactional-id: events of one transaction (default: {TRANSACTION_EVENTS}).",
+    help=f"Publish so many events in one transaction of --transactional-id (default: {TRANSACTION_EVENTS}).",
 )
 @click.option(
     "--compression", type=click.Choice(get_args(Compression)), default="none", show_default=True,
-    help="Of events on their way to the node. What the log keeps is compressed as the log's setting says.",
+    help="Compress events on their way to the node so; what the log keeps is compressed as the log's setting says.",
 )  # fmt: skip
 @command_frame()
 def produce(

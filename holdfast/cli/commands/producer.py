@@ -14,15 +14,15 @@ COLUMNS = ["partition", "producer group>", "owner level>", "last number>", "last
 
 @click.group()
 def producer() -> None:
-    """Idempotent producers: list, describe."""
+    """Show idempotent producers: list, describe."""
 
 
 @producer.command("list")
 @click.argument("log")
-@click.option("--partition", default=None, help="Only those of this partition.")
+@click.option("--partition", default=None, help="List only those of this partition.")
 @command_frame()
 def list_producers(frame: CommandFrame, log: str, partition: str | None) -> None:
-    """The idempotent producers of LOG, by partition."""
+    """List the idempotent producers of LOG, by partition."""
 
     async def work() -> list[dict[str, Any]]:
         async with frame.admin() as admin:
@@ -39,7 +39,7 @@ def list_producers(frame: CommandFrame, log: str, partition: str | None) -> None
 @click.argument("producer_group", type=click.IntRange(min=0))
 @command_frame()
 def describe_producer(frame: CommandFrame, log: str, partition: str, producer_group: int) -> None:
-    """What PARTITION of LOG remembers of the producer PRODUCER_GROUP."""
+    """Show what PARTITION of LOG remembers of the producer PRODUCER_GROUP."""
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:

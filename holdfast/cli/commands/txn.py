@@ -28,7 +28,7 @@ MEMBER_COLUMNS = ["member", "part", "attempt", "state", "open for>", "lease>", "
 
 @click.group()
 def txn() -> None:
-    """Transactions: list, describe, abort, hanging, groups."""
+    """Look after transactions: list, describe, abort, hanging, groups."""
 
 
 def _with_admin(frame: CommandFrame, work: Callable[[AdminClient], Awaitable[T]]) -> T:
@@ -40,10 +40,10 @@ def _with_admin(frame: CommandFrame, work: Callable[[AdminClient], Awaitable[T]]
 
 
 @txn.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction under way.")
+@click.option("--open", "only_open", is_flag=True, help="List only those with a transaction under way.")
 @command_frame()
 def list_transactions(frame: CommandFrame, only_open: bool) -> None:
-    """The transactional ids that the cluster knows."""
+    """List the transactional ids that the cluster knows."""
     found = _with_admin(frame, lambda admin: admin.list_transactions())
     if only_open:
         found = [one for one in found if one.get("open_ms") is not None]
@@ -55,7 +55,7 @@ def list_transactions(frame: CommandFrame, only_open: bool) -> None:
 @click.argument("transactional_id", metavar="ID")
 @command_frame()
 def describe_transaction(frame: CommandFrame, transactional_id: str) -> None:
-    """What ID has open, and where; how its last transaction ended."""
+    """Show what ID has open, and where; how its last transaction ended."""
     _show(frame, _with_admin(frame, lambda admin: admin.describe_transaction(transactional_id)))
 
 
@@ -71,11 +71,15 @@ def abort_transaction(frame: CommandFrame, transactional_id: str) -> None:
 
 @txn.command("hanging")
 @click.option(
-    "--margin-s", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Beyond their timeout, so long."
+    "--margin-s",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="List those that are open for so long beyond their timeout.",
 )
 @command_frame()
 def hanging_transactions(frame: CommandFrame, margin_s: float) -> None:
-    """Transactions that a partition holds open for longer than their timeout: committed readers wait for them."""
+    """List transactions that a partition holds open for longer than their timeout: committed readers wait for them."""
     found = _with_admin(frame, lambda admin: admin.hanging_transactions(margin_ms=round(margin_s * 1000)))
     frame.output.result({"transactions": found})
     if found:
@@ -86,14 +90,14 @@ def hanging_transactions(frame: CommandFrame, margin_s: float) -> None:
 
 @txn.group()
 def groups() -> None:
-    """Batches that many processes write and one commits: list, describe, abort, forget."""
+    """Look after batches that many processes write and one commits: list, describe, abort, forget."""
 
 
 @groups.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only writers with a batch open.")
+@click.option("--open", "only_open", is_flag=True, help="List only writers with a batch open.")
 @command_frame()
 def list_groups(frame: CommandFrame, only_open: bool) -> None:
-    """The writers that the cluster knows, and the batch that each has open."""
+    """List the writers that the cluster knows, and the batch that each has open."""
     found = _with_admin(frame, lambda admin: admin.list_transaction_groups())
     if only_open:
         found = [one for one in found if one.get("batch") is not None]
@@ -105,7 +109,7 @@ def list_groups(frame: CommandFrame, only_open: bool) -> None:
 @click.argument("writer")
 @command_frame()
 def describe_group(frame: CommandFrame, writer: str) -> None:
-    """What WRITER has committed last, what it has open, and who writes it."""
+    """Show what WRITER has committed last, what it has open, and who writes it."""
     found = _with_admin(frame, lambda admin: admin.describe_transaction_group(writer))
     frame.output.result(found)
     frame.output.table("", GROUP_COLUMNS, [_group_row(found)])

@@ -44,11 +44,11 @@ T = TypeVar("T")
 FIRST_CONTACT_S = 3.0
 SECURITY_OPTIONS = {
     "tls": {"is_flag": True, "default": None, "help": "Connect with TLS (follows from --ca and --cert)."},
-    "ca": {"metavar": "FILE", "help": "Authorities to trust, in PEM (default: the system's)."},
-    "cert": {"metavar": "FILE", "help": "Certificate to show, in PEM."},
-    "key": {"metavar": "FILE", "help": "Its key (default: it is in the same file)."},
+    "ca": {"metavar": "FILE", "help": "Trust these authorities, in PEM (default: the system's)."},
+    "cert": {"metavar": "FILE", "help": "Show this certificate, in PEM."},
+    "key": {"metavar": "FILE", "help": "Read the certificate's key from here (default: from the same file)."},
     "user": {"metavar": "NAME", "help": "Log in as this user."},
-    "password_file": {"metavar": "FILE", "help": "Its first line is the user's password."},
+    "password_file": {"metavar": "FILE", "help": "Take the user's password from the first line."},
     "token": {"metavar": "TOKEN", "help": "Log in by this token, or by that in a file: @FILE."},
 }
 
@@ -134,13 +134,15 @@ def _found(servers: list[str], timeout_s: float, zookeeper: settings.ZooKeeperSe
 
 def _shared_options(servers: bool, login: bool) -> list[Callable[[Callable[..., None]], Callable[..., None]]]:
     options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
-        click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs."),
-        click.option("--progress/--no-progress", default=None, help="Progress bar (default: on a terminal)."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, for programs."),
+        click.option(
+            "--progress/--no-progress", default=None, help="Show a progress bar, or none (default: on a terminal)."
+        ),
         click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
             default=None,
-            help="Settings file (default: HOLDFAST_CONFIG, ~/.config/holdfast.toml).",
+            help="Read this settings file (default: HOLDFAST_CONFIG, ~/.config/holdfast.toml).",
         ),
     ]
     if servers:
@@ -150,14 +152,14 @@ def _shared_options(servers: bool, login: bool) -> list[Callable[[Callable[..., 
                 "-s",
                 multiple=True,
                 metavar="HOST:PORT",
-                help="A node to connect to, or zk://host:port,.../ROOT/CLUSTER; may be repeated "
+                help="Connect to this node, or find one by zk://host:port,.../ROOT/CLUSTER; may be repeated "
                 f"(default: HOLDFAST_SERVER, settings, {settings.DEFAULT_SERVER}).",
             ),
             click.option(
                 "--timeout-s",
                 type=click.FloatRange(min=0.1),
                 default=None,
-                help=f"Bound of each wait (default: 30; {FIRST_CONTACT_S:g} where no server answers at all).",
+                help=f"Wait so long at most each time (default: 30; {FIRST_CONTACT_S:g} where no server answers).",
             ),
         ]
     if login:

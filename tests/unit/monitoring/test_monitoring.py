@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from node.transactions.member import MemberTerms
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.transacting import Control, send_under
+
+SENTENCE = re.compile(r"(Counts|Tells|Is 1)\b[^.]+\.")
+"""A verb first, a period at the end, and one of each."""
 
 
 @pytest.fixture
@@ -80,6 +84,16 @@ async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: Cluster) -
             lag = ("holdfast_replica_lag_entries", (("log", "trades"), ("partition", "1"), ("replica", str(other))))
             assert found[lag] >= 0
     assert found["holdfast_listener_connections_open", (("listener", "default"),)] == 0
+
+
+async def test_each_help_text_is_a_sentence(cluster: Cluster) -> None:
+    _, body = await get(cluster.monitoring[1], "/metrics")
+    families = [f for f in text_string_to_metric_families(body.decode()) if f.name.startswith("holdfast_")]
+    assert len(families) > 50
+    wrong = [f"{f.name}: {f.documentation}" for f in families if not SENTENCE.fullmatch(f.documentation)]
+    assert not wrong, "\n".join(wrong)
+    counters = [f for f in families if f.type == "counter"]
+    assert all(f.documentation.startswith("Counts ") for f in counters)
 
 
 async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: Cluster) -> None:

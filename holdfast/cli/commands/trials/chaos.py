@@ -28,20 +28,22 @@ EXIT_NOTHING_PROVEN = 6
 
 _below = click.option(
     "--dir", "below", type=click.Path(file_okay=False, path_type=Path), default=Path("var/chaos"), show_default=True,
-    help="Where runs are kept, a directory each.",
+    help="Keep runs below this directory, each in its own.",
 )  # fmt: skip
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-_nodes = click.option("--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="Nodes of the cluster.")
-_seed = click.option("--seed", type=int, default=None, help="Of all that is drawn (default: drawn, and told).")
+_nodes = click.option("--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="Make so many nodes.")
+_seed = click.option(
+    "--seed", type=int, default=None, help="Draw everything from this seed (default: drawn, and told)."
+)
 _INVENTORY = (
     click.option("--inventory", type=click.Path(path_type=Path), default=None, metavar="FILE_OR_DIR",
-                 help="Hurt the nodes of this Ansible inventory, over SSH. TLS and login: for its cluster."),
+                 help="Hurt the nodes of this Ansible inventory, over SSH; TLS and login are for its cluster."),
     click.option("--listener", default="", metavar="NAME",
-                 help="Of these nodes, that clients use (default: the first)."),
+                 help="Let clients use this listener of those nodes (default: the first)."),
     click.option("--ansible", type=click.Path(path_type=Path), default=None, metavar="DIR",
-                 help="Where ansible-inventory is (default: on the PATH)."),
+                 help="Look for ansible-inventory here (default: on the PATH)."),
     click.option("--vault-password-file", type=click.Path(path_type=Path), default=None, metavar="FILE",
-                 help="For an inventory with secrets."),
+                 help="Open the inventory's secrets by this file."),
 )  # fmt: skip
 
 
@@ -69,15 +71,38 @@ def _check() -> None:
 
 
 @chaos.command("run")
-@click.option("--workload", required=True, metavar="W", help="What clients do: see `chaos list`.")
-@click.option("--faults", required=True, metavar="F,F", help="What goes wrong: see `chaos list`.")
+@click.option("--workload", required=True, metavar="W", help="Choose what clients do: see `chaos list`.")
+@click.option("--faults", required=True, metavar="F,F", help="Choose what goes wrong: see `chaos list`.")
 @_nodes
-@click.option("--time", "seconds", type=click.FloatRange(min=1), default=20.0, show_default=True, help="Of faults, s.")
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="Let faults come for so many seconds.",
+)
 @_seed
-@click.option("--partitions", type=click.IntRange(1, 50), default=2, show_default=True, help="Of each log.")
-@click.option("--rate", type=click.IntRange(1), default=50, show_default=True, help="Events a second, of a producer.")
-@click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
-@click.option("--defect", default="", metavar="NAME", help="Nodes with a deliberate fault: is it noticed?")
+@click.option(
+    "--partitions", type=click.IntRange(1, 50), default=2, show_default=True, help="Give each log so many partitions."
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Let each producer publish so many events a second.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "replicated"]),
+    default="fsync",
+    show_default=True,
+    help="Run nodes with this durability.",
+)
+@click.option(
+    "--defect", default="", metavar="NAME", help="Give nodes a deliberate fault, to see whether it is noticed."
+)
 @click.option("--abort-if", metavar="COMMAND", default=None, help="End early once this shell command succeeds.")
 @_of_inventory
 @_below
@@ -87,7 +112,7 @@ def run_command(
     rate: int, durability: str, defect: str, abort_if: str | None, inventory: Path | None, listener: str,
     ansible: Path | None, vault_password_file: Path | None, below: Path,
 ) -> None:  # fmt: skip
-    """One run: a workload under faults, judged, with a page that tells it."""
+    """Run a workload under faults, judge it, and write a page that tells it."""
     _check()
     from chaos.run import Plan
 
@@ -194,11 +219,19 @@ def _exit(result: str) -> None:
 
 
 @chaos.command("matrix")
-@click.option("--full", is_flag=True, help="Every workload under every fault, and compounds: hours.")
-@click.option("--time", "seconds", type=click.FloatRange(min=1), default=None, help="Of faults in each run, s.")
-@click.option("--workload", "workloads", default="", metavar="W,W", help="Only cells of these (default: of all).")
+@click.option("--full", is_flag=True, help="Run every workload under every fault, and compounds, which takes hours.")
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=1),
+    default=None,
+    help="Let faults come for so many seconds in each run.",
+)
+@click.option(
+    "--workload", "workloads", default="", metavar="W,W", help="Run only cells of this workload (default: of all)."
+)
 @click.option("--part", default="1/1", metavar="K/N", show_default=True,
-              help="Only every N-th of them, from the K-th, with the seeds of the whole matrix.")  # fmt: skip
+              help="Run only every N-th of them, from the K-th, with the seeds of the whole matrix.")  # fmt: skip
 @_seed
 @_of_inventory
 @_below
@@ -207,7 +240,7 @@ def matrix_command(
     frame: CommandFrame, full: bool, seconds: float | None, workloads: str, part: str, seed: int | None,
     inventory: Path | None, listener: str, ansible: Path | None, vault_password_file: Path | None, below: Path,
 ) -> None:  # fmt: skip
-    """Many runs, one after the other; a short choice of them without --full."""
+    """Run many, one after the other; a short choice of them without --full."""
     _check()
     from chaos import matrix
     from chaos.run import CannotRun
@@ -331,12 +364,12 @@ def _judged_by_spark(directory: Path) -> Run:
 
 
 @chaos.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=8099, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8099, show_default=True, help="Listen on this port.")
 @_below
 @command_frame(servers=False)
 def serve_command(frame: CommandFrame, host: str, port: int, below: Path) -> None:
-    """Past runs in the browser, until Ctrl-C."""
+    """Show past runs in the browser, until Ctrl-C."""
     from chaos.report import serve
 
     below.mkdir(parents=True, exist_ok=True)
@@ -349,7 +382,7 @@ def serve_command(frame: CommandFrame, host: str, port: int, below: Path) -> Non
 @chaos.command("list")
 @command_frame(servers=False)
 def list_command(frame: CommandFrame) -> None:
-    """The workloads, the faults, the promises that are judged."""
+    """List the workloads, the faults, and the promises that are judged."""
     _check()
     from chaos.checkers.all import CHECKERS
     from chaos.faults.catalogue import CATALOGUE
