@@ -7,6 +7,7 @@ import contextlib
 import re
 import signal
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ def cluster() -> None:
     help="Acknowledge what is on a majority's disks (fsync, the default) or in their page caches (replicated).",
 )
 @click.option("--tls", is_flag=True, help="Connect the nodes by mutual TLS, by an authority made for them.")
+@click.option(
+    "--monitoring",
+    is_flag=True,
+    help="Serve each node's metrics and health by HTTP: node 1's on port 9101 if it and the next are free.",
+)
 @click.option("--detach", is_flag=True, help="Return when it is ready (otherwise: run until Ctrl-C).")
 @click.option(
     "--wait-s",
@@ -108,6 +114,7 @@ def up(
     name: str,
     durability: str | None,
     tls: bool,
+    monitoring: bool,
     detach: bool,
     wait_s: float,
 ) -> None:
@@ -115,9 +122,11 @@ def up(
     terminate_like_interrupt()
     if LocalCluster.exists(directory):
         local = LocalCluster.load(directory)
-        _refuse_change(local, nodes, amqp_port, durability, tls)
+        _refuse_change(local, nodes, amqp_port, durability, tls, monitoring)
     else:
-        local = create(directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync", tls=tls)
+        local = create(
+            directory, nodes or 3, amqp_port, rpc_port, name, durability or "fsync", tls=tls, monitoring=monitoring
+        )
     start(local, frame.output, wait_s, frame.security)
     try:
         _describe(local, frame.output, detach)
@@ -127,19 +136,28 @@ def up(
 
 
 def create(
-    directory: Path, nodes: int, amqp_port: int | None, rpc_port: int, name: str, durability: str, *, tls: bool = False
+    directory: Path,
+    nodes: int,
+    amqp_port: int | None,
+    rpc_port: int,
+    name: str,
+    durability: str,
+    *,
+    tls: bool = False,
+    monitoring: bool = False,
 ) -> LocalCluster:
     """Write the files of a new cluster; nothing is started."""
     amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT, "AMQP")
     rpc = ports.consecutive(rpc_port, nodes, ports.USUAL_RPC_PORT, "RPC")
     if set(amqp) & set(rpc):
         raise CliError("the AMQP and RPC ports overlap", advice="leave a gap of at least --nodes between them")
+    http = ports.consecutive(0, nodes, ports.USUAL_MONITORING_PORT, "monitoring") if monitoring else []
     plan = ClusterPlan(
         name=name,
         durability=durability,
         nodes=[
-            NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}")
-            for number, (a, r) in enumerate(zip(amqp, rpc, strict=True), start=1)
+            NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}", monitoring=f"127.0.0.1:{h}" if h else "")
+            for number, (a, r, h) in enumerate(zip_longest(amqp, rpc, http), start=1)
         ],
         tls=tls,
     )
@@ -205,7 +223,12 @@ async def _status_of(server: str, timeout_s: float, security: Security) -> dict[
 
 
 def _refuse_change(
-    local: LocalCluster, nodes: int | None, amqp_port: int | None, durability: str | None, tls: bool
+    local: LocalCluster,
+    nodes: int | None,
+    amqp_port: int | None,
+    durability: str | None,
+    tls: bool,
+    monitoring: bool,
 ) -> None:
     """A cluster that exists is started as it is; asking for another shape is a mistake worth a word."""
     plan = local.plan
@@ -215,6 +238,7 @@ def _refuse_change(
         ("--amqp-port", amqp_port or None, port),
         ("--durability", durability, plan.durability),
         ("--tls", tls or None, plan.tls),
+        ("--monitoring", monitoring or None, bool(plan.nodes[0].monitoring)),
     ]
     for option, value, existing in asked:
         if value is not None and value != existing:
@@ -232,7 +256,13 @@ def _describe(local: LocalCluster, output: Output, detach: bool) -> None:
         ["node>", "AMQP address", "process>", "log"],
         ([row["node"], row["amqp"], row["pid"], row["log"]] for row in rows),
     )
-    if detach and not output.as_json:
+    if output.as_json:
+        return
+    for node in local.plan.nodes:
+        if node.monitoring:
+            output.say(f"metrics of node {node.id}: http://{node.monitoring}/metrics")
+    output.say(f"talk to it with: holdfast log list --server {local.directory}")
+    if detach:
         output.say(f"stop it with: holdfast cluster down --dir {local.directory}")
 
 
@@ -243,6 +273,7 @@ def _process_rows(local: LocalCluster) -> list[dict[str, Any]]:
             "node": node.id,
             "amqp": node.amqp,
             "rpc": node.rpc,
+            "monitoring": node.monitoring or None,
             "pid": running[node.id].pid if node.id in running else None,
             "log": str(local.log_path(node.id)),
         }

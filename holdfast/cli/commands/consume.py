@@ -16,7 +16,7 @@ import click
 from holdfast import protocol
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_UNREACHABLE, EXIT_USAGE, CliError
-from holdfast.cli.shared.output import counted
+from holdfast.cli.shared.output import counted, rate_text
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import OwnershipLostError
@@ -75,7 +75,11 @@ FIRST_SHARE_S = 5.0
     "--skip-damaged", is_flag=True, help="Go on past events that cannot be decoded; they are named on standard error."
 )
 @click.option(
-    "--show", type=click.Choice(["body", "all"]), default="body", show_default=True, help="Print this of each event."
+    "--show",
+    type=click.Choice(["body", "all"]),
+    default="body",
+    show_default=True,
+    help="Print this of each event; of all the columns are named on standard error.",
 )
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @command_frame()
@@ -136,12 +140,14 @@ def consume(
                         if reader.at_end or (await _is_served(frame, log, partitions) and heard):
                             return
                         continue
+                    if show == "all" and not count and not frame.output.as_json:
+                        frame.output.note(HEADING)
                     _print(frame, events, show)
                     count += len(events)
                     if group is not None:
                         with suppress(OwnershipLostError):  # another member prints it again
                             await reader.commit(events[-1])
-                    bar.update(count, f"{count / (time.monotonic() - started_s):,.0f}/s")
+                    bar.update(count, rate_text(count, time.monotonic() - started_s))
 
     try:
         run(work())
@@ -214,6 +220,10 @@ def parse_time_ms(text: str) -> int:
         raise CliError(
             f"{text!r} is not a time: {error}", advice="for example 2024-05-01T12:00:00Z", exit_code=EXIT_USAGE
         ) from error
+
+
+HEADING = "part.\toffset\t\t\ttaken in at\t\t\tkey\tbody"
+"""For `--show all`; a terminal puts it above the columns."""
 
 
 def _print(frame: CommandFrame, events: list[ReceivedEvent], show: str) -> None:

@@ -244,7 +244,7 @@ def _summary(job: Job, problems: list[str]) -> dict[str, Any]:
 
 
 def _invite(local: LocalCluster, output: Output) -> None:
-    server = local.plan.servers[0]
+    server = local.directory
     output.say(
         f"\nThe cluster is yours: any AMQP 1.0 client, at {', '.join(local.plan.servers)}. For example:\n"
         f"  .venv/bin/holdfast log describe {LOG} --server {server}\n"

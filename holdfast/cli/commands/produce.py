@@ -13,7 +13,7 @@ import click
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, exit_status, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
-from holdfast.cli.shared.output import ProgressBar, counted
+from holdfast.cli.shared.output import ProgressBar, counted, rate_text
 from holdfast.client.errors import HoldfastError, TransactionRolledBackError
 from holdfast.client.options import Compression, ProducerOptions
 from holdfast.client.produce.chunks.single_events import Delivery
@@ -156,11 +156,10 @@ def produce(
     result["events_per_second"] = round(result["events"] / took_s) if took_s > 0 else 0
     frame.output.result(result)
     if not frame.output.as_json:
-        copies = f", {result['resent']:,} sent again after a failure" if result["resent"] else ""
-        frame.output.say(
-            f"{counted(result['events'], 'event')} confirmed in {took_s:.2f} s "
-            f"({result['events_per_second']:,}/s{copies})"
-        )
+        copies = f"{result['resent']:,} sent again after a failure" if result["resent"] else ""
+        more = ", ".join(filter(None, [rate_text(result["events"], took_s), copies]))
+        said = f"{counted(result['events'], 'event')} confirmed in {took_s:.2f} s"
+        frame.output.say(f"{said} ({more})" if more else said)
         if idempotent:
             frame.output.say(_to_go_on(result))
 
@@ -346,5 +345,4 @@ async def _publish_lines(frame: CommandFrame, log: str, source: InputSource, sin
 
 
 def _show(bar: ProgressBar, count: int, started_s: float) -> None:
-    took_s = time.monotonic() - started_s
-    bar.update(count, f"{count / took_s:,.0f}/s" if took_s > 0 else "")
+    bar.update(count, rate_text(count, time.monotonic() - started_s))

@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.cli.shared.errors import CliError
+from holdfast.cli.shared.local_servers import CLUSTER_FILE
 from holdfast.extras import missing
 
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
@@ -51,6 +52,7 @@ class NodePlan(msgspec.Struct, frozen=True):
     id: int
     amqp: str
     rpc: str
+    monitoring: str = ""  # where its metrics and its health are; empty: nowhere
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,11 +156,11 @@ class LocalCluster:
 
     @staticmethod
     def exists(directory: Path) -> bool:
-        return (directory / "cluster.json").is_file()
+        return (directory / CLUSTER_FILE).is_file()
 
     @classmethod
     def load(cls, directory: Path) -> LocalCluster:
-        path = directory / "cluster.json"
+        path = directory / CLUSTER_FILE
         try:
             return cls(directory, msgspec.json.decode(path.read_bytes(), type=ClusterPlan))
         except FileNotFoundError:
@@ -187,7 +189,7 @@ class LocalCluster:
                 authority.issue(node.id, directory / "node.pem", directory / "node.key")
             _replace(self.config_path(node.id), self._node_toml(node))
         _replace(
-            self.directory / "cluster.json",
+            self.directory / CLUSTER_FILE,
             msgspec.json.format(msgspec.json.encode(self.plan), indent=2).decode() + "\n",
         )
 
@@ -208,7 +210,7 @@ class LocalCluster:
             f'[[listener]]\nname = "default"\nbind = "{node.amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
             f'[log]\nlevel = "info"\n'
-        )
+        ) + (f'\n[monitoring]\nbind = "{node.monitoring}"\n' if node.monitoring else "")
 
     def node_directory(self, node_id: int) -> Path:
         return self.directory / f"node{node_id}"

@@ -151,9 +151,10 @@ def _shared_options(servers: bool, login: bool) -> list[Callable[[Callable[..., 
                 "--server",
                 "-s",
                 multiple=True,
-                metavar="HOST:PORT",
-                help="Connect to this node, or find one by zk://host:port,.../ROOT/CLUSTER; may be repeated "
-                f"(default: HOLDFAST_SERVER, settings, {settings.DEFAULT_SERVER}).",
+                metavar="SERVER",
+                help="Connect to this node, HOST:PORT, or find one by zk://host:port,.../ROOT/CLUSTER, or by the "
+                "directory of `cluster up`; may be repeated (default: HOLDFAST_SERVER, settings, the cluster that "
+                "runs in var/cluster or var/run, else 127.0.0.1:5672 to 5674).",
             ),
             click.option(
                 "--timeout-s",

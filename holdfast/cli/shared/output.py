@@ -135,6 +135,11 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+def rate_text(count: int, seconds: float) -> str:
+    """'1,234/s'; empty below a second, in which the start of a command says more than its pace."""
+    return f"{count / seconds:,.0f}/s" if seconds >= 1 else ""
+
+
 def bytes_text(count: float) -> str:
     """1536 -> '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):

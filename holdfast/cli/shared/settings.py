@@ -1,9 +1,10 @@
 """What the command line knows before its first argument: servers, from a file, the environment or the default.
 
 Problem: nobody types `--server` fifty times a day, yet a command must never talk to a cluster its user did not mean.
-Rule never broken: the nearest source wins (option, then HOLDFAST_SERVER, then the file, then 127.0.0.1:5672), and a
-file with an unknown key or a wrong value stops the command. The file: --config, or HOLDFAST_CONFIG, or
-~/.config/holdfast.toml.
+Rule never broken: the nearest source wins (option, then HOLDFAST_SERVER, then the file, then a cluster that runs here,
+then three ports; see `local_servers`), and a file with an unknown key or a wrong value stops the command. The file:
+--config, or HOLDFAST_CONFIG, or ~/.config/holdfast.toml. A server may be the directory of a cluster on this machine,
+which means all of its nodes.
 Rejected: searching the working directory upwards for a file: the same command would mean different clusters.
 
     [client]
@@ -32,10 +33,9 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
+from holdfast.cli.shared.local_servers import CLUSTER_FILE, servers_of, usual_servers
 from holdfast.client.transport.security import Security, token_in
 from holdfast.client.transport.zookeeper_client import ZooKeeperLogin
-
-DEFAULT_SERVER = "127.0.0.1:5672"
 
 
 class ClientSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -118,8 +118,15 @@ def load(path: Path | None) -> Settings:
 def servers_from(options: tuple[str, ...], settings: Settings) -> list[str]:
     """The servers to try, nearest source first."""
     environment = os.environ.get("HOLDFAST_SERVER", "")
-    found = list(options) or environment.replace(",", " ").split() or settings.client.servers
-    return [server for text in found for server in text.replace(",", " ").split()] or [DEFAULT_SERVER]
+    found = list(options) or [word for word in [environment.strip()] if word] or settings.client.servers
+    return [server for text in found for server in _named(text)] or usual_servers()
+
+
+def _named(text: str) -> list[str]:
+    """The servers that a user means by this: addresses, or the directory of a cluster."""
+    if (Path(text) / CLUSTER_FILE).is_file() or ("/" in text and ":" not in text):
+        return servers_of(Path(text))
+    return text.replace(",", " ").split()
 
 
 def _credentials(path: str) -> str:

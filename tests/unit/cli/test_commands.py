@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -33,6 +34,13 @@ def holdfast(*arguments: str, status: int = 0, text: bytes = b"") -> bytes:
     return done.stdout
 
 
+def read_all(log: str, at: tuple[str, ...]) -> tuple[str, str]:
+    """What `consume --show all` says on standard output and on standard error."""
+    command = ["consume", log, "--from", "earliest", "--until-end", "--show", "all", *at]
+    done = subprocess.run([sys.executable, "-m", "holdfast.cli", *command], capture_output=True, text=True, timeout=120)
+    return done.stdout, done.stderr
+
+
 def asked(*arguments: str, status: int = 0) -> Any:
     return json.loads(holdfast(*arguments, "--json", status=status))
 
@@ -48,10 +56,13 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_life_of_a_cluster(directory: Path) -> None:
     at = ("--dir", str(directory))
-    up = asked("cluster", "up", *at, *cluster_ports(3), "--detach")
+    up = asked("cluster", "up", *at, *cluster_ports(3), "--monitoring", "--detach")
+    for node in up["nodes"]:
+        with urllib.request.urlopen(f"http://{node['monitoring']}/metrics", timeout=60) as answer:
+            assert b"holdfast_ready" in answer.read()
     servers = [node["amqp"] for node in up["nodes"]]
     assert len(servers) == 3
-    first, second, third = (("--server", server) for server in servers)
+    first, second, _third = (("--server", server) for server in servers)
 
     heading = holdfast("node", "list", *first).decode()
     for column in ("listeners for clients", "replicas catching up", "replicas without a vote", "its data are refused"):
@@ -67,11 +78,12 @@ def test_the_life_of_a_cluster(directory: Path) -> None:
 
     text = b"".join(b"%d,key-%d\n" % (number, number % 7) for number in range(5000))
     holdfast("produce", "greetings", "--key-column", "2", *first, text=text)
-    victim = described["partitions"][0]["leader"]
+    victim = 1
+    assert victim in {entry["leader"] for entry in described["partitions"]}
     assert asked("cluster", "kill-node", str(victim), *at)["outcome"] == "killed"
     holdfast("cluster", "kill-node", str(victim), *at, status=3)
     holdfast("cluster", "status", *at, status=1)
-    alive = next(option for number, option in enumerate((first, second, third), 1) if number != victim)
+    alive = ("--server", str(directory))  # all of its nodes, not only the first
     read = holdfast("consume", "greetings", "--from", "earliest", "--until-end", *alive)
     assert sorted(read.splitlines()) == sorted(text.splitlines())
 
@@ -222,6 +234,9 @@ def test_a_cluster_in_the_foreground_stops_with_its_command(directory: Path) -> 
             holdfast("log", "create", "alone", *at)
             holdfast("produce", "alone", *at, text=b"one\ntwo\n")
             assert holdfast("consume", "alone", "--from", "earliest", "--until-end", *at) == b"one\ntwo\n"
+            events, notes = read_all("alone", at)
+            assert [line.split("\t")[-1] for line in events.splitlines()] == ["one", "two"]
+            assert notes.splitlines()[0].split() == ["part.", "offset", "taken", "in", "at", "key", "body"]
             idempotent_publishing(at)
             transactions(at)
         finally:

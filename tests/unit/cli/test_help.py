@@ -58,6 +58,7 @@ VERBS = frozenset(
         "Roll",
         "Run",
         "Say",
+    "Serve",
         "Set",
         "Share",
         "Show",

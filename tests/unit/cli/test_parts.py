@@ -27,7 +27,7 @@ from holdfast.cli.local_cluster import ports
 from holdfast.cli.shared import command_frame, settings
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
-from holdfast.cli.shared.output import Output, bytes_text, counted, duration_text
+from holdfast.cli.shared.output import Output, bytes_text, counted, duration_text, rate_text
 from holdfast.client.start_position import Start
 from tests.ports import consecutive_ports, free_port
 
@@ -40,14 +40,61 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+def test_a_pace_is_told_of_what_took_long_enough_to_have_one() -> None:
+    assert rate_text(3, 0.02) == ""
+    assert rate_text(3, 0.0) == ""
+    assert rate_text(2_500, 2.0) == "1,250/s"
+
+
 # ---------------------------------------------------------------- settings
 
 
+def a_cluster(directory: Path, *ports: int) -> list[str]:
+    """The servers of a cluster whose files, and no more, are there."""
+    servers = [f"127.0.0.1:{port}" for port in ports]
+    directory.mkdir(parents=True)
+    nodes = [{"id": n, "amqp": server, "rpc": "127.0.0.1:1"} for n, server in enumerate(servers, 1)]
+    (directory / "cluster.json").write_text(json.dumps({"name": "dev", "durability": "fsync", "nodes": nodes}))
+    return servers
+
+
+def test_the_directory_of_a_cluster_means_all_of_its_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    servers = a_cluster(tmp_path / "tour", 1, 2, 3)
+    for name in ("tour", "./tour", str(tmp_path / "tour")):
+        assert settings.servers_from((name,), settings.Settings()) == servers
+        monkeypatch.setenv("HOLDFAST_SERVER", name)
+        assert settings.servers_from((), settings.Settings()) == servers
+        assert settings.servers_from(("option:1",), settings.Settings()) == ["option:1"]
+    with pytest.raises(CliError, match="elsewhere/x holds no cluster"):
+        settings.servers_from(("elsewhere/x",), settings.Settings())
+    (tmp_path / "tour" / "cluster.json").write_text('{"nodes": [{}]}')
+    with pytest.raises(CliError, match="cannot be read"):
+        settings.servers_from(("tour",), settings.Settings())
+
+
+def test_without_a_name_the_cluster_that_runs_here_is_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    three = ["127.0.0.1:5672", "127.0.0.1:5673", "127.0.0.1:5674"]
+    dead, alive, other = free_port(), free_port(), free_port()
+    stopped = a_cluster(tmp_path / "var" / "cluster", dead, other)
+    assert settings.servers_from((), settings.Settings()) == three
+    with socket.create_server(("127.0.0.1", alive)):
+        running = a_cluster(tmp_path / "var" / "run", dead, alive)
+        assert settings.servers_from((), settings.Settings()) == running
+        with socket.create_server(("127.0.0.1", other)):
+            with pytest.raises(CliError, match="two clusters run here, in var/cluster and in var/run") as caught:
+                settings.servers_from((), settings.Settings())
+            assert "--server var/cluster or --server var/run" in caught.value.advice
+            assert settings.servers_from(("var/cluster",), settings.Settings()) == stopped
+
+
 def test_the_nearest_source_of_servers_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "settings.toml"
     file.write_text('[client]\nservers = ["file:1"]\n')
     loaded = settings.load(file)
-    assert settings.servers_from((), settings.Settings()) == ["127.0.0.1:5672"]
+    assert settings.servers_from((), settings.Settings()) == ["127.0.0.1:5672", "127.0.0.1:5673", "127.0.0.1:5674"]
     assert settings.servers_from((), loaded) == ["file:1"]
     monkeypatch.setenv("HOLDFAST_SERVER", "env:1, env:2")
     assert settings.servers_from((), loaded) == ["env:1", "env:2"]
