@@ -105,6 +105,7 @@ def another_listener(hosts: Hosts) -> None:
             {"holdfast_node_peer_addresses": {"n2": "127.0.0.1:17102"}},
             "names other hosts of group holdfast_nodes, with a host:port for each, where holdfast_node_discovery is",
         ),
+        (None, {"holdfast_node_anonymous": "never"}, "holdfast_node_operator: no name, and nobody is let in without a"),
         (None, {"holdfast_node_min_disk_mib": 10**9}, "holdfast_node_min_disk_mib: /var/lib/holdfast/data has"),
         (
             None,

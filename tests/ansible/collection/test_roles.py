@@ -31,6 +31,15 @@ def test_defaults_and_specification_say_the_same(role: Path) -> None:
     assert all(option.get("description") for option in options.values())
 
 
+def test_a_cluster_is_closed_unless_it_is_opened_by_hand() -> None:
+    assert load(COLLECTION / "roles/holdfast_node/defaults/main.yml")["holdfast_node_anonymous"] == "never"
+    for inventory in (COLLECTION / "inventories").iterdir():
+        given = dict(load(inventory / "hosts.yml")["all"].get("vars", {}))
+        for path in inventory.glob("group_vars/**/*.yml"):
+            given |= load(path)
+        assert given.get("holdfast_node_operator_password") == "{{ vault_operator }}", inventory
+
+
 def test_each_readme_is_what_its_specification_says() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/role_docs.py"), "--check"], capture_output=True, text=True, check=False

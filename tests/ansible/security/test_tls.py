@@ -43,6 +43,11 @@ def listener(name: str, port: str = "one_port", **more: Any) -> dict[str, Any]:
 PLAIN = [listener("default")]
 TLS = [listener("default", tls="on")]
 ACCEPTED: dict[str, dict[str, Any]] = {
+    "closed": {
+        "holdfast_node_listeners": PLAIN,
+        "holdfast_node_operator": "ops",
+        "holdfast_node_operator_password": "of-ops-1",
+    },
     "plain": {"holdfast_node_listeners": PLAIN},
     "tls": {"holdfast_node_listeners": TLS, **TO_SHOW, **AUTHORITIES},
     "by-a-truth-of-yaml": {
@@ -66,6 +71,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "nobody-named": (
+        {"holdfast_node_listeners": PLAIN},
+        "name an operator, with holdfast_node_operator_password, or write holdfast_node_anonymous: always",
+    ),
     "no-files": (
         {"holdfast_node_listeners": TLS, **AUTHORITIES},
         "a listener has tls, but on the control host (none) or (none) is no file",
@@ -121,6 +130,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "each with the same tls, since redirects name the address of the same listener; they are default (tls on)",
     ),
 }
+AS_BY_DEFAULT = ("closed", "nobody-named")
+"""Hosts whose inventory does not say that a cluster is open."""
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +157,8 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for key, value in variables.items()
             if key in TO_SHOW | AUTHORITIES and not value.startswith("/")
         }
-        hosts[name] = {"holdfast_node_group": f"of-{name}", **variables, **files}
+        opened = {} if name in AS_BY_DEFAULT else {"holdfast_node_anonymous": "always"}
+        hosts[name] = {"holdfast_node_group": f"of-{name}", **opened, **variables, **files}
         groups.setdefault(hosts[name]["holdfast_node_group"], {"hosts": {}})["hosts"][name] = {}
     ports = ("one_port", "another_port", "holdfast_node_rpc_port", "holdfast_node_monitoring_port")
     common = {
@@ -197,6 +209,9 @@ def test_a_node_takes_what_the_role_writes(looked: Path) -> None:
     for name in ACCEPTED:
         assert configuration(looked, name).listener
     assert [one.tls for one in configuration(looked, "plain").listener] == ["off"]
+    assert configuration(looked, "plain").security.anonymous == "always"
+    assert configuration(looked, "closed").security.anonymous == "never"
+    assert configuration(looked, "closed").security.first_user_file
     own = configuration(looked, "tls").listener[0]
     assert (own.tls, own.cert_file, own.key_file, own.client_ca_file) == (
         "on", "/etc/holdfast/listener.pem", "/etc/holdfast/listener.key", "",
