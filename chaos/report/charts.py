@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-WIDTH, LEFT, RIGHT = 1080, 64, 12
-TOP, BOTTOM = 22, 24
+WIDTH, LEFT, RIGHT = 1080, 96, 12
+TITLE, BOTTOM = 22, 24
+LANE, MOST_LANES = 13, 5
+"""Names of faults stand above a picture, in lanes; one that has no room in the last is left to its band's words."""
+LETTER = 7.5
+"""Of a name, at most, in its type."""
+NAME = 14
+"""Letters of a process beside its line: so many have room."""
 COLOURS = {"ok": "#2f7d5b", "fail": "#c0392b", "info": "#d98a1f", "read": "#3f6fb0"}
 FAULT_COLOURS = ("#e4572e", "#7768ae", "#2a9d8f", "#c77d0a", "#8d5a97", "#4c78a8", "#b5446e", "#6b8e23")
 LINE = 1.4
@@ -38,11 +44,48 @@ def _round(value: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
 
 
-def _frame(time: Time, height: int, title: str, marks: Sequence[tuple[float, str]], content: str, under: str) -> str:
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">', under]
+@dataclass(frozen=True)
+class Name:
+    """A fault's, where it is drawn."""
+
+    x: float
+    lane: int
+    text: str
+    colour: str
+
+
+def names(time: Time, summary: dict[str, Any]) -> list[Name]:
+    """Those of the faults that were done, each in the first lane in which nothing is in its way."""
+    kinds = sorted({fault["kind"].split()[0] for fault in summary["faults"]})
+    free = [0.0] * MOST_LANES
+    found = []
+    for fault in sorted(summary["faults"], key=lambda fault: fault["from_s"]):
+        if fault["in_force_s"] is None:
+            continue
+        kind = fault["kind"].split()[0]
+        wide = len(kind) * LETTER
+        x = min(time.x(fault["from_s"]), WIDTH - RIGHT - wide)
+        lane = next((lane for lane, until in enumerate(free) if until <= x), None)
+        if lane is not None:
+            free[lane] = x + wide
+            found.append(Name(x, lane, kind, FAULT_COLOURS[kinds.index(kind) % len(FAULT_COLOURS)]))
+    return found
+
+
+def top_of(time: Time, summary: dict[str, Any]) -> int:
+    """Where a picture begins: below its title and the names of its faults."""
+    return TITLE + LANE * (1 + max((name.lane for name in names(time, summary)), default=-1))
+
+
+def _frame(
+    time: Time, summary: dict[str, Any], height: int, title: str, marks: Sequence[tuple[float, str]], content: str
+) -> str:
+    top = top_of(time, summary)
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    parts.append(_shades(time, summary, top, height))
     for at_s in time.ticks():
         x = time.x(at_s)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{height - BOTTOM}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}" text-anchor="middle">{at_s:g} s</text>')
     for y, label in marks:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -51,8 +94,8 @@ def _frame(time: Time, height: int, title: str, marks: Sequence[tuple[float, str
     return "\n".join([*parts, content, "</svg>"])
 
 
-def shades(time: Time, summary: dict[str, Any], height: int) -> str:
-    """Behind a picture: the faults as bands, a colour for each kind; changes of leaders as lines."""
+def _shades(time: Time, summary: dict[str, Any], top: int, height: int) -> str:
+    """Behind a picture: the faults as bands, a colour for each kind, named above; changes of leaders as lines."""
     kinds = sorted({fault["kind"].split()[0] for fault in summary["faults"]})
     parts = []
     for fault in summary["faults"]:
@@ -61,28 +104,33 @@ def shades(time: Time, summary: dict[str, Any], height: int) -> str:
         begin, end = time.x(fault["from_s"]), time.x(fault["to_s"] if fault["to_s"] is not None else time.end_s)
         colour = FAULT_COLOURS[kinds.index(fault["kind"].split()[0]) % len(FAULT_COLOURS)]
         parts.append(
-            f'<rect x="{begin:.1f}" width="{max(1.0, end - begin):.1f}" y="{TOP}" height="{height - TOP - BOTTOM}" '
+            f'<rect x="{begin:.1f}" width="{max(1.0, end - begin):.1f}" y="{top}" height="{height - top - BOTTOM}" '
             f'fill="{colour}" opacity="0.16"><title>{escape(fault["kind"])}: {escape(fault["target"])}, '
             f"{fault['from_s']:.1f} to {fault['to_s'] or time.end_s:.1f} s</title></rect>"
-            f'<text class="fault" x="{begin + 3:.1f}" y="{TOP + 11}" fill="{colour}">{escape(fault["kind"].split()[0])}'
-            "</text>"
         )
+    parts += [
+        f'<text class="fault" x="{name.x:.1f}" y="{TITLE + LANE * name.lane + 10}" fill="{name.colour}">'
+        f"{escape(name.text)}</text>"
+        for name in names(time, summary)
+    ]
     for row in summary["leaders"]:
         x = time.x(row["at_s"])
         whom = "the metadata" if row["partition"] is None else f"partition {row['partition']}"
         parts.append(
-            f'<line class="leader" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}">'
+            f'<line class="leader" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{height - BOTTOM}">'
             f"<title>node {row['node']} leads {whom}, term {row['term']}, at {row['at_s']:.2f} s</title></line>"
         )
     return "\n".join(parts)
 
 
-def throughput(time: Time, summary: dict[str, Any], height: int = 220) -> str:
+def throughput(time: Time, summary: dict[str, Any]) -> str:
+    top = top_of(time, summary)
+    height = top + 198
     rows = summary["seconds"]
     most = _round(max((max(row["ok"] + row["fail"] + row["info"], row["read"]) for row in rows), default=1) or 1)
 
     def y(value: float) -> float:
-        return height - BOTTOM - (height - TOP - BOTTOM) * min(1.0, value / most)
+        return height - BOTTOM - (height - top - BOTTOM) * min(1.0, value / most)
 
     parts = []
     for row in rows:
@@ -90,9 +138,9 @@ def throughput(time: Time, summary: dict[str, Any], height: int = 220) -> str:
         below = 0
         for outcome in ("ok", "fail", "info"):
             if row[outcome]:
-                top, bottom = y(below + row[outcome]), y(below)
+                upper, lower = y(below + row[outcome]), y(below)
                 parts.append(
-                    f'<rect x="{x:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{bottom - top:.1f}" '
+                    f'<rect x="{x:.1f}" y="{upper:.1f}" width="{wide:.1f}" height="{lower - upper:.1f}" '
                     f'fill="{COLOURS[outcome]}"><title>{row[outcome]} {outcome}, second {row["second"]}</title></rect>'
                 )
             below += row[outcome]
@@ -100,16 +148,18 @@ def throughput(time: Time, summary: dict[str, Any], height: int = 220) -> str:
     parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS["read"]}" stroke-width="{LINE}"/>')
     marks = [(y(most * part), f"{most * part:g}") for part in (0, 0.5, 1)]
     title = "Events a second: acknowledged (green), unknown (orange), refused (red); read at the tail (blue line)"
-    return _frame(time, height, title, marks, "\n".join(parts), shades(time, summary, height))
+    return _frame(time, summary, height, title, marks, "\n".join(parts))
 
 
-def latency(time: Time, summary: dict[str, Any], height: int = 240) -> str:
+def latency(time: Time, summary: dict[str, Any]) -> str:
+    top = top_of(time, summary)
+    height = top + 218
     calls = summary["calls"]
     high = math.ceil(math.log10(max((call[1] for call in calls), default=10.0) + 1))
 
     def y(ms: float) -> float:
         share = min(1.0, math.log10(max(ms, 1.0)) / (high or 1))
-        return height - BOTTOM - (height - TOP - BOTTOM) * share
+        return height - BOTTOM - (height - top - BOTTOM) * share
 
     parts = [
         f'<circle cx="{time.x(at_s):.1f}" cy="{y(ms):.1f}" r="1.8" fill="{COLOURS[outcome]}" opacity="0.55">'
@@ -125,16 +175,17 @@ def latency(time: Time, summary: dict[str, Any], height: int = 240) -> str:
         )
     marks = [(y(10**power), f"{10**power:,} ms") for power in range(int(high) + 1)]
     title = "How long calls took: each a dot; p50 (line) and p99 (dashes) of acknowledgements in each second"
-    return _frame(time, height, title, marks, "\n".join(parts), shades(time, summary, height))
+    return _frame(time, summary, height, title, marks, "\n".join(parts))
 
 
 def timeline(time: Time, summary: dict[str, Any], row_height: int = 15) -> str:
     processes = summary["timeline"]
-    height = TOP + BOTTOM + row_height * len(processes)
+    top = top_of(time, summary)
+    height = top + BOTTOM + row_height * len(processes)
     parts, marks = [], []
     for place, (process, boxes) in enumerate(processes.items()):
-        y = TOP + place * row_height
-        marks.append((y + row_height / 2, process[:10]))
+        y = top + place * row_height
+        marks.append((y + row_height / 2, process[:NAME]))
         for begin_s, end_s, outcome, told in boxes:
             x = time.x(begin_s)
             wide = max(1.2, time.x(end_s if end_s is not None else time.end_s) - x)
@@ -143,4 +194,4 @@ def timeline(time: Time, summary: dict[str, Any], row_height: int = 15) -> str:
                 f'opacity="0.6"><title>{escape(told)}</title></rect>'
             )
     title = "Who was at what: each call a box; those without an answer orange"
-    return _frame(time, height, title, marks, "\n".join(parts), shades(time, summary, height))
+    return _frame(time, summary, height, title, marks, "\n".join(parts))

@@ -32,6 +32,13 @@ border:1px solid var(--line);border-radius:10px;margin:0 0 14px;display:block}
 details{margin:8px 0}summary{cursor:pointer}.anomaly{border-left:3px solid #c0392b;padding-left:10px;margin:8px 0}
 """
 
+HOPES = (
+    "<p class=sub>Rare things that put a promise to the test: only when an event was sent again, for example, can it "
+    "be seen that it is stored once. They are counted in what the clients recorded. Each workload is there for some of "
+    "them; if one of these never happened in a run of two minutes or more, the run proves nothing, and its result is "
+    "NODATA. In shorter runs the counts are told, and decide nothing.</p>"
+)
+
 
 def write(directory: Path) -> Path:
     """From the `report.json` of a run's directory."""
@@ -80,10 +87,19 @@ def _cards(totals: dict[str, int]) -> str:
 
 
 def _verdicts(summary: dict[str, Any]) -> str:
-    order = {"FAILED": 0, "UNKNOWN": 1, "PASSED": 2, "NODATA": 3}
-    rows = "".join(
-        _verdict(one, summary["proofs"]) for one in sorted(summary["verdicts"], key=lambda one: order[one["result"]])
-    )
+    order = {"FAILED": 0, "UNKNOWN": 1, "PASSED": 2}
+    told = sorted((one for one in summary["verdicts"] if one["result"] in order), key=lambda one: order[one["result"]])
+    empty = [one for one in summary["verdicts"] if one["result"] not in order]
+    found = _verdict_table(told, summary["proofs"]) if told else ""
+    if empty:
+        many = f"{len(empty)} checker{'s' if len(empty) != 1 else ''}"
+        heading = f"<summary>{many} had nothing to judge (NODATA)</summary>"
+        found += f"<details>{heading}{_verdict_table(empty, summary['proofs'])}</details>"
+    return found
+
+
+def _verdict_table(verdicts: list[dict[str, Any]], proofs: dict[str, str]) -> str:
+    rows = "".join(_verdict(one, proofs) for one in verdicts)
     return (
         "<table><tr><th>checker</th><th>promise</th><th>verdict</th><th>judged</th><th>violations</th></tr>"
         f"{rows}</table>"
@@ -125,7 +141,7 @@ def _moments(moments: dict[str, int]) -> list[str]:
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td class=n>{count}</td></tr>" for name, count in sorted(moments.items())
     )
-    return ["<h2>What a run hopes for</h2>", f"<table><tr><th>happened</th><th>times</th></tr>{rows}</table>"]
+    return ["<h2>What a run hopes for</h2>", HOPES, f"<table><tr><th>happened</th><th>times</th></tr>{rows}</table>"]
 
 
 def _logs(logs: dict[str, str]) -> list[str]:

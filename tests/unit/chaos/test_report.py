@@ -18,7 +18,7 @@ from chaos.checkers.all import judge_run
 from chaos.history import elle
 from chaos.history import history as histories
 from chaos.history.moments import ANSWER_LOST, ROLLED_BACK, moments
-from chaos.report import serve
+from chaos.report import charts, page, serve
 from chaos.run import CannotRun, Plan, Run
 from holdfast.cli.app import main
 from tests.unit.chaos.checkers.synthetic import Story, clean, invented, lost
@@ -48,6 +48,46 @@ def test_the_page_says_what_was_found_and_loads_nothing(tmp_path: Path) -> None:
     verdicts = re.findall(r"<b>(\w+)</b></td>.*?badge (\w+)", page)
     assert dict(verdicts)["C7"] == "FAILED"
     assert {name for name, result in verdicts if result == "FAILED"} == {"C7"}
+
+
+def test_checkers_without_anything_to_judge_are_folded_away_and_hopes_explained(tmp_path: Path) -> None:
+    told(tmp_path, clean())
+    summary = json.loads((tmp_path / "report.json").read_text())
+    for verdict in summary["verdicts"][:2]:
+        verdict["result"] = "NODATA"
+    summary["moments"] = {"an event was sent again, and acknowledged": 0}
+    shown = page.page(summary)
+    open_table, _, rest = shown.partition("<details>")
+    folded = rest.partition("</details>")[0]
+    assert open_table.count("badge PASSED") > 2
+    assert "badge NODATA" not in open_table
+    assert "2 checkers had nothing to judge (NODATA)</summary>" in folded
+    assert folded.count("badge NODATA") == 2
+    hopes = shown.partition("What a run hopes for")[2].partition("<table>")[0]
+    assert "the run proves nothing" in hopes
+
+
+def test_names_of_faults_stand_apart_from_each_other_and_from_the_picture() -> None:
+    def fault(kind: str, from_s: float) -> dict[str, object]:
+        return {"kind": f"{kind} hurt", "target": "n", "from_s": from_s, "in_force_s": from_s, "to_s": from_s + 9}
+
+    crowd = [fault(kind, at_s / 4) for at_s, kind in enumerate(["F1", "F13C", "F3", "F16"] * 5)]
+    calls = {f"transactor-{number}": [[0.0, 20.0, "ok", "call"]] for number in range(3)}
+    summary = {"faults": [*crowd, fault("F18C", 99.9)], "leaders": [], "timeline": calls, "seconds": [], "calls": []}
+    time = charts.Time(100.0)
+    placed = charts.names(time, summary)
+    assert len({name.lane for name in placed}) > 1
+    boxes = [(name.lane, name.x, name.x + len(name.text) * charts.LETTER) for name in placed]
+    for lane, begin, end in boxes:
+        assert charts.LEFT <= begin < end <= charts.WIDTH
+        assert not [one for one in boxes if one[0] == lane and one[1] != begin and begin < one[2] and one[1] < end]
+    for picture in (charts.throughput, charts.latency, charts.timeline):
+        drawn = picture(time, summary)
+        lowest = max(float(y) for y in re.findall(r'class="fault" x="[^"]*" y="([^"]*)"', drawn))
+        assert lowest < charts.top_of(time, summary)
+        assert min(float(y) for y in re.findall(r'<rect [^>]*? y="([^"]*)"', drawn)) >= charts.top_of(time, summary)
+    told = re.findall(r">(transactor-\d)<", charts.timeline(time, summary))
+    assert told == sorted(calls), "each process has its own name"
 
 
 def test_what_proves_a_violation_is_shown_with_it(tmp_path: Path) -> None:
