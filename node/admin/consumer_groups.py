@@ -25,6 +25,7 @@ from node.partition.consumer_groups.group_state import (
     DenialCode,
     Denied,
     Done,
+    lag,
 )
 from node.partition.consumer_groups.queries import LIST_LIMIT, GroupList, GroupRow, ListGroups
 from node.transactions.transaction import StagedPosition
@@ -155,10 +156,7 @@ def _row(partition: str, row: GroupRow | None, ends: GroupList) -> dict[str, Any
 
 
 def _lag(row: GroupRow, ends: GroupList) -> int | None:
-    """Events that are stored and not done; None: the group never said how far it is."""
-    if row.position == NOTHING:
-        return None
-    return ends.next_offset - min(ends.next_offset, max(row.position, ends.start_offset))
+    return lag(row.position, ends.start_offset, ends.next_offset)
 
 
 # ---------------------------------------------------------------- changing

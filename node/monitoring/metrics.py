@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from node.monitoring.group_lag import Led, group_lags
 from node.monitoring.health import Health
 from node.monitoring.node_parts import NodeParts
 
@@ -61,7 +62,8 @@ class Metrics:
 
     def copy(self, now_s: float) -> list[Metric]:
         """On the loop: the numbers as they are now."""
-        mine = [*self._node(now_s), *self._listeners(), *self._partitions(), *self._transactions()]
+        mine = [*self._node(now_s), *self._listeners(), *self._partitions(), *group_lags(self._led())]
+        mine += self._transactions()
         return [*mine, *self._peers(), *self._loop_and_disk()]
 
     @staticmethod
@@ -172,6 +174,12 @@ class Metrics:
                 open_here.add_metric(key, info.open_transactions)
                 unstable.add_metric(key, info.next_offset - info.stable_offset)
         yield from (leads, term, first, following, size, unapplied, lag, open_here, unstable, aborted)
+
+    def _led(self) -> Iterator[Led]:
+        for replica in self._parts.replicas.all_open():
+            found = self._parts.view.group(replica.group_id)
+            if found is not None and replica.is_leader:
+                yield found[0].name, found[1].name, replica
 
     def _transactions(self) -> Iterator[Metric]:
         ids = ongoing = ending = groups = oldest_ms = 0

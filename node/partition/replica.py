@@ -42,7 +42,7 @@ from node.partition.api import (
 )
 from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
-from node.partition.consumer_groups.group_state import Denied, Ousted
+from node.partition.consumer_groups.group_state import Denied, GroupTable, Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
 from node.partition.consumer_groups.queries import ListGroups, Owner
 from node.partition.entries.entry_dump import dump
@@ -321,6 +321,16 @@ class PartitionReplica:
         return producer_init.describe(self._machine.producers, after, limit)
 
     # ------------------------------------------------------------ consumer groups
+
+    @property
+    def groups(self) -> GroupTable:
+        """As applied here; to be looked at, on the leader."""
+        return self._machine.ownership
+
+    def age_ms(self, offset: int) -> int:
+        """How long ago the event at an offset came, or the first that is kept behind it. Costs a read of the index."""
+        rows = self._index.rows_from(max(offset, self.start_offset), 1)
+        return max(0, self._now_ms() - rows[0].timestamp_ms) if rows else 0
 
     async def ask(self, question: Question) -> Answer | Failed:
         if self._closed is not None or not self.is_leader:

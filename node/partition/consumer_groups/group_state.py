@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -170,10 +171,15 @@ class ConsumerGroup(msgspec.Struct, array_like=True):
         return self.key.startswith(TERMINUS)
 
 
+def lag(position: int, start_offset: int, next_offset: int) -> int | None:
+    """Events that are stored and not done; None: the group never said how far it is."""
+    return None if position == NOTHING else next_offset - min(next_offset, max(position, start_offset))
+
+
 class GroupTable:
     def __init__(self, rows: Iterable[ConsumerGroup] = (), lived_ms: int = 0) -> None:
         self._lived_ms = lived_ms
-        self._rows = {row.key: row for row in rows}
+        self._rows = {row.key: row for row in sorted(rows, key=lambda row: row.position_ms)}
         self._active = {row.key: row for row in self._rows.values() if row.active}
         self._next_due_ms: int | None = None  # nothing is due before; may be too early, never too late
         self._find_next_due()
@@ -190,6 +196,10 @@ class GroupTable:
 
     def get(self, key: str) -> ConsumerGroup | None:
         return self._rows.get(key)
+
+    def latest(self, most: int) -> Iterator[ConsumerGroup]:
+        """The rows that committed last, and not all of them."""
+        return islice(reversed(self._rows.values()), most)
 
     def rows(self) -> list[ConsumerGroup]:
         """By key: equal on equal replicas."""
@@ -278,7 +288,7 @@ class GroupTable:
                 row = self._rows[command.key] = ConsumerGroup(command.key)
             row.position = command.position
             row.claim, row.identity = 0, ""  # what the last owner still sends must not undo it, nor may it go on
-        row.position_ms = row.touched_ms = clock_ms
+        self._committed(row, clock_ms)
         if not row.active and not row.is_terminus:
             if row.position == NOTHING:
                 self._due(row, self._lived_ms + FORGET_MS)
@@ -296,9 +306,13 @@ class GroupTable:
                 return
             row = self._rows[key] = ConsumerGroup(key, claim=claim)
         row.position = max(row.position, position)
-        row.position_ms = row.touched_ms = clock_ms
+        self._committed(row, clock_ms)
         if not row.active and not row.is_terminus:
             row.due_ms = NOTHING
+
+    def _committed(self, row: ConsumerGroup, clock_ms: int) -> None:
+        row.position_ms = row.touched_ms = clock_ms
+        self._rows[row.key] = self._rows.pop(row.key)  # to the end, for `latest`
 
     def _delete(self, command: Delete) -> Done | Denied:
         row = self._rows.get(command.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client import AdminClient, ProducerClient, RejectedError, TransactionRolledBackError
 from node.listener import AdminError
+from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
 from tests.unit.listener.support.cluster import Cluster
@@ -94,6 +96,59 @@ async def test_each_help_text_is_a_sentence(cluster: Cluster) -> None:
     assert not wrong, "\n".join(wrong)
     counters = [f for f in families if f.type == "counter"]
     assert all(f.documentation.startswith("Counts ") for f in counters)
+
+
+async def test_the_lag_of_groups_is_told_by_the_leader_and_an_unknown_one_is_absent(cluster: Cluster) -> None:
+    address = f"127.0.0.1:{cluster.ports[1]}"
+
+    async def lags(kind: str) -> dict[tuple[str, str], float]:
+        found = {}
+        for port in cluster.monitoring.values():
+            for (name, labels), value in (await numbers(port)).items():
+                if name == f"holdfast_group_lag_{kind}":
+                    told = dict(labels)
+                    assert told["log"] == "trades"
+                    assert (told["group"], told["partition"]) not in found, "one leader tells it"
+                    found[told["group"], told["partition"]] = value
+        return found
+
+    async with ProducerClient(address, "trades") as producer, AdminClient(address) as admin:
+        for number in range(3):
+            await producer.send_and_confirm(b"%d" % number, partition="1")
+        before = time.time()
+        assert await lags("events") == {}
+        await admin.commit_group("trades", "billing", "1", f"{0:016x}")
+        await admin.commit_group("trades", "audit", "1", f"{2:016x}")
+        assert await lags("events") == {("billing", "1"): 2, ("audit", "1"): 0}
+        seconds = await lags("seconds")
+        assert seconds["audit", "1"] == 0
+        first = await lags("seconds")
+        assert 0 < first["billing", "1"] < time.time() - before + 60
+        await producer.send_and_confirm(b"3", partition="1")
+        after = await lags("seconds")
+        assert after["billing", "1"] > first["billing", "1"]
+        assert after["billing", "1"] > after["audit", "1"], "each is behind an event of its own"
+        await admin.reset_group("trades", "billing", "none")
+        assert set(await lags("events")) == {("audit", "1")}
+
+
+async def test_the_lag_of_groups_is_told_of_those_that_committed_last(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lag, "MOST_SHOWN", 2)
+    leader = cluster.leader("trades", "1")
+
+    async def groups() -> tuple[set[str], float]:
+        found = await numbers(cluster.monitoring[leader])
+        shown = {dict(labels)["group"] for name, labels in found if name == "holdfast_group_lag_seconds"}
+        return shown, found["holdfast_group_lag_left_out", ()]
+
+    async with AdminClient(f"127.0.0.1:{cluster.ports[1]}") as admin:
+        for name in ("a", "b", "c", "a"):
+            await admin.reset_group("trades", name, "@earliest", partition="1")
+        assert await groups() == ({"a", "c"}, 1)
+        monkeypatch.setattr(group_lag, "MOST_LOOKED_AT", 1)
+        assert await groups() == ({"a"}, 2)
 
 
 async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ from node.partition.consumer_groups.group_state import (
     GroupTable,
     Ousted,
     Owned,
+    lag,
     terminus_key,
 )
 from node.partition.machine import AppendRejected, PartitionMachine
@@ -334,3 +335,22 @@ def test_whatever_comes_one_claim_is_in_force_and_nobody_outbid_returns(table: T
             counter = 0 if how == End.CLOSED else counter
             owner = None
         assert [row.claim for row in table.ownership.active] == ([] if owner is None else [owner.claim])
+
+
+def test_those_that_committed_last_are_found_first_also_after_a_restart() -> None:
+    table = Table()
+    for key in ("a", "b", "c", "a"):
+        table.now_ms += 1
+        assert table(Commit(key, 0, 5)) == Done(5)
+    table.ownership.commit_staged("b", 0, 6, table.now_ms + 1)
+    assert [row.key for row in table.ownership.latest(2)] == ["b", "a"]
+    again = GroupTable(table.ownership.rows())
+    assert [row.key for row in again.latest(10)] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("position", "start", "end", "behind"),
+    [(NOTHING, 0, 9, None), (0, 0, 9, 9), (3, 5, 9, 4), (9, 0, 9, 0), (9, 0, 7, 0)],
+)
+def test_the_lag_counts_what_is_kept_and_not_done(position: int, start: int, end: int, behind: int | None) -> None:
+    assert lag(position, start, end) == behind
