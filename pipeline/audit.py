@@ -153,11 +153,11 @@ def _table(spark: SparkSession, directory: str | None, name: str, schema: str) -
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="audit", description="Is anything lost, twice, or out of order?")
-    parser.add_argument("--captured", help="what `capture` has written")
-    parser.add_argument("--history", help="a directory with the tables of clients' histories")
-    parser.add_argument("--value", default=VALUE, help=f"what names a value, over its body ({VALUE})")
-    parser.add_argument("--report", help="a directory that gets all anomalies as Parquet")
+    parser = argparse.ArgumentParser(prog="audit", description="Find what is lost, twice, or out of order.")
+    parser.add_argument("--captured", help="Read here what `capture` has written.")
+    parser.add_argument("--history", help="Read here the tables of clients' histories.")
+    parser.add_argument("--value", default=VALUE, help=f"Name a value by this expression over its body ({VALUE}).")
+    parser.add_argument("--report", help="Write all anomalies there, as Parquet.")
     if run(session("audit"), Audit(**vars(parser.parse_args(arguments))), print).result != PASSED:
         raise SystemExit(1)
 

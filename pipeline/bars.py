@@ -147,15 +147,16 @@ def _names(schema: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="bars", description="One-minute bars per symbol, from a log of trades.")
+    parser = argparse.ArgumentParser(prog="bars", description="Make one-minute bars per symbol from a log of trades.")
     for name in ("server", "source", "parquet", "checkpoint"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--date", required=True, type=datetime.date.fromisoformat, help="of the trades")
-    parser.add_argument("--target", help="a log that gets the bars, too")
-    parser.add_argument("--picture", help="a PNG file")
-    parser.add_argument("--available-now", action="store_true", help="end where the log ends now: the day is over")
-    parser.add_argument("--late-by", help=f"({LATE_BY_LIVE}, with --available-now {LATE_BY_AFTERWARDS})")
-    parser.add_argument("--max-events", type=int, help="of one batch")
+    parser.add_argument("--date", required=True, type=datetime.date.fromisoformat, help="Set the day of the trades.")
+    parser.add_argument("--target", help="Write the bars into this log, too.")
+    parser.add_argument("--picture", help="Draw price and volume of the day as PNG.")
+    parser.add_argument("--available-now", action="store_true", help="End where the log ends now: the day is over.")
+    by_default = f"{LATE_BY_LIVE}, with --available-now {LATE_BY_AFTERWARDS}"
+    parser.add_argument("--late-by", help=f"Wait so long for late trades ({by_default}).")
+    parser.add_argument("--max-events", type=int, help="Take so many events into one batch at most.")
     run(session("bars"), Bars(**parsed(parser, arguments)), print)
 
 

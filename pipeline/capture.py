@@ -47,11 +47,11 @@ def run(spark: SparkSession, job: Capture, say: Callable[[str], None]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="capture", description="A log becomes Parquet files, by date and hour.")
+    parser = argparse.ArgumentParser(prog="capture", description="Write a log into Parquet files, by date and hour.")
     for name in ("server", "source", "parquet", "checkpoint"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--available-now", action="store_true", help="end where the log ends now")
-    parser.add_argument("--max-events", type=int, help="of one batch")
+    parser.add_argument("--available-now", action="store_true", help="End where the log ends now.")
+    parser.add_argument("--max-events", type=int, help="Take so many events into one batch at most.")
     run(session("capture"), Capture(**parsed(parser, arguments)), print)
 
 

@@ -45,11 +45,11 @@ def run(spark: SparkSession, job: Replay, say: Callable[[str], None]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="replay", description="Captured Parquet files become a log again.")
+    parser = argparse.ArgumentParser(prog="replay", description="Write captured Parquet files into a log.")
     for name in ("server", "parquet", "target"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--writer", help="a name: under it, the same is not written twice")
-    parser.add_argument("--same-partitions", action="store_true", help="each event into the partition it had")
+    parser.add_argument("--writer", help="Write under this name, under which the same is not written twice.")
+    parser.add_argument("--same-partitions", action="store_true", help="Write each event into the partition it had.")
     run(session("replay"), Replay(**parsed(parser, arguments)), print)
 
 
