@@ -6,7 +6,7 @@ another node leads looks up the leader at each use. Implements `node.listener.Br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
@@ -85,6 +85,10 @@ class NodeBroker:
     @property
     def is_cut_off(self) -> bool:
         return self._network.is_cut_off
+
+    @property
+    def out_of_touch(self) -> Collection[int]:
+        return self._network.out_of_touch
 
     @property
     def serves_nothing(self) -> bool:

@@ -229,6 +229,7 @@ class Node:
             self.node_id,
             lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
             lambda node, timeout_s: self._network.client(node).confirm(timeout_s),
+            lambda: self._network.is_cut_off,
         )
         self._replicas = ReplicaManager(
             self.node_id,

@@ -64,7 +64,16 @@ class MetadataGroup(Protocol):
 class CommandProposer:
     """`execute` for whoever wants something done; `execute_here` for peers that take this node for the leader."""
 
-    def __init__(self, group: MetadataGroup, self_id: NodeId, forward: Forward, confirm: Confirm | None = None) -> None:
+    def __init__(
+        self,
+        group: MetadataGroup,
+        self_id: NodeId,
+        forward: Forward,
+        confirm: Confirm | None = None,
+        cut_off: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`cut_off`: this node waits in vain, and whoever asks it had better ask another one."""
+        self._cut_off = cut_off
         self._group = group
         self._self_id = self_id
         self._forward = forward
@@ -95,6 +104,8 @@ class CommandProposer:
                 return result
             uncertain = uncertain or result.code == "unknown"
             answer = result
+            if self._cut_off():
+                break
             await self._wait_for_change(min(RETRY_S, left_s))
         return Refusal("unknown", f"perhaps done, look before trying again: {answer.message}") if uncertain else answer
 
@@ -129,6 +140,8 @@ class CommandProposer:
                 why = NO_LEADER if error.leader is None else str(error)
             except ConnectionError as error:
                 why = str(error)
+            if self._cut_off():
+                break
             await self._wait_for_change(min(RETRY_S, max(0.0, deadline - now())))
         raise NotConfirmed(why)
 

@@ -8,7 +8,7 @@ Rejected: handing the listener the node object. Whatever it could reach, it woul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,6 +60,11 @@ class Broker(Protocol):
     @property
     def is_cut_off(self) -> bool:
         """The other nodes may do everything without this one, which would not hear of it."""
+        ...
+
+    @property
+    def out_of_touch(self) -> Collection[int]:
+        """The nodes that do not answer this one."""
         ...
 
     @property

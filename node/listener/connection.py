@@ -40,7 +40,7 @@ from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIM
 from node.listener import errors
 from node.listener.attach import answer, link_plan, permissions
 from node.listener.attach.attach_queue import AttachQueue
-from node.listener.attach.stranded import CUT_OFF, Stranded
+from node.listener.attach.stranded import Stranded
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.counters import Counters
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         self.redirects = link_plan.may_redirect(self.config.redirect, desired)
         self.knows_streams = link_plan.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
         if not self.knows_streams and self.broker.serves_nothing:
-            self.cut(CUT_OFF)
+            self.cut(errors.why_cut_off(self.broker.out_of_touch))
             return
         self.engine.watch_for_batches(not self.knows_streams)  # clients of Event Hubs announce neither
         self._tick()
@@ -437,11 +437,14 @@ class Connection(asyncio.Protocol):
             self._end_in(LAST_WORDS_S)
             self.flush_soon()
 
-    def send_away(self, why: str) -> None:
-        """The socket is closed without a goodbye; nothing is taken in or answered any more."""
+    def send_away(self, why: Error) -> None:
+        """The socket is closed, without a goodbye to a peer that may not see it end behind one; nothing is taken in or
+        answered any more."""
         if not self._closing:
             self._closing = True
-            self.note("connection from %s is ended: %s", self._peer, why)
+            self.note("connection from %s is ended: %s", self._peer, why.description)
+            if self.knows_streams:
+                self.engine.close(why)
             self.outlet.shut()
             self._end_in(LAST_WORDS_S)
             self._drop_endpoints()

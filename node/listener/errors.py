@@ -7,8 +7,11 @@ Rejected: one exception class per condition. Nobody catches them by kind; they a
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from holdfast import protocol
 from holdfast.amqp.errors import (
+    CONNECTION_FORCED,
     DECODE_ERROR,
     DETACH_FORCED,
     INTERNAL_ERROR,
@@ -87,11 +90,20 @@ def not_confirmed() -> Error:
     )
 
 
-def out_of_reach(address: str, node: int) -> Error:
+def why_cut_off(silent: Collection[int]) -> str:
+    """`silent`: the nodes that do not answer."""
+    *most, last = map(str, silent)
+    nodes = f"nodes {', '.join(most)} and {last} do" if most else f"node {last} does"
+    return f"this node is cut off: {nodes} not answer; start a majority of the cluster's nodes, or ask another node"
+
+
+def cut_off(silent: Collection[int]) -> Error:
+    return Error(CONNECTION_FORCED, why_cut_off(silent))
+
+
+def out_of_reach(address: str, silent: Collection[int]) -> Error:
     what = address or "the coordinator of transactions"
-    return Error(
-        DETACH_FORCED, f"{what} is out of the reach of node {node}, which is cut off from others: attach elsewhere"
-    )
+    return Error(DETACH_FORCED, f"{what} is out of reach: {why_cut_off(silent)}")
 
 
 def no_leader(log: str, partition: str, waited_s: float) -> Error:

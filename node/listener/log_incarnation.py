@@ -15,7 +15,7 @@ the new log for as long as that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast.amqp.errors import Error
@@ -76,6 +76,10 @@ class OneLog:
     @property
     def is_cut_off(self) -> bool:
         return self._broker.is_cut_off
+
+    @property
+    def out_of_touch(self) -> Collection[int]:
+        return self._broker.out_of_touch
 
     @property
     def serves_nothing(self) -> bool:

@@ -84,8 +84,6 @@ REQUEST_TIMEOUT_S = 30.0
 PASSING = ("unavailable", "unknown")
 """Failures that another node may not have."""
 
-CUT_OFF = "this node is cut off from the others: ask another one"
-
 
 # ------------------------------------------------------------------------------------------------- codec
 
@@ -292,8 +290,10 @@ class Management(Endpoint):
             log.exception("a management request failed")
             failure = AdminError("internal-error", "the node failed; see its log")
         failure = AdminError(failure.code, failure.message[:FAILURE_CHARACTERS])
-        if failure.code in PASSING and self.host.broker.is_cut_off:
-            failure = AdminError(failure.code, f"{failure.message}; {CUT_OFF}")
+        broker = self.host.broker
+        if failure.code in PASSING and broker.is_cut_off:
+            why = errors.why_cut_off(broker.out_of_touch)
+            failure = AdminError(failure.code, why if failure.code == "unavailable" else f"{failure.message}; {why}")
         if own is not None:
             own.refuse(f"a request under it failed: {failure.message}")
         return write_failure(correlation, failure)

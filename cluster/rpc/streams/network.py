@@ -239,9 +239,14 @@ class PeerNetwork:
         return self._contact.cut_off
 
     @property
+    def out_of_touch(self) -> list[NodeId]:
+        """The nodes that do not answer this one."""
+        return sorted(node for node in self._peers if not self._contact.in_touch(node))
+
+    @property
     def is_alone(self) -> bool:
         """Cut off, and in touch with nobody."""
-        return self.is_cut_off and not any(map(self._contact.in_touch, self._peers))
+        return self.is_cut_off and len(self.out_of_touch) == len(self._peers)
 
     def set_address(self, node: NodeId, address: str) -> None:
         """From the next connection on."""

@@ -72,6 +72,13 @@ _peek, _pop, _event_type, _event_link = (
 )
 _DELIVERY, _TRANSPORT = lib.PN_DELIVERY, lib.PN_TRANSPORT
 
+GONE: Final = "the peer has left without closing the connection"
+PROTON_SAYS: Final = {
+    "connection aborted": GONE,
+    "local-idle-timeout expired": "nothing came from the peer for as long as its silence is borne",
+}
+"""Its words for people, and ours."""
+
 _UNREADABLE = f"malformed, or larger than {MAX_CONTROL_FRAME_BYTES} bytes or {MAX_CONTROL_VALUES} values"
 
 _log = logging.getLogger("holdfast.amqp")
@@ -176,14 +183,17 @@ class EventPump(TransferPump):
         self._finish(error)
 
     def _on_transport_error(self, event: Any) -> None:
-        self._finish(read_condition(lib.pn_transport_condition(self._transport), trusted=False))
+        error = read_condition(lib.pn_transport_condition(self._transport), trusted=False)
+        if error is not None and error.description in PROTON_SAYS:
+            error = Error(error.condition, PROTON_SAYS[error.description])
+        self._finish(error)
 
     def _on_tail_closed(self, event: Any) -> None:
         """proton reads no more. If it has no word for why, the frame had no meaning that it knows."""
         if self.closed or lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED:
             return
         if self._at_eof:
-            self._fail(Error(FRAMING_ERROR, "connection aborted"))
+            self._fail(Error(FRAMING_ERROR, GONE))
         elif not lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
             self._fail(Error(DECODE_ERROR, "a frame is not an AMQP 1.0 performative"))
 

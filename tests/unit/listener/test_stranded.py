@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.amqp import ConnectionClosed, ConnectionOpened, Engine, Event, LinkDetached, symbol
+from holdfast.client.transport import network
+from holdfast.client.transport.log_info import read_info
 from node.listener.attach import stranded
-from tests.unit.listener.support.peer import WAIT_S, Peer, message
+from tests.unit.listener.support.peer import WAIT_S, Peer, eventually, message
 from tests.unit.listener.support.single import SingleNode
 
 STREAMS = "AMQP_EVENT_STREAMS_V1_0"
@@ -35,7 +37,7 @@ async def gone(peer: Peer) -> ConnectionClosed:
 
 @pytest.mark.usefixtures("_nobody_waits")
 @pytest.mark.parametrize("desired", [(), (STREAMS,)])
-async def test_who_sends_to_what_is_out_of_reach_loses_the_connection_and_is_told_nothing(
+async def test_who_sends_to_what_is_out_of_reach_loses_the_connection_and_hears_of_no_event(
     node: SingleNode, desired: tuple[str, ...]
 ) -> None:
     async with Peer(node.port, desired=desired) as peer:
@@ -45,7 +47,10 @@ async def test_who_sends_to_what_is_out_of_reach_loses_the_connection_and_is_tol
         await peer.sender("wide", "1")  # the node has taken in what came before
         node.cut_off(("wide", "0"), ("wide", "1"))
         closed = await gone(peer)
-        assert closed.error is None or closed.error.condition != "amqp:connection:forced"
+        told = closed.error is not None and closed.error.condition == "amqp:connection:forced"
+        assert told == bool(desired), "some stock clients do not see a connection end behind a goodbye"
+        if closed.error is not None and desired:
+            assert (closed.error.description or "").startswith("this node is cut off: nodes 2 and 3 do not answer")
         if not desired:  # who knows event streams was told before that it is to send it again
             assert not peer.outcomes, "some clients take released for an error, and send again what is not answered"
         assert not [event for event in peer.history if isinstance(event, LinkDetached) and not event.local]
@@ -60,6 +65,23 @@ async def test_readers_of_all_partitions_are_sent_away_when_none_is_left(node: S
         await peer.receiver("wide", "1")
         node.cut_off(("wide", "0"), ("wide", "1"))
         await gone(peer)
+
+
+@pytest.mark.usefixtures("_nobody_waits")
+async def test_our_client_warns_of_what_the_node_knows(
+    node: SingleNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(network, "WARN_S", 0.01)
+    node.cut_off(("wide", "0"), ("wide", "1"))
+    client = network.Network(f"127.0.0.1:{node.port}")
+    asking = asyncio.create_task(read_info(client, "wide", timeout_s=3600))
+    await eventually(lambda: any("this node is cut off: nodes 2 and 3" in message for message in caplog.messages))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await client.close()
+    (told, *_) = [record for record in caplog.records if "this node is cut off" in record.getMessage()]
+    assert (told.name, told.levelname) == ("holdfast.client", "WARNING")
+    assert not any("framing-error" in message for message in caplog.messages)
 
 
 @pytest.mark.usefixtures("_nobody_waits")
@@ -78,7 +100,9 @@ async def test_where_something_works_only_the_links_end_that_do_not(node: Single
     async with Peer(node.port) as peer:
         lost, kept = await peer.sender("wide", "0"), await peer.sender("wide", "1")
         node.cut_off(("wide", "0"))
-        assert (await peer.refused(lost)).condition == "amqp:link:detach-forced"
+        refusal = await peer.refused(lost)
+        assert refusal.condition == "amqp:link:detach-forced"
+        assert "this node is cut off: nodes 2 and 3 do not answer" in (refusal.description or "")
         await peer.send(kept, [message(b"goes on")])
         await peer.states(kept, 1)
 

@@ -17,6 +17,7 @@ from cluster.metadata import (
     CommandProposer,
     MetadataMachine,
     MetadataView,
+    NotConfirmed,
     Ok,
     Refusal,
     create_log,
@@ -158,6 +159,19 @@ async def test_without_a_majority_the_caller_hears_it_in_time() -> None:
         assert (result.code, result.retriable) == ("unavailable", True)
         assert "majority" in result.message
         assert time.monotonic() - started < 6.0, "a second is what it may take"
+
+
+async def test_a_node_that_is_cut_off_says_at_once_that_it_waits_in_vain() -> None:
+    async def nobody(to: int, command: bytes, timeout_s: float) -> bytes:
+        raise AssertionError("there is no leader to ask")
+
+    async with members(1, 2, 3, start=(1,)) as every, asyncio.timeout(60):
+        proposer = CommandProposer(every[1].group, 1, nobody, None, lambda: True)
+        result = await proposer.execute(delete_log("x"), timeout_s=3600)
+        assert isinstance(result, Refusal)
+        assert result.code == "unavailable"
+        with pytest.raises(NotConfirmed):
+            await proposer.current(timeout_s=3600)
 
 
 async def test_a_leader_that_has_lost_its_followers_does_not_promise() -> None:

@@ -19,7 +19,7 @@ from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.management_requests import Exchange
 from holdfast.client.transport.network import Network
 from node.listener.attach.permissions import READS
-from node.listener.management import CUT_OFF, PASSING
+from node.listener.management import PASSING
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.clusters.cuts import PeerWays
 from tests.integration.workloads.plain import send
@@ -31,6 +31,8 @@ Requests = dict[Key, tuple[str | None, dict[str, Any]]]
 
 ANSWERED_WITHIN_S = 180.0
 """A node answers within 30 s; this is for a machine that is busy."""
+
+CUT_OFF = "this node is cut off: nodes "
 
 OWN_WORD = {("node", "list"), ("node", "status"), ("node", "drain"), ("node", "resume"), ("cluster", "status"),
             ("user", "whoami")}  # fmt: skip

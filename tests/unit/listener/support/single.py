@@ -145,6 +145,10 @@ class SingleNode:
         return bool(self.stranded)
 
     @property
+    def out_of_touch(self) -> list[int]:
+        return [2, 3] if self.stranded else []
+
+    @property
     def serves_nothing(self) -> bool:
         everything = {(log, partition) for log, made in self.logs.items() for partition in made}
         return self.is_cut_off and everything <= self.stranded
