@@ -13,6 +13,8 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp.errors import LINK_STOLEN, RESOURCE_DELETED, RESOURCE_LOCKED, UNAUTHORIZED_ACCESS
 
+GRANT_ADVICE = "ask an administrator for that grant; `holdfast whoami` tells as whom the cluster knows you"
+
 
 class HoldfastError(Exception):
     """Base of everything the client raises. `str(error)` is one or two sentences for a person."""
@@ -139,7 +141,7 @@ class NotFoundError(LinkRefusedError):
 class NotAuthorizedError(LinkRefusedError):
     """Whom this client is known as may not do that, or may not any more."""
 
-    advice = "ask an administrator of the cluster for a grant; `holdfast whoami` tells what there is"
+    advice = GRANT_ADVICE
 
 
 class LogDeletedError(LinkRefusedError):
@@ -304,6 +306,13 @@ class UndeliveredError(HoldfastError):
         super().__init__(message, advice=advice)
         self.count = count
 
+    @classmethod
+    def of(cls, text: str, count: int, cause: HoldfastError, *, advice: str | None = None) -> UndeliveredError:
+        """`text` with what failed. What cannot pass has an advice of its own."""
+        error = cls(f"{text}: {cause}", count=count, advice=advice if cause.retriable else cause.advice or advice)
+        error.__cause__ = cause
+        return error
+
 
 class AdminError(HoldfastError):
     """The cluster answered an administrative request with a failure. `code` is its error code. `in_doubt`: an earlier
@@ -311,15 +320,28 @@ class AdminError(HoldfastError):
 
     in_doubt = False
 
-    def __init__(self, message: str, *, code: str, status: int, retriable: bool) -> None:
-        super().__init__(message, retriable=retriable, advice=ADMIN_ADVICE.get(code, ""))
+    def __init__(self, message: str, *, code: str, status: int, retriable: bool, kind: str = "log") -> None:
+        """`kind`: of what was asked for, as in the request."""
+        advice = NOT_FOUND_ADVICE.get(kind, "") if code == "not-found" else ADMIN_ADVICE.get(code, "")
+        super().__init__(message, retriable=retriable, advice=advice)
         self.code, self.status = code, status
+
+
+NOT_FOUND_ADVICE = {
+    "log": "see what exists: `holdfast log list`",
+    "node": "see what exists: `holdfast node list`",
+    "group": "see what exists: `holdfast group list LOG`; and of logs: `holdfast log list`",
+    "producer": "see what exists: `holdfast producer list LOG`; and of logs: `holdfast log list`",
+    "transaction": "see what exists: `holdfast txn list`",
+    "transaction-group": "see what exists: `holdfast txn groups list`",
+    "user": "see what exists: `holdfast user list`",
+    "grant": "see what exists: `holdfast grant list`",
+}
 
 
 ADMIN_ADVICE = {
     "invalid-argument": "correct the request",
-    "not-authorized": "ask an administrator of the cluster for a grant; `holdfast whoami` tells what there is",
-    "not-found": "see what exists: `holdfast log list`, `node list`, and of a log `group list`, `producer list`",
+    "not-authorized": GRANT_ADVICE,
     "already-exists": "use the one that exists, or choose another name",
     "not-enough-nodes": "ask for fewer replicas, or add nodes",
     "unavailable": "nothing was changed; try again when a majority of the nodes is up",

@@ -10,6 +10,7 @@ closed by the first of them, at once, on links that are open as well.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -28,7 +29,17 @@ class Need(NamedTuple):
     name: str | None  # None: whichever; there is nothing to name
 
     def __str__(self) -> str:
-        return f"{self.operation} {self.kind}" + (f" {self.name!r}" if self.name else "")
+        if self.kind == "cluster":
+            return "administer the cluster" if self.operation == "cluster" else f"{self.operation} the cluster"
+        verb = {"publish": "publish to", "consume": "read", "transact": "use"}.get(self.operation, self.operation)
+        return f"{verb} {self.kind}" + (f" {self.name!r}" if self.name else "")
+
+    def as_grant(self, principal: str) -> str:
+        """The command by which an administrator allows it. Names that no shell shows as they are leave only a word."""
+        if not (principal.isprintable() and (self.name or "").isprintable()):
+            return "holdfast grant add"
+        resource = self.kind if self.kind == "cluster" else f"{self.kind}:{self.name or '*'}"
+        return shlex.join(["holdfast", "grant", "add", principal, self.operation, resource])
 
 
 class Access(Protocol):

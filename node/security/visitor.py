@@ -60,7 +60,8 @@ class Visitor:
     def refusal(self, need: Need) -> Error:
         """What it is told when it may not; it is written down as well."""
         self._note("not-allowed", often=True, what=str(need))
-        told = f"{self.principal.name!r} may not {need}; ask an administrator for a grant, and do not try before"
+        name = self.principal.name
+        told = f"{name!r} may not {need}; an administrator can allow it: {need.as_grant(name)}"
         return Error(UNAUTHORIZED_ACCESS, told)
 
     def whoami(self) -> dict[str, Any]:

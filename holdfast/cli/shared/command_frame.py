@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -55,6 +56,7 @@ SECURITY_OPTIONS = {
 OPTION_NAMES = {"key": "cert-key"}
 """Where `produce` has an option of that name already."""
 
+CLIENT_LOG = logging.getLogger("holdfast.client")
 ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a pause, and servers may be several
 
 
@@ -79,6 +81,18 @@ class CommandFrame:
         return AdminClient(server or self.servers, timeout_s=self.timeout_s, options=self.network())
 
 
+class Warnings(logging.Handler):
+    """What the client warns of goes to standard error, where --json leaves room for the error alone."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._as_json:
+            click.echo(f"{click.style('warning:', fg='yellow')} {record.getMessage()}", err=True)
+
+
 def command_frame(
     *, servers: bool = True, login: bool | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -98,6 +112,8 @@ def command_frame(
         ) -> None:
             given = {name: options.pop(f"_{name}", None) for name in SECURITY_OPTIONS}
             output = Output(as_json=as_json, progress=progress)
+            warnings = Warnings(as_json=as_json)
+            CLIENT_LOG.addHandler(warnings)
             try:
                 loaded = settings.load(config)
                 bound_s = timeout_s or loaded.client.timeout_s
@@ -114,6 +130,8 @@ def command_frame(
                 # The reader of our output has seen enough (`... | head`). Python would complain again at exit.
                 sys.stdout = None
                 sys.exit(0)
+            finally:
+                CLIENT_LOG.removeHandler(warnings)
 
         decorated: Callable[..., None] = wrapped
         for option in reversed(_shared_options(servers, servers if login is None else login)):

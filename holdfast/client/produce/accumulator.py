@@ -179,8 +179,7 @@ class Accumulator:
     def _not_sent(self, route: Route, runs: list[Run], failure: HoldfastError) -> None:
         """They were taken in before the failure, and would be stored behind what is missing."""
         events, size = weight_of(runs)
-        error = UndeliveredError(f"{events} events were not sent, since one failed before: {failure}", count=events)
-        error.__cause__ = failure
+        error = UndeliveredError.of(f"{events} events were not sent, since one failed before", events, failure)
         self._stats.failed += events
         for run in runs:
             run.settle(error)

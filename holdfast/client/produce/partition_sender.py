@@ -336,10 +336,8 @@ class PartitionSender:
         self._stats.failed += failed.events
         if failed.events and not isinstance(error, ClosedError):
             self._network.log_lines.given_up(failed.events, f"{self._address}, {where}", error)
-        told: HoldfastError = UndeliveredError(
-            f"{failed.events} events for {where} were not confirmed: {error}", count=failed.events
-        )
-        told.__cause__ = error
+        text = f"{failed.events} events for {where} were not confirmed"
+        told: HoldfastError = UndeliveredError.of(text, failed.events, error)
         if isinstance(error, LogDeletedError):  # whatever was stored is gone, or in another cluster
             told = error
         self._finish(failed, told)

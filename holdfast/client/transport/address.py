@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.client.errors import ConfigurationError
 
 DEFAULT_PORT: Final = 5672
+FORM: Final = "write host:port, like 127.0.0.1:5672, or amqp://host:port; a log is named by itself"
+SERVER: Final = re.compile(
+    r"(amqps?://)?(\[(?P<v6>[0-9a-fA-F:.%]+)]|(?P<host>[^][:/@?#\s]+))(:(?P<port>[0-9]{1,5}))?/?"
+)
+
+
+def named_servers(servers: object) -> list[str]:
+    """The names in a string with commas, or in several of them; at least one. Raises ConfigurationError."""
+    given: list[object] = [servers]
+    if isinstance(servers, Iterable) and not isinstance(servers, str):
+        given = list(servers)
+    texts = [text for text in given if isinstance(text, str)]
+    if len(texts) < len(given):
+        raise ConfigurationError(f"{servers!r} names no servers", advice=FORM)
+    found = [part for text in texts for part in text.replace(",", " ").split()]
+    if not found:
+        raise ConfigurationError("no server was given", advice="give at least one host:port")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +40,16 @@ class Address:
 
     @staticmethod
     def parse(text: str) -> Address:
-        """`host`, `host:port` or `[v6]:port`."""
-        host, separator, port_text = text.strip().rpartition(":")
-        if not separator or text.strip().endswith("]"):
-            host, port_text = text.strip(), str(DEFAULT_PORT)
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port_text.isdigit() or not 0 < int(port_text) < 65536:
-            raise ConfigurationError(f"{text!r} is not an address", advice="write host:port, like 127.0.0.1:5672")
-        return Address(host, int(port_text))
+        """`host`, `host:port` or `[v6]:port`, perhaps with `amqp://` in front."""
+        if "@" in text:
+            raise ConfigurationError(
+                "a server is named without a user and a password", advice="give them apart: user and password_file"
+            )
+        found = SERVER.fullmatch(text.strip())
+        port = int(found["port"] or DEFAULT_PORT) if found is not None else 0
+        if found is None or not 0 < port < 65536:
+            raise ConfigurationError(f"{text!r} is not an address", advice=FORM)
+        return Address(found["host"] or found["v6"], port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

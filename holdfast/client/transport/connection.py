@@ -61,11 +61,15 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.login import login_of
+from holdfast.client.transport.login import ASKS_FOR_LOGIN, login_of
 from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
+LOGIN_ADVICE = (
+    "say who you are: --user NAME --password-file FILE, --token or --cert (in Python: Security(user=..., password=...))"
+)
+NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
 MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
@@ -141,8 +145,16 @@ class Connection(asyncio.Protocol):
             ) from error
         except ssl.SSLError as error:
             raise ProtocolError(f"TLS with {address} failed: {error.reason or error}", advice=NO_TLS_THERE) from error
+        except (socket.gaierror, UnicodeError) as error:
+            passing = isinstance(error, socket.gaierror) and error.errno not in NO_SUCH_NAME
+            raise UnreachableError(
+                f"{address} cannot be reached: no host {address.host!r} is found",
+                advice="try again" if passing else "correct the host's name",
+                retriable=passing,
+            ) from error
         except OSError as error:
-            raise UnreachableError(f"{address} cannot be reached: {error.strerror or error}") from error
+            reason = os.strerror(error.errno) if error.errno else error
+            raise UnreachableError(f"{address} cannot be reached: {reason}") from error
         except BaseException:
             connection._abort()
             raise
@@ -312,9 +324,12 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._left()
-        if not self._opened.done() and not self._engine.closed:
+        if not self._engine.closed:
             # A proxy without a node behind it, a node that is being killed: no word against what was said until then.
-            self._error = self._error or self._gone_before_open()
+            gone = f"{self.address} ended the connection without a word"
+            self._error = self._error or (
+                ConnectionLostError(gone) if self._opened.done() else self._gone_before_open()
+            )
         self._engine.receive_eof()
         self._handle_events()
         self._flush()
@@ -416,7 +431,7 @@ class Connection(asyncio.Protocol):
             self._left()
         if self._error is None:
             self._error = (
-                self._closing_error(error.condition, str(error))
+                self._closing_error(error.condition, error.description or error.condition)
                 if error is not None
                 else (ConnectionLostError(f"{self.address} closed the connection"))
             )
@@ -431,7 +446,8 @@ class Connection(asyncio.Protocol):
             return ProtocolError(f"{self.address} does not speak AMQP 1.0 to us: {text}")
         if condition == "amqp:unauthorized-access":
             # Who was let in once may be again: a token has ended, and the next one is asked for.
-            return AuthenticationError(f"{self.address}: {text}", retriable=self._opened.done())
+            advice = LOGIN_ADVICE if text == ASKS_FOR_LOGIN else None
+            return AuthenticationError(f"{self.address}: {text}", advice=advice, retriable=self._opened.done())
         if condition == "amqp:not-allowed":
             return LinkRefusedError(f"{self.address} refuses the connection: {text}", condition=condition)
         return ConnectionLostError(f"{self.address} ended the connection: {text}")

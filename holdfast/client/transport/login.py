@@ -20,6 +20,7 @@ from holdfast.client.transport.security import Security
 SCRAM = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 BOUND = "-PLUS"
 TOKENS = ("OAUTHBEARER", "XOAUTH2")
+ASKS_FOR_LOGIN = "this cluster asks for a login, and none was given"
 BINDING = "tls-server-end-point"
 
 
@@ -67,6 +68,8 @@ def login_of(security: Security, tls: Callable[[], ssl.SSLObject | None], host: 
         wanted = _wanted(security, tls() is not None)
         names = [name for name in wanted if name in offered]
         if not names:
+            if wanted == ["ANONYMOUS"] and offered:
+                raise ValueError(ASKS_FOR_LOGIN)
             raise ValueError(
                 f"the server offers {', '.join(offered) or 'no way to log in'}; with what was given here it would have "
                 f"to be {' or '.join(wanted) or 'PLAIN, inside TLS or with mechanism PLAIN'}"

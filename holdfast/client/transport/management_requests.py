@@ -123,9 +123,9 @@ class Exchange:
         )
         self._sender.send_many([encode_message(request)], txn_id=self._txn_id)
         self.sent = True
-        return self._read(await self._answer.wait(bound_s, self._what))
+        return self._read(kind, await self._answer.wait(bound_s, self._what))
 
-    def _read(self, payload: bytes) -> dict[str, Any]:
+    def _read(self, kind: str, payload: bytes) -> dict[str, Any]:
         try:
             message = decode_message(payload)
         except MalformedMessage as error:
@@ -140,6 +140,7 @@ class Exchange:
             code=str(properties.get("error-code", "internal-error")),
             status=status,
             retriable=bool(properties.get("retriable", False)),
+            kind=kind,
         )
 
     async def close(self) -> None:

@@ -24,8 +24,10 @@ from holdfast import protocol
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
+    ConnectionLostError,
     HoldfastError,
     LinkRedirected,
+    LinkRefusedError,
     NotFoundError,
     PartitionOwnedError,
     ProtocolError,
@@ -34,7 +36,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.release import Release
 from holdfast.client.start_position import Start
-from holdfast.client.transport.address import Address
+from holdfast.client.transport.address import Address, named_servers
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import (
@@ -62,6 +64,8 @@ MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configu
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
 PACE_S = 1.0  # between two lines of a kind that a client logs
+WARN_S = 1.0  # somebody waits for so long: a warning, and perhaps another one each time that it has doubled
+SAME_S = 8.0  # a warning that says the same as the last one is for who has waited for so long
 MAX_IDLE_TIMEOUT_S = 1_000_000  # milliseconds travel in 32 bits
 
 
@@ -110,6 +114,30 @@ class PacedLog:
         self.say("%s: %d events were given up: %s", what, events, why, level=logging.WARNING)
 
 
+class Waiting:
+    """A wait for the cluster, which is told of while it lasts."""
+
+    def __init__(self, lines: PacedLog, what: str) -> None:
+        self.why: object = None  # what failed last, or has not come; None: a node works on it
+        self._lines, self._what, self._waited_s, self._said = lines, what, WARN_S, ""
+
+    def __enter__(self) -> Waiting:
+        self._timer = asyncio.get_running_loop().call_later(WARN_S, self._warn)
+        return self
+
+    def _warn(self) -> None:
+        why = "" if self.why is None else _beside(self._what, self.why)
+        if why and (why != self._said or self._waited_s >= SAME_S):
+            line = "%s: still trying after %g s: %s"
+            self._lines.say(line, self._what, self._waited_s, why, level=logging.WARNING)
+            self._said = why
+        self._timer = asyncio.get_running_loop().call_later(self._waited_s, self._warn)
+        self._waited_s *= 2
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """How to reach the cluster."""
@@ -136,12 +164,16 @@ class Network:
     """The connections of one client, by address, and the ways to its links."""
 
     def __init__(self, servers: str | Sequence[str], options: NetworkOptions | None = None) -> None:
-        given = [servers] if isinstance(servers, str) else list(servers)
-        self._configured = [Address.parse(part) for text in given for part in text.replace(",", " ").split()]
-        if not self._configured:
-            raise ConfigurationError("no server was given", advice="give at least one host:port")
         self.options = options or NetworkOptions()
+        if not isinstance(self.options, NetworkOptions):
+            raise ConfigurationError(f"{self.options!r} is not a NetworkOptions")
         self.options.check()
+        given = named_servers(servers)
+        self._configured = [Address.parse(name) for name in given]
+        if any(name.startswith("amqps:") for name in given) and not self.options.security.uses_tls:
+            raise ConfigurationError(
+                "amqps:// asks for TLS", advice="say so: Security(tls=True) or (ca=...), --tls or --ca"
+            )
         self.log_lines = PacedLog()
         self._learned: list[Address] = []
         self.cluster = Identity(protocol.LINK_CLUSTER)
@@ -150,6 +182,7 @@ class Network:
         self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, whoever told the address
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._met = False  # a server has been reached once
+        self._nameless: set[Address] = set()  # their host's name is no host's
         self._untried = set(self._configured)
         self._closed = False
         self._release = Release(self._let_go, "close connections")
@@ -214,7 +247,8 @@ class Network:
             self._found(what, connection, begun_s if hint is not None else None)
             return receiver
 
-        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s)
+        # Who names no partition waits for one that becomes free.
+        return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s, partition is None)
 
     def _found(self, what: str, connection: Connection, lost_s: float | None) -> None:
         """A link is open. `lost_s`: the one before it was lost then."""
@@ -242,7 +276,9 @@ class Network:
         hint: HoldfastError | None,
         attach_bound_s: float = ATTACH_BOUND_S,
         owned_bound_s: float | None = None,
+        takes_turns: bool = False,
     ) -> T:
+        """`takes_turns`: that a node refuses is no trouble, somebody else has what is wanted."""
         loop = asyncio.get_running_loop()
         started_s, backoff, hops = loop.time(), Backoff(), 0
         if hint is not None:
@@ -251,52 +287,64 @@ class Network:
         last: HoldfastError | None = hint
         owned_since_s = started_s
         owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
-        while (left_s := deadline_s - loop.time()) > 0:
-            address = target or self._entry()
-            try:
-                async with asyncio.timeout(left_s):
-                    connection = await self.connection(address)
-                    return await attempt(connection, min(left_s, attach_bound_s))
-            except LinkRedirected as redirect:
-                last, hops = redirect, hops + 1
-                target = self._redirect_target(redirect, what)
-                if hops <= MAX_HOPS:
-                    continue
-                hops, target = 0, None
-                self._places.pop(what, None)
-            except HoldfastError as error:
-                young = loop.time() - started_s < NOT_FOUND_GRACE_S
-                if not error.retriable and not (isinstance(error, NotFoundError) and young):
-                    raise
-                last, target = error, None
-                self.log_lines.say("%s: trying again, since %s", what, error)
-                if isinstance(error, PartitionOwnedError):
-                    owned_since_s = owned_since_s if owned is not None else loop.time()
-                    owned = error
-                    if owned_bound_s is not None and loop.time() - owned_since_s > owned_bound_s:
+        with Waiting(self.log_lines, what) as waiting:
+            while (left_s := deadline_s - loop.time()) > 0:
+                address = target or self._entry()
+                try:
+                    async with asyncio.timeout(left_s):
+                        trouble = None if takes_turns and isinstance(last, LinkRefusedError) else last
+                        waiting.why = trouble or f"{address} has not answered yet"
+                        connection = await self.connection(address)
+                        waiting.why = trouble
+                        return await attempt(connection, min(left_s, attach_bound_s))
+                except LinkRedirected as redirect:
+                    last, hops = redirect, hops + 1
+                    target = self._redirect_target(redirect, what)
+                    if hops <= MAX_HOPS:
+                        continue
+                    hops, target = 0, None
+                    self._places.pop(what, None)
+                except HoldfastError as error:
+                    young = loop.time() - started_s < NOT_FOUND_GRACE_S
+                    if not self._may_pass(address, error) and not (isinstance(error, NotFoundError) and young):
+                        raise
+                    last, target = error, None
+                    self.log_lines.say("%s: trying again, since %s", what, error)
+                    if isinstance(error, PartitionOwnedError):
+                        owned_since_s = owned_since_s if owned is not None else loop.time()
+                        owned = error
+                        if owned_bound_s is not None and loop.time() - owned_since_s > owned_bound_s:
+                            break
+                    self._places.pop(what, None)
+                    if not isinstance(error, NotFoundError):
+                        self._suspect(address)
+                    if self._hopeless(loop.time() - started_s):
                         break
-                self._places.pop(what, None)
-                if not isinstance(error, NotFoundError):
-                    self._suspect(address)
-                if self._hopeless(loop.time() - started_s):
+                except TimeoutError:  # the caller's patience ended with this one: the next call begins with another
+                    self._places.pop(what, None)
+                    self._suspect(address, SILENT_S)
                     break
-            except TimeoutError:  # the caller's patience ended with this one: the next call begins with another
-                self._places.pop(what, None)
-                self._suspect(address, SILENT_S)
-                break
-            await backoff.wait(max(0.0, deadline_s - loop.time()))
-        raise owned or self._too_late(what, last)
+                await backoff.wait(max(0.0, deadline_s - loop.time()))
+        raise owned or self._too_late(what, last, loop.time() - started_s)
+
+    def _may_pass(self, address: Address, error: HoldfastError) -> bool:
+        """Whether another attempt, perhaps at another server, may bring more."""
+        if isinstance(error, UnreachableError) and not error.retriable:  # its name says no address
+            self._nameless.add(address)
+            return self._met or not self._nameless.issuperset(self._configured)
+        return error.retriable
 
     def _hopeless(self, tried_s: float) -> bool:
         bound_s = self.options.first_contact_s
         return bound_s is not None and tried_s >= bound_s and not self._met and not self._untried
 
     @staticmethod
-    def _too_late(what: str, last: HoldfastError | None) -> HoldfastError:
+    def _too_late(what: str, last: HoldfastError | None, tried_s: float) -> HoldfastError:
         if isinstance(last, UnreachableError):
             return last
-        reason = f"; last: {last}" if last is not None else ""
-        return TimeoutExpiredError(f"{what} could not be reached in time{reason}")
+        reason = "no answer came" if last is None else _beside(what, last)
+        advice = None if last is None or isinstance(last, ConnectionLostError) else last.advice
+        return TimeoutExpiredError(f"{what}: given up after {tried_s:.3g} s: {reason}", advice=advice or None)
 
     # ---------------------------------------------------------------- addresses
 
@@ -387,6 +435,11 @@ class Network:
 
 def _link_to(address: str, partition: str | None) -> str:
     return f"{address}/{partition or '*'}"
+
+
+def _beside(what: str, why: object) -> str:
+    """The reason, without the name of what failed, which stands in front of it."""
+    return str(why).removeprefix(f"{what}: ")
 
 
 def _heard(task: asyncio.Task[Connection]) -> None:

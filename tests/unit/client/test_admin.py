@@ -150,3 +150,23 @@ async def test_a_connection_that_fails_when_nobody_waits_any_more_leaves_no_comp
     assert not caplog.records
     await network.close()
     server.close()
+
+
+async def test_what_was_not_found_is_looked_for_by_the_command_for_its_kind(node: TinyNode) -> None:
+    node.manage = lambda properties, arguments: (
+        {"status-code": 404, "status-description": "there is none", "error-code": "not-found", "retriable": False},
+        None,
+    )
+    async with AdminClient(node.address) as admin:
+        for command, asked in (
+            ("log list", admin.describe_log("x")),
+            ("node list", admin.describe_node(9)),
+            ("group list LOG", admin.describe_group("x", "g")),
+            ("producer list LOG", admin.describe_producer("x", "0", 1)),
+            ("txn list", admin.describe_transaction("x")),
+            ("user list", admin.remove_user("x")),
+            ("grant list", admin.remove_grant("ann", "publish", "log", "x")),
+        ):
+            with pytest.raises(AdminError) as failure:
+                await asked
+            assert f"`holdfast {command}`" in failure.value.advice

@@ -8,10 +8,11 @@ import logging
 import pytest
 
 from holdfast.amqp import Error
-from holdfast.client import ConsumerClient, ProducerClient, Start
+from holdfast.client import AdminClient, ConsumerClient, ProducerClient, Start
 from holdfast.client.errors import UndeliveredError
 from holdfast.client.transport import network
 from holdfast.client.transport.network import PacedLog
+from tests.ports import free_port
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import TinyNode
@@ -55,6 +56,46 @@ async def test_a_failover_is_told(pair: tuple[TinyNode, TinyNode], caplog: pytes
     ):
         assert any(message.startswith(text) for message in caplog.messages), caplog.messages
     assert {record.levelno for record in caplog.records} == {logging.INFO}
+
+
+async def test_a_wait_is_warned_of_and_the_same_reason_not_all_the_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "PACE_S", 0.0)
+    monkeypatch.setattr(network, "WARN_S", 0.02)
+    monkeypatch.setattr(network, "SAME_S", 0.16)
+    nobody = f"127.0.0.1:{free_port()}"
+    async with asyncio.timeout(60), AdminClient(nobody, timeout_s=3600) as admin:
+        asking = asyncio.create_task(admin.list_logs())
+
+        def warned() -> list[str]:
+            return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+        await eventually(lambda: any("after 0.16 s" in message for message in warned()))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    reason = f"{nobody} cannot be reached: Connection refused"
+    told = [message for message in warned() if message.endswith(reason)]
+    assert not [message for message in told[1:] if "after 0.04 s" in message or "after 0.08 s" in message]
+    assert told
+
+
+async def test_a_member_that_waits_for_its_turn_is_not_warned(
+    node: TinyNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "WARN_S", 0.01)
+    asked = 0
+
+    def full(address: str, partition: str | None) -> Error:
+        nonlocal asked
+        asked += 1
+        return Error("amqp:link:detach-forced", "every partition has its receiver")
+
+    node.refuse = full
+    async with asyncio.timeout(60), ConsumerClient(node.address, "trades", group="g", start=Start.earliest()):
+        await eventually(lambda: asked > 5)
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [message for message in warned if "every partition" in message]
 
 
 async def test_a_consumer_tells_it_too(node: TinyNode, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from holdfast.amqp import Error
-from holdfast.client import ProducerClient
+from holdfast.client import AdminClient, ProducerClient
+from holdfast.client.errors import ConfigurationError, HoldfastError, UnreachableError
 from holdfast.client.transport import network
+from holdfast.client.transport.address import Address
+from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.security import Security
 from tests.unit.client.support.tiny_node import TinyNode
+from tests.unit.listener.support.peer import eventually
 
 
 def by_force(node: TinyNode) -> None:
@@ -26,6 +32,55 @@ def without_a_word(node: TinyNode) -> None:
 def reset(node: TinyNode) -> None:
     for connection in list(node.connections):
         connection.abort()
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("10.0.0.1", "10.0.0.1:5672"),
+        ("host:1", "host:1"),
+        ("amqp://host:1", "host:1"),
+        ("amqp://host/", "host:5672"),
+        ("[::1]:7", "[::1]:7"),
+        ("amqp://[::1]", "[::1]:5672"),
+    ],
+)
+def test_a_server_may_be_named_as_a_url(name: str, means: str) -> None:
+    assert str(Address.parse(name)) == means
+
+
+@pytest.mark.parametrize(
+    "name", ["", "host:", "host:0", "host:99999", "host:port", "::1", "a:b:1", "http://host:1", "amqp://host:1/trades",
+             "amqp://ann:secret@host", "amqps://host", None, 5672, [b"host"], [None]],
+)  # fmt: skip
+def test_what_names_no_server_is_refused_at_once(name: object) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        network.Network(name)  # type: ignore[arg-type]
+    assert refusal.value.advice
+    assert "secret" not in str(refusal.value)
+
+
+def test_tls_is_asked_for_by_a_url_only_where_it_is_given() -> None:
+    network.Network("amqps://host", network.NetworkOptions(security=Security(tls=True)))
+
+
+async def test_a_name_that_is_no_hosts_fails_at_once_unless_another_server_is_named(node: TinyNode) -> None:
+    async with asyncio.timeout(60), AdminClient(["a..b:1", "c..d"], timeout_s=3600) as admin:
+        with pytest.raises(UnreachableError, match="no host") as failure:
+            await admin.list_logs()
+    assert not failure.value.retriable
+    async with asyncio.timeout(60), ProducerClient(["a..b:1", node.address], "trades") as producer:
+        await producer.send_and_confirm(b"here", partition="0")
+
+
+async def test_a_node_that_leaves_without_a_word_is_said_to_have_done_so(node: TinyNode) -> None:
+    connection = await Connection.open(Address.parse(node.address))
+    lost: list[HoldfastError] = []
+    connection.on_lost = lost.append
+    without_a_word(node)
+    await eventually(lambda: lost)
+    assert str(lost[0]) == f"{node.address} ended the connection without a word"
+    await connection.close()
 
 
 ENDS = pytest.mark.parametrize("ends", [by_force, without_a_word, reset])

@@ -14,7 +14,7 @@ from holdfast.amqp import Error, LinkDetached, errors, symbol
 from holdfast.amqp.framing.sasl import FixedLogin
 from holdfast.client import AdminClient, AdminError, NetworkOptions, Security
 from node.listener.attach import permissions
-from node.security.authorisation import Policy
+from node.security.authorisation import Need, Policy
 from node.security.gate import Gate
 from node.security.principal import ANONYMOUS, Principal
 from tests.unit.listener.support.peer import Peer, message
@@ -238,8 +238,28 @@ async def test_requests_need_their_grants(serving: Any) -> None:
                 with pytest.raises(AdminError, match="may not") as refusal:
                     await asked
                 assert refusal.value.code == "not-authorized"
+                assert "holdfast grant add ann " in str(refusal.value)
             assert not any(operation == "log.delete" for operation, _ in node.requests)
             assert (await ann.whoami())["principal"] == "ann"
             known.change()
             with pytest.raises(AdminError, match="may not"):
                 await ann.describe_log("trades")
+
+
+@pytest.mark.parametrize(
+    ("need", "says", "grants"),
+    [
+        (Need("cluster", "cluster", None), "administer the cluster", "cluster cluster"),
+        (Need("describe", "cluster", ""), "describe the cluster", "describe cluster"),
+        (Need("publish", "log", "a b"), "publish to log 'a b'", "publish 'log:a b'"),
+        (Need("consume", "group", "g"), "read group 'g'", "consume group:g"),
+        (Need("transact", "transactional-id", None), "use transactional-id", "transact 'transactional-id:*'"),
+    ],
+)
+def test_a_refusal_is_a_sentence_and_names_the_command(need: Need, says: str, grants: str) -> None:
+    assert str(need) == says
+    assert need.as_grant("ann") == f"holdfast grant add ann {grants}"
+
+
+def test_no_command_is_made_of_what_would_end_its_line() -> None:
+    assert Need("publish", "log", "a\nb").as_grant("ann") == "holdfast grant add"

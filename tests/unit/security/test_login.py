@@ -88,8 +88,9 @@ async def test_a_refusal_over_tls_reaches_a_program_on_any_loop(
 
 async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: Known) -> None:
     async with serving(gate=Gate(Policy(known))) as node:
-        with pytest.raises(AuthenticationError, match="offers SCRAM"):
+        with pytest.raises(AuthenticationError, match="this cluster asks for a login") as refusal:
             await whoami(node.port)
+        assert "--user NAME" in refusal.value.advice
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
         writer.write(AMQP_HEADER)
         assert await reader.read() == SASL_HEADER

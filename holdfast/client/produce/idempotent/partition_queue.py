@@ -202,9 +202,10 @@ class PartitionQueue:
 
 
 def _undelivered(count: int, what: str, error: HoldfastError) -> UndeliveredError:
-    return UndeliveredError(
-        f"{count} events for {what} were not confirmed: {error}",
-        count=count,
+    return UndeliveredError.of(
+        f"{count} events for {what} were not confirmed",
+        count,
+        error,
         advice="send the same batch again, by this producer: what had arrived is not stored twice",
     )
 
@@ -331,9 +332,8 @@ class _Buffer:
             return
         self._stats.failed += failed.events
         if not isinstance(error, FATAL):
-            text = f"{failed.events} events for partition {self._partition} were not confirmed: {error}"
-            cause, error = error, UndeliveredError(text, count=failed.events)
-            error.__cause__ = cause
+            text = f"{failed.events} events for partition {self._partition} were not confirmed"
+            error = UndeliveredError.of(text, failed.events, error)
         self._finish(failed, error)
 
     def _finish(self, transfer: Transfer, error: HoldfastError) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp import Error
 from holdfast.amqp.links.delivery_states import ACCEPTED
 from holdfast.client import ConfigurationError, HoldfastError, ProducerClient, ProducerOptions, RejectedError, sync
 from holdfast.client.errors import UndeliveredError
@@ -200,3 +201,15 @@ async def test_the_synchronous_twin_raises_too(node: TinyNode) -> None:
 
     async with asyncio.timeout(60):
         await asyncio.to_thread(work)
+
+
+async def test_who_may_not_publish_is_not_told_to_look_for_a_majority(node: TinyNode) -> None:
+    node.refuse = lambda address, partition: Error("amqp:unauthorized-access", "'ann' may not") if partition else None
+    for producer in (ProducerClient(node.address, "trades"), idempotent(node)):
+        async with asyncio.timeout(60), producer:
+            with pytest.raises(HoldfastError, match="'ann' may not") as told:
+                await producer.send_and_confirm(b"event", partition="0")
+            assert "grant" in told.value.advice
+            with pytest.raises(HoldfastError, match="'ann' may not") as told:
+                await producer.send_batch([b"event"], partition="0")
+            assert "grant" in told.value.advice
