@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.client.errors import ConfigurationError
+from holdfast.client.options import check_time
 from holdfast.client.transport.log_info import (
     PartitionInfo,
     read_complete_info,
@@ -33,6 +34,7 @@ class AdminClient:
     def __init__(
         self, servers: str | Sequence[str], *, timeout_s: float = 30.0, options: NetworkOptions | None = None
     ) -> None:
+        check_time("timeout_s", timeout_s)
         self._network = Network(servers, options)
         self._timeout_s = timeout_s
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -34,9 +34,9 @@ from holdfast.client.errors import (
     NotFoundError,
 )
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.options import ConsumerOptions, Isolation, check_log
+from holdfast.client.options import ConsumerOptions, Isolation, check_count, check_log, check_wait, options_of
 from holdfast.client.release import Release
-from holdfast.client.start_position import Start
+from holdfast.client.start_position import Start, check_start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
 
@@ -76,8 +76,10 @@ class ConsumerClient:
         """
         check_log(log)
         self.log = log
-        self.options = options or ConsumerOptions()
-        self.options.check()
+        self.options = options_of(ConsumerOptions, options)
+        start = Start.latest() if start is None else start
+        check_start(start)
+        _check_partitions(partitions)
         _check_group(group, epoch, partitions, start, self.options, on_assigned or on_revoked)
         _check_ownership(ownership, group, partitions)
         _check_filter(filter, group, start)
@@ -88,7 +90,7 @@ class ConsumerClient:
         if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
             named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
             self.options = replace(self.options, network=named)
-        self._start = start if start is not None else Start.latest()
+        self._start = start
         self._wanted = list(partitions) if partitions is not None else None
         self._network = Network(servers, self.options.network)
         self._readers: list[PartitionReceiver] = []
@@ -133,10 +135,13 @@ class ConsumerClient:
         infos = await read(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
         by_name = {info.partition: info for info in infos}
         readers = []
-        for name in self._wanted if self._wanted is not None else by_name:
+        wanted = self._wanted if self._wanted is not None else list(by_name)
+        named = [] if isinstance(self._start, Start) else list(self._start)
+        for name in [*wanted, *named]:
             if name not in by_name:
                 known = ", ".join(list(by_name)[:20])
                 raise NotFoundError(f"log {self.log!r} has no partition {name!r} (it has {known})")
+        for name in wanted:
             begin = self._start if isinstance(self._start, Start) else self._start.get(name, Start.latest())
             readers.append(PartitionReceiver(self, self._network, by_name[name], begin))
         self._readers += readers
@@ -303,8 +308,8 @@ class ConsumerClient:
 
     async def receive(self, max_events: int = 1000, timeout_s: float | None = None) -> list[ReceivedEvent]:
         """The next events, all of one partition. `[]`: the timeout passed, or the end was reached (see `at_end`)."""
-        if max_events < 1:
-            raise ConfigurationError(f"max_events must be at least 1, not {max_events}")
+        check_count("max_events", max_events)
+        check_wait("timeout_s", timeout_s)
         self._came_for_more()
         try:
             async with asyncio.timeout(timeout_s):
@@ -446,6 +451,17 @@ def _check_group(
         raise ConfigurationError("a group's members do not know their partitions beforehand: one start for all")
     if options.until_end:
         raise ConfigurationError("a group reads on: until_end is for consumers of their own")
+
+
+def _check_partitions(partitions: object) -> None:
+    if partitions is None:
+        return
+    names = [partitions] if isinstance(partitions, str) or not isinstance(partitions, Iterable) else list(partitions)
+    if names == [partitions] or not names or not all(isinstance(name, str) for name in names):
+        advice = ", ".join(f'"{name}"' for name in names if isinstance(name, int | str)) or '"0"'
+        raise ConfigurationError(
+            f"partitions are a list of names, which are strings, not {partitions!r}", advice=f"write [{advice}]"
+        )
 
 
 def _check_ownership(ownership: ZooKeeperOwnership | None, group: str | None, partitions: Sequence[str] | None) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from math import isnan
+from typing import Literal, Protocol, TypeVar, get_args
 
 from holdfast.client.errors import ConfigurationError, DamagedEventError
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
 from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
 from holdfast.client.transport.network import NetworkOptions
+
+
+class Options(Protocol):
+    def check(self) -> None: ...
+
+
+Chosen = TypeVar("Chosen", bound=Options)
 
 Isolation = Literal["committed", "uncommitted"]
 """Of what a consumer is given: `committed`, no event of a transaction that is open or was rolled back."""
@@ -50,6 +58,21 @@ def check_time(name: str, value: object) -> None:
     """In seconds; inf is one."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ConfigurationError(f"{name} must be a time in seconds more than 0, not {value!r}")
+
+
+def check_wait(name: str, value: object) -> None:
+    """In seconds, also what is left of a time that is over; None: for ever. Raises ConfigurationError."""
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or isnan(value)):
+        raise ConfigurationError(f"{name} must be a time in seconds, or None for ever, not {value!r}")
+
+
+def options_of(kind: type[Chosen], given: object) -> Chosen:
+    """Those that were given, or the default ones. Raises ConfigurationError."""
+    if given is not None and not isinstance(given, kind):
+        raise ConfigurationError(f"options are {kind.__name__}(...), not {given!r}")
+    found = kind() if given is None else given
+    found.check()
+    return found
 
 
 @dataclass(frozen=True)

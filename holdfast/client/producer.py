@@ -28,7 +28,7 @@ from holdfast.client.errors import (
     InvalidOperationError,
 )
 from holdfast.client.events import Event
-from holdfast.client.options import ProducerOptions, check_log
+from holdfast.client.options import ProducerOptions, check_log, options_of
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.chunks.chunk import Chunk
 from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult, Done
@@ -76,7 +76,7 @@ class ProducerClient:
         """`idempotent`, `partition_options`, `transactional_id`: those of `options`, for short."""
         check_log(log)
         self.log = log
-        options = options or ProducerOptions()
+        options = options_of(ProducerOptions, options)
         if idempotent is not None:
             options = replace(options, idempotent=idempotent)
         if partition_options is not None:

@@ -21,7 +21,7 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.client.blocks.event_block import EventBlock
 from holdfast.client.consume.range_receiver import RangeOptions, RangeReceiver
 from holdfast.client.errors import ConfigurationError, HoldfastError
-from holdfast.client.options import Isolation
+from holdfast.client.options import Isolation, options_of
 from holdfast.client.start_position import Start
 from holdfast.client.transport.log_info import PartitionInfo, read_complete_info
 from holdfast.client.transport.network import Network, NetworkOptions
@@ -58,7 +58,7 @@ class RangeClient:
         if isolation not in (protocol.COMMITTED, protocol.UNCOMMITTED):
             raise ConfigurationError(f"isolation is 'committed' or 'uncommitted', not {isolation!r}")
         self._uncommitted = isolation == protocol.UNCOMMITTED
-        self._options = options or RangeOptions()
+        self._options = options_of(RangeOptions, options)
         self._network = Network(servers, network)
 
     async def __aenter__(self) -> RangeClient:

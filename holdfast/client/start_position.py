@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from holdfast import protocol
@@ -12,6 +14,7 @@ from holdfast.amqp.encoding.codec import (
     timestamp,
     ulong,
 )
+from holdfast.amqp.messages.message import offset_text
 from holdfast.client.errors import ConfigurationError
 
 
@@ -35,15 +38,25 @@ class Start:
     @staticmethod
     def after(offset: str) -> Start:
         """The event that follows the one with this offset."""
-        if not offset or offset.startswith("@") or not offset.isascii():
+        if isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 1 << 64:
+            raise ConfigurationError(
+                f"an offset is a string, as it came with an event, not {offset!r}",
+                advice=f"the event of that number has the offset {offset_text(offset)!r}",
+            )
+        if not isinstance(offset, str) or not offset or offset.startswith("@") or not offset.isascii():
             raise ConfigurationError(f"{offset!r} is not an offset", advice="use one that came with an event")
         return Start(offset=offset)
 
     @staticmethod
     def from_time(timestamp_ms: int) -> Start:
         """The first event taken in at this time (milliseconds since 1970) or later."""
-        if timestamp_ms < 0:
-            raise ConfigurationError(f"a time is not before 1970: {timestamp_ms}")
+        if isinstance(timestamp_ms, datetime):
+            raise ConfigurationError(
+                "a time is a whole number of milliseconds since 1970, not a datetime",
+                advice="write int(when.timestamp() * 1000)",
+            )
+        if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 1 << 63:
+            raise ConfigurationError(f"a time is a whole number of milliseconds since 1970, not {timestamp_ms!r}")
         return Start(timestamp_ms=timestamp_ms - 1)
 
     @property
@@ -58,3 +71,22 @@ class Start:
         if self.timestamp_ms is not None:
             comparands[symbol(protocol.ANNOTATION_TIMESTAMP)] = timestamp(max(0, self.timestamp_ms))
         return {protocol.START_FILTER_NAME: Described(ulong(protocol.START_FILTER_CODE), comparands)}
+
+
+def check_start(start: object) -> None:
+    """A start, or one for each partition by name: raises ConfigurationError."""
+    if isinstance(start, Mapping):
+        for name, one in start.items():
+            if not isinstance(name, str):
+                raise ConfigurationError(f"partitions are named by strings, not {name!r}", advice=f'write "{name}"')
+            _check_one(one)
+    else:
+        _check_one(start)
+
+
+def _check_one(start: object) -> None:
+    if not isinstance(start, Start):
+        raise ConfigurationError(
+            f"{start!r} is no start",
+            advice="write Start.earliest(), Start.latest(), Start.after(event.offset) or Start.from_time(milliseconds)",
+        )

@@ -19,13 +19,13 @@ from typing import Any, Literal
 
 from holdfast.client.errors import (
     AdminError,
-    ConfigurationError,
     GroupAbortedError,
     GroupFencedError,
     HoldfastError,
     NotPreparedError,
     WriterChangedError,
 )
+from holdfast.client.options import check_time
 from holdfast.client.producer import ProducerClient
 from holdfast.client.transact.group_member import DEFAULT_LEASE_S, GroupMember, GroupNames
 from holdfast.client.transport.management_requests import request
@@ -69,8 +69,7 @@ class TransactionGroup:
         each start of the writer; the newest one that opens a batch has it. `timeout_s`: of each call."""
         self.names = GroupNames(writer, batch, run)
         self.names.check()
-        if timeout_s <= 0:
-            raise ConfigurationError(f"timeout_s must be more than 0, not {timeout_s}")
+        check_time("timeout_s", timeout_s)
         self.is_new_writer: bool | None = None
         """After `open`: whether the cluster knew nothing of the writer: it has never written, or was forgotten."""
         self.last_committed: int | None = None

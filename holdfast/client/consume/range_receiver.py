@@ -27,6 +27,7 @@ from holdfast.client.consume.packed_window import PackedWindow
 from holdfast.client.consume.publisher_reader import PublisherReader
 from holdfast.client.errors import HoldfastError, LinkRefusedError, ProtocolError
 from holdfast.client.events import DeliveryReader
+from holdfast.client.options import MAX_PREFETCH, check_count, check_time
 from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
 from holdfast.client.transport.network import Backoff, Network
@@ -42,6 +43,11 @@ class RangeOptions:
     prefetch: int = 16_000  # events under way or buffered
     prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
     reconnect_timeout_s: float = 30.0  # a partition that cannot be reached for so long is an error
+
+    def check(self) -> None:
+        check_count("prefetch", self.prefetch, MAX_PREFETCH)
+        check_count("prefetch_bytes", self.prefetch_bytes)
+        check_time("reconnect_timeout_s", self.reconnect_timeout_s)
 
 
 class RangeReceiver:

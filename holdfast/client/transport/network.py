@@ -292,7 +292,9 @@ class Network:
                 address = target or self._entry()
                 try:
                     async with asyncio.timeout(left_s):
-                        trouble = None if takes_turns and isinstance(last, LinkRefusedError) else last
+                        # What nobody has heard of yet is soon known, or not there.
+                        no_trouble = isinstance(last, LinkRefusedError if takes_turns else NotFoundError)
+                        trouble = None if no_trouble else last
                         waiting.why = trouble or f"{address} has not answered yet"
                         connection = await self.connection(address)
                         waiting.why = trouble
