@@ -41,7 +41,7 @@ from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.output import Output, bad, good
 from holdfast.client.transport.security import Security
 
-DEFAULT_FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10-07.csv.gz"
+DEFAULT_FILE = Path(__file__).parents[1] / "main_job" / "data" / "trades-2013-10-07.csv.gz"
 
 
 @click.command()

@@ -15,6 +15,9 @@ from tests.ports import cluster_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 BOUND_S = 240.0
+HAS_TRADES = (
+    "from holdfast.cli.commands.demo import DEFAULT_FILE as f; print(f.is_file(), (f.parent / 'README.md').is_file())"
+)
 NODE_PACKAGES = ("grpc", "pysyncobj", "rocksdict", "kazoo", "prometheus_client", "google.protobuf")
 
 
@@ -119,6 +122,8 @@ def a_client_needs_nothing_of_a_node(user: Environment, cluster: Cluster) -> Non
     )
     assert "site-packages" in found, "where Spark looks for data sources"
     assert not (user.directory / "there").exists(), "nothing is left of a cluster that could not be"
+    said = user.run(user.path("python"), "-c", HAS_TRADES)
+    assert said.split() == ["True", "True"], "the demo has its data, and says whose they are"
 
 
 def it_runs_a_cluster(user: Environment) -> None:

@@ -23,6 +23,7 @@ import pytest
 
 from chaos import processes
 from holdfast.amqp import offset_text
+from holdfast.cli.commands.demo import DEFAULT_FILE as FILE
 from holdfast.client import ConsumerOptions, ProducerOptions, Start, sync
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
@@ -38,7 +39,6 @@ ENOUGH = {"node killed": 1, "worker killed": 2, "zombie": 1}
 """Fewer prove nothing."""
 PARTITIONS = 4
 WORKERS = 4
-FILE = Path(__file__).parents[3] / "examples" / "data" / "trades-2013-10-07.csv.gz"
 TIMEOUT_S = 10
 """Of the workers' transactions."""
 

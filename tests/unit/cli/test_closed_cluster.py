@@ -62,7 +62,7 @@ def test_a_cluster_with_users_is_started_again(directory: Path, tmp_path: Path) 
     status, _, noted = holdfast("cluster", "up", *at, "--detach", config=NOBODY)
     assert status == 0, noted
     assert "do not tell whom they follow" in noted
-    assert "SCRAM" in noted
+    assert "asks for a login" in noted
     assert len(LocalCluster.load(directory).running()) == NODES
 
     status, shown, refused = holdfast("cluster", "status", *at, config=NOBODY)

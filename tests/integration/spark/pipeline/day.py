@@ -10,12 +10,11 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.commands.demo import DEFAULT_FILE as TRADES
 from holdfast.client.sync import Event, ProducerClient
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.spark.conftest import reader
-from tests.integration.spark.session import ROOT
 
-TRADES = ROOT / "examples" / "data" / "trades-2013-10-07.csv.gz"
 DATE = datetime.date(2013, 10, 7)
 SUSPICIOUS_EVERY = 50  # the file has none
 
