@@ -40,7 +40,7 @@ def test_a_user_reads_and_writes_and_nobody_else_does(
     cluster.call(close)
     for given in (wrong, {}):
         said = refusal(lambda given=given: reader(spark.read, cluster, "trades", **given).load())
-        assert "correct user, password" in said
+        assert "asks for a login" in said
 
     frame = reader(spark.read, cluster, "trades", **login).load()
     writer = frame.select("body").write.format("holdfast").mode("append")
