@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import socket
 import uuid
@@ -147,6 +148,7 @@ class GroupReceiver(PartitionReceiver):
             if self._doubt is not None:
                 done, _ = await asyncio.wait({attaching}, timeout=CONTINUE_WITHIN_S)
                 if not done:
+                    self._say_lost(f"its link broke, and did not come back within {CONTINUE_WITHIN_S:g} s")
                     await self._give_up_doubt()
             return await attaching
         finally:
@@ -184,6 +186,8 @@ class GroupReceiver(PartitionReceiver):
             raise ProtocolError(f"{receiver.what}: the node does not know consumer groups")
         continued = self._doubt == str(partition) and told.get(protocol.LINK_CONTINUED) is True
         if not continued:
+            if self._doubt is not None:
+                self._say_lost("somebody else may have had it while its link was broken")
             await self._give_up_doubt()
             position = told.get(protocol.LINK_POSITION)
             self.partition, self.taken, self.paused = str(partition), None, False
@@ -195,7 +199,8 @@ class GroupReceiver(PartitionReceiver):
         if continued:
             self._members.handed.goes_on(self.partition, self.claim, int(claim))
         self.claim, self._doubt, self._skip, self._buffered = int(claim), None, self.taken, 0
-        self.owns = True
+        self.owns = self._is_new_link = True
+        self._next = self._begin if self._skip is None else Start.after(self._skip)
         if not continued:
             await self._members.assigned(self)
 
@@ -226,6 +231,8 @@ class GroupReceiver(PartitionReceiver):
         self._buffered = 0
         in_peace = isinstance(why, LinkRefusedError) and not why.condition
         if isinstance(why, OwnershipLostError) or in_peace:
+            if isinstance(why, OwnershipLostError):
+                self._say_lost(str(why))
             self._doubt = self.partition
             await self._give_up_doubt()
             if isinstance(why, OwnershipLostError) and self._wanted is not None:
@@ -237,6 +244,11 @@ class GroupReceiver(PartitionReceiver):
             self._consumer.fail(why)
             return True
         return False
+
+    def _say_lost(self, why: str) -> None:
+        line = "%s, partition %s: lost for group %s, and what was not committed is delivered again: %s"
+        log_lines, log = self._network.log_lines, self._consumer.log
+        log_lines.say(line, log, self._doubt or self.partition, self._members.group, why, level=logging.WARNING)
 
     async def _give_up_doubt(self) -> None:
         partition, self._doubt = self._doubt, None
@@ -266,7 +278,7 @@ class GroupMembers:
     ) -> None:
         self.consumer, self.network = consumer, network
         self.readers: list[PartitionReceiver] = []
-        self._group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
+        self.group, self._epoch, self._partitions, self._start = group, epoch, partitions, start
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
         self._assigned: dict[str, GroupReceiver] = {}
@@ -296,7 +308,7 @@ class GroupMembers:
         return [reader for reader in self.readers if isinstance(reader, GroupReceiver)]
 
     def properties(self) -> dict[str, Any]:
-        said: dict[str, Any] = {protocol.LINK_CONSUMER_GROUP: self._group, protocol.LINK_RESUME: True}
+        said: dict[str, Any] = {protocol.LINK_CONSUMER_GROUP: self.group, protocol.LINK_RESUME: True}
         if self._epoch is not None:
             said[protocol.LINK_EPOCH] = self._epoch
         return said
@@ -308,7 +320,7 @@ class GroupMembers:
     def _add(self, partition: str | None) -> None:
         self._names += 1
         start = self._start if isinstance(self._start, Start) else self._start.get(partition or "", Start.latest())
-        reader = GroupReceiver(self, f"{self._group}/{partition or self._names}", partition, start)
+        reader = GroupReceiver(self, f"{self.group}/{partition or self._names}", partition, start)
         self.readers.append(reader)
         reader.begin()
 
@@ -445,7 +457,7 @@ class GroupMembers:
         self._committed(partition, offset, claim)
 
     def _arguments(self, partition: str, offset: str, claim: int) -> dict[str, Any]:
-        given = {"group": self._group, "partition": int(partition), "offset": offset, "claim": claim}
+        given = {"group": self.group, "partition": int(partition), "offset": offset, "claim": claim}
         if (which := self.network.log(self.consumer.log).value) is not None:
             given["log"] = which
         return given

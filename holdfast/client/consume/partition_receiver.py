@@ -7,6 +7,7 @@ within the bound; while it is paused nothing is handed out, and nothing more is 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
 from typing import Protocol
@@ -20,11 +21,13 @@ from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start_position import Start
 from holdfast.client.transport.links import Receiver
-from holdfast.client.transport.log_info import PartitionInfo
+from holdfast.client.transport.log_info import PartitionInfo, read_info
 from holdfast.client.transport.network import Backoff, Network
 
 # Credit before the size of messages is known: what arrives unasked-for is at most so many.
 FIRST_CREDIT = 64
+LOOK_PACE_S = 10.0
+"""Between two looks at what retention has left: where transactions are rolled back, many events are left out."""
 _COUNTED = re.compile("[0-9a-f]{16}")
 
 
@@ -77,6 +80,8 @@ class PartitionReceiver:
         self._ended = asyncio.Event()
         self._closed_by: HoldfastError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None  # at what retention has taken
+        self._is_new_link = True  # nothing has come over it
 
     def begin(self) -> None:
         if not self.finished:
@@ -88,6 +93,9 @@ class PartitionReceiver:
         return self.finished or self._receiver is not None
 
     async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -118,6 +126,7 @@ class PartitionReceiver:
                 self._consumer.fail(error)
                 return
             self.links_opened += 1
+            self._is_new_link = True
             self._is_packed = self._receiver.is_packed
             self._asked = 0
             self.grant()
@@ -147,6 +156,10 @@ class PartitionReceiver:
         if not events:
             self.grant()
             return
+        before, first = self._next.offset, events[0].offset
+        if (distance(before, first) or 1) > 1 and (self._is_new_link or self._consumer.where is None):
+            self._look_for_lost(str(before), first)
+        self._is_new_link = False
         if self._end is not None and events[-1].offset >= self._end:
             events = [event for event in events if event.offset <= self._end]
             self.finished = True
@@ -161,6 +174,29 @@ class PartitionReceiver:
         else:
             self._consumer.reader_finished()
         self.grant()
+
+    def _look_for_lost(self, before: str, first: str) -> None:
+        """Events between two that came one behind the other were left out: by a filter, since their transaction was
+        rolled back, or since retention had deleted them, which the program is to hear of."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._tell_lost(before, first))
+
+    async def _tell_lost(self, before: str, first: str) -> None:
+        log, partition, timeout_s = self._consumer.log, self.partition, self._options.reconnect_timeout_s
+        try:
+            infos = await read_info(self._network, log, timeout_s=timeout_s)
+        except HoldfastError as error:
+            self._network.log_lines.say("%s: whether retention took events is not known: %s", log, error)
+        else:
+            earliest = next((info.earliest_offset for info in infos if info.partition == partition), None)
+            lost = (distance(before, min(first, earliest or first)) or 0) - 1
+            if lost > 0:
+                self._network.log_lines.say(
+                    "%s, partition %s: retention has deleted up to %d events before they were read, behind offset %s",
+                    log, partition, lost, before, level=logging.WARNING,
+                )  # fmt: skip
+        await asyncio.sleep(LOOK_PACE_S)
+        self._looking = None
 
     def _events_of(self, payloads: list[bytes]) -> list[ReceivedEvent]:
         if not self._is_packed:

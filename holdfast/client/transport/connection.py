@@ -17,6 +17,7 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -66,11 +67,10 @@ from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
-LOGIN_ADVICE = (
-    "say who you are: --user NAME --password-file FILE, --token or --cert (in Python: Security(user=..., password=...))"
-)
+LOGIN_ADVICE = "log in as a user (--user and --password-file, or user and password), by a token or by a certificate"
 NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 CLOSE_BOUND_S = 2.0  # for the peer's answer to our close; after it the socket is simply shut
+STOOD_STILL_S = 5.0  # a process that did nothing for so long may have been taken for gone
 OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above it senders wait
 MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
 
@@ -87,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._links: dict[Link, ClientLink] = {}
         self.on_left: Callable[[], None] | None = None  # the node ended it by force, or without a word
+        self.on_stood_still: Callable[[float], None] | None = None  # for so many seconds this process did nothing
         self.on_lost: Callable[[HoldfastError], None] | None = None  # it is gone, for whatever reason but ours
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -500,12 +501,22 @@ class Connection(asyncio.Protocol):
             if isinstance(client_link, Sender) and client_link.opened.done():
                 client_link.on_credit()
 
-    def _tick_now(self) -> None:
+    def _tick_now(self, due_s: float | None = None) -> None:
+        """`due_s`: when it was to be, by a clock that goes on while the machine sleeps."""
+        late_s = 0.0 if due_s is None else since_boot_s() - due_s
+        if late_s >= STOOD_STILL_S and self.on_stood_still is not None:
+            self.on_stood_still(late_s)
         deadline_s = self._engine.tick(self._loop.time())
         self._handle_events()
         self._flush()
         if deadline_s is not None and not self.is_closed:
-            self._tick = self._loop.call_at(deadline_s, self._tick_now)
+            due_s = since_boot_s() + deadline_s - self._loop.time()
+            self._tick = self._loop.call_at(deadline_s, self._tick_now, due_s)
+
+
+def since_boot_s() -> float:
+    """Where there is such a clock: it counts the sleep of a machine, and nobody sets it."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _partition_property(partition: str | None) -> dict[str, Any]:
@@ -513,4 +524,6 @@ def _partition_property(partition: str | None) -> dict[str, Any]:
 
 
 def _name(address: str, partition: str | None) -> str:
-    return address if partition is None else f"{address}, partition {partition}"
+    """Of a link, for people."""
+    log = address.removesuffix(protocol.INFO_SUFFIX)
+    return log if partition is None else f"{log}, partition {partition}"

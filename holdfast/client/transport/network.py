@@ -297,7 +297,7 @@ class Network:
                         trouble = None if no_trouble else last
                         waiting.why = trouble or f"{address} has not answered yet"
                         connection = await self.connection(address)
-                        waiting.why = trouble
+                        waiting.why = None if takes_turns else trouble
                         return await attempt(connection, min(left_s, attach_bound_s))
                 except LinkRedirected as redirect:
                     last, hops = redirect, hops + 1
@@ -417,8 +417,16 @@ class Network:
             self._untried.discard(address)
         self._met = True
         connection.on_left = partial(self._suspect, address, LEFT_S)
+        connection.on_stood_still = self._stood_still
         connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")
         return connection
+
+    def _stood_still(self, late_s: float) -> None:
+        line = (
+            "this process stood still for %.0f s (stopped, asleep, or its event loop was blocked): the cluster may have"
+            " taken it for gone; what was decided meanwhile follows"
+        )
+        self.log_lines.say(line, late_s, level=logging.WARNING)
 
     async def close(self) -> None:
         """Close every connection; bounded, never raises for a peer's misbehaviour. Idempotent; goes on if it is

@@ -90,7 +90,7 @@ async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: Know
     async with serving(gate=Gate(Policy(known))) as node:
         with pytest.raises(AuthenticationError, match="this cluster asks for a login") as refusal:
             await whoami(node.port)
-        assert "--user NAME" in refusal.value.advice
+        assert "--user and --password-file" in refusal.value.advice
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
         writer.write(AMQP_HEADER)
         assert await reader.read() == SASL_HEADER

@@ -144,7 +144,7 @@ class OwnedPartitions(GroupMembers):
         assert partition not in self._held
         self._names += 1
         assert isinstance(self._start, Start)
-        name = f"{self._group}/{partition}/{self._names}"
+        name = f"{self.group}/{partition}/{self._names}"
         reader = self._held[partition] = OwnedReceiver(self, name, partition, epoch, self._start)
         self.readers.append(reader)
         reader.begin()
@@ -233,7 +233,7 @@ class OwnedPartitions(GroupMembers):
 
     async def describe(self, timeout_s: float) -> list[dict[str, Any]]:
         """The group's rows, one for each partition; none when the cluster does not know the group."""
-        given = {"group": self._group}
+        given = {"group": self.group}
         try:
             answer = await request(
                 self.network, "group", "describe", self.consumer.log, given, changes=False, timeout_s=timeout_s

@@ -50,7 +50,9 @@ async def test_one_member_reads_everything_and_the_group_remembers(nodes: Nodes)
         assert (await admin.describe_group(log, "g"))["lag"] == 40
 
 
-async def test_members_share_and_a_partition_that_moves_goes_on_where_it_was_committed(nodes: Nodes) -> None:
+async def test_members_share_and_a_partition_that_moves_goes_on_where_it_was_committed(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
     log = await filled(nodes)
     async with Member(nodes, log) as first:
         await eventually(lambda: first.count == 400)
@@ -65,6 +67,7 @@ async def test_members_share_and_a_partition_that_moves_goes_on_where_it_was_com
         await share([first], 4)
         await filled(nodes, 4, 10, log)
         await eventually(lambda: {offsets[-1] for offsets in first.got.values()} == {119})
+    assert not [message for message in caplog.messages if "lost for group" in message], "it was handed over"
 
 
 async def test_what_was_revoked_can_be_committed_in_the_callback_and_not_afterwards(nodes: Nodes) -> None:
@@ -102,7 +105,9 @@ async def test_a_group_that_begins_at_the_end_skips_nothing_that_comes_while_nob
         await eventually(lambda: second.got["0"] == [5, 6, 7, 8, 9])
 
 
-async def test_named_partitions_are_claimed_and_only_a_greater_epoch_takes_them(nodes: Nodes) -> None:
+async def test_named_partitions_are_claimed_and_only_a_greater_epoch_takes_them(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
     log = await filled(nodes, 2, 10)
     async with Member(nodes, log, partitions=["0", "1"], epoch=1) as first:
         await eventually(lambda: first.count == 20)
@@ -119,6 +124,8 @@ async def test_named_partitions_are_claimed_and_only_a_greater_epoch_takes_them(
             assert "epoch 2" in str(first.error)
             assert ("revoked", "0") in first.heard
             assert ("revoked", "1") not in first.heard
+    (lost,) = [message for message in caplog.messages if "lost for group" in message]
+    assert lost.startswith(f"{log}, partition 0: lost for group g, and what was not committed is delivered again")
 
 
 async def test_a_refused_commit_says_whether_an_earlier_try_may_have_counted(

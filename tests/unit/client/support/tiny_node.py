@@ -46,6 +46,8 @@ class TinyLog:
     def __init__(self, name: str = "trades", partitions: int = 4) -> None:
         self.name = name
         self.partitions: dict[str, list[tuple[int, bytes]]] = {str(number): [] for number in range(partitions)}
+        self.begins: dict[str, int] = {}  # where retention has left something
+        self.hidden: dict[str, range] = {}  # what readers are not given
         self.leaders: dict[str, TinyNode] = {}
         self.readers: list[Callable[[], None]] = []
         self.producers = TinyProducers()
@@ -261,11 +263,12 @@ class _ServerConnection(asyncio.Protocol):
         self.node.most_granted = max(self.node.most_granted, link.credit)
         if position is None or link.credit < 1:
             return
+        log = self.node.log
         if position == -1:
             entries = []
             for name, stored in self.node.log.partitions.items():
                 last = symbol(f"{len(stored) - 1:016x}") if stored else None
-                first = symbol(f"{0:016x}") if stored else None
+                first = symbol(f"{log.begins.get(name, 0):016x}") if stored else None
                 entry = {"partition": symbol(name), "earliest-offset": first, "latest-offset": last, "leader": 1}
                 entry["latest-timestamp"] = timestamp(stored[-1][0]) if stored else None
                 entries.append(entry | {"available": name not in self.node.unavailable})
@@ -273,9 +276,11 @@ class _ServerConnection(asyncio.Protocol):
             self.sent.pop(link)
             return
         partition = str(self.links[link])
-        stored = self.node.log.partitions[partition][position : position + link.credit]
-        prefix = DeliveryPrefix(partition)
-        link.send_many([splice(payload, prefix.build(position + i, at)) for i, (at, payload) in enumerate(stored)])
+        position = max(position, log.begins.get(partition, 0))
+        stored = log.partitions[partition][position : position + link.credit]
+        prefix, hidden = DeliveryPrefix(partition), log.hidden.get(partition, range(0))
+        numbered = [(position + place, *one) for place, one in enumerate(stored) if position + place not in hidden]
+        link.send_many([splice(payload, prefix.build(number, at)) for number, at, payload in numbered])
         self.sent[link] = position + len(stored)
 
     def received(self, event: Transfers) -> None:
