@@ -67,9 +67,7 @@ async def test_a_short_delay_is_not_told(node: TinyNode, caplog: pytest.LogCaptu
     assert not warned(caplog, "stood still")
 
 
-async def test_what_retention_took_before_it_was_read_is_told(
-    node: TinyNode, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_retention_took_before_it_was_read_is_told(node: TinyNode, caplog: pytest.LogCaptureFixture) -> None:
     node.log.append("0", [event(number) for number in range(2)])
     async with asyncio.timeout(60), ConsumerClient(node.address, "trades", start=Start.earliest()) as consumer:
         assert len(await consumer.receive()) == 2
