@@ -37,10 +37,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from enum import IntFlag
 from itertools import repeat
 from operator import add
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -60,25 +59,20 @@ DIGEST_BYTES = 4
 _HEAD = struct.Struct(">BBHIqqIIqhHiII")
 _FRONT = struct.Struct(">II")
 HEAD_BYTES = _FRONT.size + _HEAD.size
-_COMPRESSION = 0b111
 
 
-class Attributes(IntFlag):
-    """Bits by KIP-98's numbers; bits 0 to 2 are the number of the compression codec. The two highest are ours."""
+class Attributes:
+    """Bits of a batch's attributes, by KIP-98's numbers; the two highest are ours."""
 
-    NONE = 0
-    APPEND_TIME = 1 << 3  # the time is the leader's clock, not the producer's
-    TRANSACTIONAL = 1 << 4
-    CONTROL = 1 << 5
-    DIGESTS = 1 << 14
-    BODIES = 1 << 15
-
-    @property
-    def compression(self) -> int:
-        return int(self) & _COMPRESSION
+    CODEC: Final = 0b111  # the number of the compression codec
+    APPEND_TIME: Final = 1 << 3  # the time is the leader's clock, not the producer's
+    TRANSACTIONAL: Final = 1 << 4
+    CONTROL: Final = 1 << 5
+    DIGESTS: Final = 1 << 14
+    BODIES: Final = 1 << 15
 
 
-_KNOWN = 0x8000 | 0x4000 | 0x38 | _COMPRESSION
+_KNOWN = 0b111 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 14 | 1 << 15
 
 
 class Damaged(ValueError):
@@ -96,7 +90,7 @@ class Numbering(NamedTuple):
 class BatchHead(NamedTuple):
     """The fields of a batch's head, in the order of the layout."""
 
-    attributes: Attributes
+    attributes: int
     record_count: int
     base_offset: int
     time_ms: int
@@ -144,6 +138,11 @@ class RecordBatch:
         return HEAD_BYTES + self._end - self._at
 
     @property
+    def codec(self) -> int:
+        """The number of the codec that the records are compressed with; 0: none."""
+        return self.head.attributes & Attributes.CODEC
+
+    @property
     def are_bodies(self) -> bool:
         return bool(self.head.attributes & Attributes.BODIES)
 
@@ -184,7 +183,7 @@ class RecordBatch:
 
     def numbered(self, numbering: Numbering, *, transactional: bool = False) -> RecordBatch:
         """The same batch with a producer's numbers."""
-        bit = Attributes.TRANSACTIONAL if transactional else Attributes.NONE
+        bit = Attributes.TRANSACTIONAL if transactional else 0
         head = self.head._replace(
             attributes=self.head.attributes | bit,
             producer_id=numbering.producer_id,
@@ -247,13 +246,13 @@ class RecordBatch:
         head = self.head
         if crc32c(self.content) != head.content_checksum:
             raise Damaged(f"the checksum of a batch of {head.record_count} records does not match")
-        plain = not (head.attributes.compression or head.attributes & Attributes.DIGESTS)
+        plain = not head.attributes & (Attributes.CODEC | Attributes.DIGESTS)
         if plain and head.seal != head.content_checksum:
             raise Damaged("the seal of a batch without compression and digests is not its checksum")
         records, room = self.uncompressed_bytes, self._end - self._records_at
         if most_bytes is not None and records > most_bytes:
             raise Damaged(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
-        if not head.attributes.compression and records != room:
+        if not self.codec and records != room:
             raise Damaged(f"its {head.record_count} records have {records} bytes, but {room} are there")
 
     # ------------------------------------------------------------ the records
@@ -271,7 +270,7 @@ class RecordBatch:
         Raises Damaged: they do not decompress to exactly what the table says.
         """
         if self._opened is None:
-            codec = self.head.attributes.compression
+            codec = self.codec
             if codec:
                 packed = memoryview(self._data)[self._records_at : self._end]
                 try:
@@ -350,7 +349,7 @@ def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
     count, offset, time_ms, first, events, producer, epoch, unused, sequence, content, seal = fields
     if flags or unused or bits & ~_KNOWN or not bits & Attributes.APPEND_TIME:
         raise Damaged(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
-    codec = bits & _COMPRESSION
+    codec = bits & Attributes.CODEC
     if codec and codec not in READABLE:
         raise Damaged(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
     columns = LENGTH_BYTES + (DIGEST_BYTES if bits & Attributes.DIGESTS else 0)
@@ -361,7 +360,7 @@ def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
     if bits & Attributes.CONTROL and (count != 1 or codec or bits & (Attributes.BODIES | Attributes.DIGESTS)):
         raise Damaged(f"a control batch holds one whole record, not {count} with attributes {bits:#06x}")
     head = BatchHead(
-        Attributes(bits), count, offset, time_ms, first, events, producer, epoch, sequence, content, seal
+        bits, count, offset, time_ms, first, events, producer, epoch, sequence, content, seal
     )  # fmt: skip
     return RecordBatch(head, data, start, end), end
 
@@ -420,7 +419,7 @@ def seal(
         attributes |= Attributes.CONTROL
     packed = compress(codec, pieces) if codec else None
     if packed is not None:
-        attributes = Attributes(attributes | codec)
+        attributes |= codec
     content = b"".join((table, digests, *(pieces if packed is None else (packed,))))
     checksum = unchanging = crc32c(content)
     if packed is not None or digests:

@@ -67,13 +67,13 @@ def _offset(text: Any) -> int:
 def _row(entry: EntryRow) -> dict[str, Any]:
     row: dict[str, Any] = {"index": entry.index, "term": entry.term, "kind": entry.kind, "bytes": entry.size}
     if entry.count:
-        flags = Attributes(entry.attributes)
+        flags = entry.attributes
         row |= {
             "base_offset": f"{entry.base_offset:016x}" if entry.base_offset >= 0 else None,
             "stored": entry.stored,
             "count": entry.count,
             "attributes": entry.attributes,
-            "compression": name_of(flags.compression),
+            "compression": name_of(flags & Attributes.CODEC),
             "timestamp_type": "append" if flags & Attributes.APPEND_TIME else "create",
             "transactional": bool(flags & Attributes.TRANSACTIONAL),
             "control": bool(flags & Attributes.CONTROL),

@@ -68,7 +68,7 @@ def _describe(index: int, term: int, entry: bytes, row_of: RowOf) -> tuple[list[
         command = decode(entry)
         if isinstance(command, Append | Marker):
             batches = batches_in(entry)
-            opened = sum(batch.uncompressed_bytes for batch in batches if batch.head.attributes.compression)
+            opened = sum(batch.uncompressed_bytes for batch in batches if batch.codec)
             return [_batch(index, term, batch, command, row_of) for batch in batches], opened
         kind, detail = _command(command)
     except UnknownCommand as error:
@@ -99,7 +99,7 @@ def _batch(index: int, term: int, batch: RecordBatch, command: Append | Marker, 
         base_offset=row.base_offset if stored and row is not None else -1,
         stored=row.events if stored and row is not None else 0,
         count=head.record_count,
-        attributes=int(head.attributes),
+        attributes=head.attributes,
         producer_id=head.producer_id,
         producer_epoch=head.producer_epoch,
         base_sequence=head.base_sequence,

@@ -16,7 +16,6 @@ from holdfast.records.codec import Codec
 from holdfast.records.record_batch import (
     HEAD_BYTES,
     MAX_RECORDS,
-    Attributes,
     BatchHead,
     Damaged,
     Numbering,
@@ -104,7 +103,7 @@ def test_a_new_head_copies_nothing() -> None:
     batch = sealed([bytes(1000)] * 100)
     other = batch.stamped(5).numbered(Numbering(1, 2, 3), transactional=True).placed(7, 8, 1, 2)
     assert other.content.obj is batch.content.obj
-    assert Attributes.TRANSACTIONAL in again(other).head.attributes
+    assert again(other).transaction == (1, 2)
     assert (batch.head.time_ms, batch.numbering, batch.head.base_offset) == (0, None, -1)
 
 
@@ -138,7 +137,7 @@ def forged(
     """A batch whose checksums are right, whatever it says."""
     checksum = crc32c(content)
     head = BatchHead(
-        Attributes(attributes), count, -1, 0, first, count if events is None else events, -1, -1, -1, checksum,
+        attributes, count, -1, 0, first, count if events is None else events, -1, -1, -1, checksum,
         checksum if seal is None else seal,
     )  # fmt: skip
     return head.encode(len(content)) + content

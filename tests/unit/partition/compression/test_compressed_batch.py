@@ -63,7 +63,7 @@ def packed_by(codec: Codec, data: bytes) -> bytes:
 def test_what_goes_in_comes_out_and_is_never_larger(records: list[bytes], codec: Codec) -> None:
     entry, plain = entry_of(records, 7, compression=codec), entry_of(records, 7)
     batch, size = batch_in(entry), sum(map(len, records))
-    codec_used = batch.head.attributes.compression
+    codec_used = batch.codec
     assert records_in(entry) == records
     assert len(entry) <= len(plain)
     assert (batch.head.record_count, batch.size) == (len(records), len(entry) - BATCH_AT)
@@ -116,7 +116,7 @@ def test_as_much_as_a_call_may_have_is_compressed_and_more_is_not(codec: Codec) 
     entry = entry_of([record], 1, compression=codec)
     assert len(entry) < len(record) // 100
     assert records_in(entry) == [record]
-    assert batch_in(entry_of([record, b"x"], 1, compression=codec)).head.attributes.compression == 0
+    assert batch_in(entry_of([record, b"x"], 1, compression=codec)).codec == 0
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

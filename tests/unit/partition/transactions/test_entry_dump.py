@@ -57,12 +57,12 @@ def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
     assert [one.kind for one in shown] == ["batch", "begin-transaction", "batch", "abort", "commit"]
     plain, begun, inside, aborted, _ = shown
     assert (plain.base_offset, plain.stored, plain.count, plain.producer_id) == (0, 2, 2, -1)
-    assert Attributes(plain.attributes) == Attributes.APPEND_TIME
+    assert plain.attributes == Attributes.APPEND_TIME
     assert (begun.count, begun.detail) == (0, f"producer {P}, epoch 4, coordinator group 3, 60000 ms")
     assert (inside.base_offset, inside.producer_id, inside.producer_epoch, inside.base_sequence) == (2, P, 4, 0)
-    assert Attributes(inside.attributes) == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.DIGESTS
+    assert inside.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.DIGESTS
     assert (aborted.base_offset, aborted.coordinator_epoch, aborted.producer_id) == (-1, 9, P)
-    assert Attributes(aborted.attributes) == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
+    assert aborted.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
 
 
 def test_every_command_has_its_words(node: Node) -> None:
