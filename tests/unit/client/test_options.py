@@ -80,7 +80,11 @@ def test_an_idle_timeout_fits_into_a_frame(value: Any) -> None:
 NOBODY = "127.0.0.1:1"
 
 
-@pytest.mark.parametrize("start", ["earliest", 5, {"0": "earliest"}, Start, Start.earliest, {"0": None}], ids=repr)
+@pytest.mark.parametrize(
+    "start",
+    ["earliest", 5, {"0": "earliest"}, Start, Start.earliest, {"0": None}],
+    ids=["text", "number", "text of a partition", "class", "not called", "none of a partition"],
+)
 def test_what_is_no_start_is_told_how_to_write_one(start: Any) -> None:
     with pytest.raises(ConfigurationError, match="is no start") as refusal:
         ConsumerClient(NOBODY, "trades", start=start)
