@@ -58,7 +58,6 @@ class IncomingLink(AnsweringLink):
         super().__init__(host, link, plan)
         self._queues: dict[str, AppendQueue] = {}
         self._choice = PartitionChoice(plan)
-        self._transaction: ClientTransaction | None = None  # of the messages that are being taken in
         self._packed: UnopenedBatches | None = None  # each message is a packed batch
         self._packed_window = host.config.packed_window  # messages in those that are unanswered
         if plan.bound and link.remote_properties.get(protocol.PACKED_BATCHES) is True:
@@ -83,69 +82,59 @@ class IncomingLink(AnsweringLink):
     # -------------------------------------------------------------------------------------------- messages come in
 
     def on_transfers(self, event: Transfers) -> None:
-        if event.transactions is not None:
-            self._sort_by_transaction(event, event.transactions)
+        if event.transactions is None:
+            self._take(event, None)
             return
-        if self._packed is not None:
-            self._packed_batches(event, self._packed)
-            return
-        if event.batches:
-            self._with_envelopes(event)
-            return
-        payloads, deliveries = event.payloads, event.deliveries
-        count, size = self._count(payloads)
-        partition = self.plan.partition
-        if not all_data(payloads):
-            self._sort(deliveries, payloads)
-        elif partition is not None:
-            self._submit(partition, QueuedBatch(deliveries, payloads, count, size))
-        else:
-            partitions = self._choice.all()
-            if partitions:
-                self._submit(self._choice.next(partitions), QueuedBatch(deliveries, payloads, count, size))
-            else:
-                self._turn_down_one(deliveries, count, size, errors.log_deleted(self.plan.log))
-
-    def _sort_by_transaction(self, event: Transfers, names: Sequence[bytes | None]) -> None:
-        """Messages of one transaction, or of none, that came one after the other go their way together."""
         start = 0
-        for name, run in groupby(names):
+        for name, run in groupby(event.transactions):
             stop = start + sum(1 for _ in run)
             batches = tuple(at - start for at in event.batches if start <= at < stop)
             part = Transfers(event.link, event.deliveries[start:stop], event.payloads[start:stop], batches)
             if name is None:
-                self.on_transfers(part)
+                self._take(part, None)
             else:
-                self._in_transaction(name, part)
+                self._take_in_transaction(part, name)
             start = stop
 
-    def _in_transaction(self, name: bytes, part: Transfers) -> None:
-        own = self.host.transactions.get(name)
-        if own is None or not own.is_open:
-            count, size = self._count(part.payloads)
-            state = Transactional(name, Rejected(errors.unknown_transaction()))
-            self._answer(part.deliveries, count, size, state)
+    def _take_in_transaction(self, event: Transfers, name: bytes) -> None:
+        transaction = self.host.transactions.get(name)
+        if transaction is not None and transaction.is_open:
+            self._take(event, transaction)
             return
-        self._transaction = own
-        try:
-            self.on_transfers(part)
-        finally:
-            self._transaction = None
+        count, size = self._count(event.payloads)
+        self._answer(event.deliveries, count, size, Transactional(name, Rejected(errors.unknown_transaction())))
 
-    def _with_envelopes(self, event: Transfers) -> None:
-        """Some of the messages hold many; all go their way in the order in which they came."""
+    def _take(self, event: Transfers, transaction: ClientTransaction | None) -> None:
+        """Take in what came one after the other, all of it in this transaction or in none."""
         deliveries, payloads, start = event.deliveries, event.payloads, 0
-        for at in (*event.batches, len(payloads)):
+        if self._packed is not None:
+            self._packed_batches(event, self._packed, transaction)
+            return
+        for at in (*event.batches, len(payloads)):  # the batches are Event Hubs' envelopes, the rest single messages
             if start < at:
-                self.on_transfers(Transfers(event.link, deliveries[start:at], payloads[start:at]))
+                self._messages(deliveries[start:at], payloads[start:at], transaction)
             if at < len(payloads):
-                self._envelope(deliveries[at : at + 1], payloads[at])
+                self._envelope(deliveries[at : at + 1], payloads[at], transaction)
             start = at + 1
 
-    def _packed_batches(self, event: Transfers, packed: UnopenedBatches) -> None:
+    def _messages(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
+        count, size = self._count(payloads)
+        partition = self.plan.partition
+        if not all_data(payloads):
+            self._sort(deliveries, payloads, transaction)
+            return
+        if partition is None:
+            partitions = self._choice.all()
+            if not partitions:
+                self._turn_down_one(deliveries, count, size, errors.log_deleted(self.plan.log), transaction)
+                return
+            partition = self._choice.next(partitions)
+        self._submit(partition, QueuedBatch(deliveries, payloads, count, size), transaction)
+
+    def _packed_batches(self, event: Transfers, packed: UnopenedBatches, transaction: ClientTransaction | None) -> None:
         for at, payload in enumerate(event.payloads):
             self._note(1, len(payload), 0)
-            packed.put(Unopened(event.deliveries[at : at + 1], payload, self._transaction))
+            packed.put(Unopened(event.deliveries[at : at + 1], payload, transaction))
         if self.leaving:
             self._turn_away_unopened()
         else:
@@ -153,20 +142,17 @@ class IncomingLink(AnsweringLink):
 
     def _take_packed(self, batch: Unopened) -> None:
         assert self._packed is not None
-        before, self._transaction = self._transaction, batch.transaction
-        own, size = batch.own, len(batch.payload)
+        own, size, transaction = batch.own, len(batch.payload), batch.transaction
         try:
             envelope = open_packed(batch.payload, self.host.config.max_message_size)
         except MalformedMessage as problem:
             self._packed.opened(size, MESSAGES_A_TURN)
-            self._unreadable(own, size, problem)
-        else:
-            size = max(size, held_bytes(envelope.messages))
-            self._packed.opened(size, len(envelope.messages))
-            self.host.received(0, size - len(batch.payload), len(envelope.messages))
-            self._take_envelope(own, envelope, size)
-        finally:
-            self._transaction = before
+            self._unreadable(own, size, problem, transaction)
+            return
+        size = max(size, held_bytes(envelope.messages))
+        self._packed.opened(size, len(envelope.messages))
+        self.host.received(0, size - len(batch.payload), len(envelope.messages))
+        self._take_envelope(own, envelope, size, transaction)
 
     def _turn_away_unopened(self) -> None:
         """They certainly are not, and will not be, in the log."""
@@ -177,30 +163,34 @@ class IncomingLink(AnsweringLink):
                 state = Transactional(transaction.txn_id, RELEASED)
             self._answer(own, 1, len(payload), state)
 
-    def _envelope(self, own: list[Any], payload: bytes) -> None:
+    def _envelope(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
         self._note(1, len(payload), 0)
         try:
             envelope = open_envelope(payload)
         except MalformedMessage as problem:
-            self._unreadable(own, len(payload), problem)
+            self._unreadable(own, len(payload), problem, transaction)
         else:
             self.host.received(0, 0, len(envelope.messages))
-            self._take_envelope(own, envelope, len(payload))
+            self._take_envelope(own, envelope, len(payload), transaction)
 
-    def _take_envelope(self, own: list[Any], envelope: Envelope, size: int) -> None:
+    def _take_envelope(
+        self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
+    ) -> None:
         """One delivery: one append, one outcome. `size`: what it holds here."""
         try:
             partition, records, numbers = self._open(envelope)
         except MalformedMessage as problem:
-            self._unreadable(own, size, problem)
+            self._unreadable(own, size, problem, transaction)
         except Refused as refusal:
-            self._envelope_refused(own, size, refusal.error)
+            self._envelope_refused(own, size, refusal.error, transaction)
         else:
-            self._submit(partition, QueuedBatch(own, records, 1, size, numbers))
+            self._submit(partition, QueuedBatch(own, records, 1, size, numbers), transaction)
 
-    def _unreadable(self, own: list[Any], size: int, problem: MalformedMessage) -> None:
+    def _unreadable(
+        self, own: list[Any], size: int, problem: MalformedMessage, transaction: ClientTransaction | None
+    ) -> None:
         text = f"the batch cannot be read: {problem}; correct it, do not resend it"
-        self._envelope_refused(own, size, Error(DECODE_ERROR, text))
+        self._envelope_refused(own, size, Error(DECODE_ERROR, text), transaction)
 
     def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
         """Where it goes, and what is to be stored of it."""
@@ -209,30 +199,32 @@ class IncomingLink(AnsweringLink):
         chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)
         return chosen if chosen is not None else self._choice.next(partitions), contents.records, None
 
-    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
-        self._turn_down_one(own, 1, size, error)
+    def _envelope_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
+        self._turn_down_one(own, 1, size, error, transaction)
 
-    def _submit(self, partition: str, batch: QueuedBatch) -> None:
-        """On its way into the partition; in the transaction that it belongs to, if it does."""
-        if self._transaction is None:
+    def _submit(self, partition: str, batch: QueuedBatch, transaction: ClientTransaction | None) -> None:
+        """Send the batch on its way into the partition, or hand it to its transaction."""
+        if transaction is None:
             self._queue(partition).submit(batch)
             return
         try:
-            self._transaction.send(self, self.plan.broker, self.plan.log, partition, batch)
+            transaction.send(self, self.plan.broker, self.plan.log, partition, batch)
         except KeyError:
             error = errors.log_deleted(self.plan.log)
-            self._turn_down_one(batch.deliveries, batch.count, batch.size, error)
+            self._turn_down_one(batch.deliveries, batch.count, batch.size, error, transaction)
 
-    def _turn_down_one(self, deliveries: list[Any], count: int, size: int, error: Error) -> None:
-        """They certainly are not, and will not be, in the log."""
+    def _turn_down_one(
+        self, deliveries: list[Any], count: int, size: int, error: Error, transaction: ClientTransaction | None
+    ) -> None:
+        """Refuse deliveries that certainly are not, and will not be, in the log."""
         state: DeliveryState = Rejected(error)
-        if self._transaction is not None:
-            self._transaction.refuse(error.description or error.condition)
-            state = Transactional(self._transaction.txn_id, Rejected(error))
+        if transaction is not None:
+            transaction.refuse(error.description or error.condition)
+            state = Transactional(transaction.txn_id, Rejected(error))
         self._answer(deliveries, count, size, state)
 
-    def _sort(self, deliveries: list[Any], payloads: list[bytes]) -> None:
-        """Messages that must be looked at, one by one."""
+    def _sort(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
+        """Look at messages one by one, and group them by partition."""
         partitions = self._choice.all()
         unhinted: str | None = self.plan.partition
         groups: dict[str, tuple[QueuedBatch, list[bytes]]] = {}
@@ -244,10 +236,10 @@ class IncomingLink(AnsweringLink):
                 partition = self._choice.choose(message.target_partition, message.group_key, partitions)
             except MalformedMessage as problem:
                 text = f"the message cannot be read: {problem}; correct it, do not resend it"
-                self._turn_down_one(own, 1, len(payload), Error(DECODE_ERROR, text))
+                self._turn_down_one(own, 1, len(payload), Error(DECODE_ERROR, text), transaction)
                 continue
             except Refused as refusal:
-                self._turn_down_one(own, 1, len(payload), refusal.error)
+                self._turn_down_one(own, 1, len(payload), refusal.error, transaction)
                 continue
             if partition is None:
                 partition = unhinted = unhinted or self._choice.next(partitions)
@@ -262,7 +254,7 @@ class IncomingLink(AnsweringLink):
             batch.size += len(payload)
         for partition, (batch, _) in groups.items():
             batch.in_row = batch.count == len(payloads)
-            self._submit(partition, batch)
+            self._submit(partition, batch, transaction)
 
     def _queue(self, partition: str) -> AppendQueue:
         queue = self._queues.get(partition)

@@ -32,6 +32,7 @@ from node.listener.incoming.idempotent import producer_terms
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.listener.incoming.idempotent.sequence_numbers import SequenceNumberReader, Wrong
 from node.listener.incoming.incoming_link import IncomingLink
+from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
@@ -63,25 +64,16 @@ class IdempotentLink(IncomingLink):
 
     # -------------------------------------------------------------------------------------------- messages come in
 
-    def _in_transaction(self, name: bytes, part: Transfers) -> None:
-        count, size = self._count(part.payloads)
-        own = self.host.transactions.get(name)
-        error = errors.unknown_transaction() if own is None else errors.not_idempotent_in_transaction()
-        if own is not None:
-            own.refuse(error.description or error.condition)
-        self._answer(part.deliveries, count, size, Transactional(name, Rejected(error)))
+    def _take_in_transaction(self, event: Transfers, name: bytes) -> None:
+        count, size = self._count(event.payloads)
+        transaction = self.host.transactions.get(name)
+        error = errors.unknown_transaction() if transaction is None else errors.not_idempotent_in_transaction()
+        if transaction is not None:
+            transaction.refuse(error.description or error.condition)
+        self._answer(event.deliveries, count, size, Transactional(name, Rejected(error)))
 
-    def on_transfers(self, event: Transfers) -> None:
-        if event.transactions is not None:
-            self._sort_by_transaction(event, event.transactions)
-            return
-        if self._packed is not None:
-            self._packed_batches(event, self._packed)
-            return
-        if event.batches:
-            self._with_envelopes(event)
-            return
-        payloads, deliveries = event.payloads, event.deliveries
+    def _messages(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
+        assert transaction is None
         count, size = self._count(payloads)
         runs, wrong = self._numbers.read(payloads)
         queue = self._queue(self._partition)
@@ -107,8 +99,8 @@ class IdempotentLink(IncomingLink):
         unopened = isinstance(envelope.messages, PackedBodies)  # to whom it is passed on
         return self._partition, envelope.messages if unopened else runs[0].records, runs[0].numbers
 
-    def _envelope_refused(self, own: list[Any], size: int, error: Error) -> None:
-        super()._envelope_refused(own, size, error)
+    def _envelope_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
+        super()._envelope_refused(own, size, error, transaction)
         self.leave(error)
 
     def _turn_down(self, deliveries: list[object], payloads: list[bytes], wrong: Wrong) -> None:
