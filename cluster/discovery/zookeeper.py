@@ -3,7 +3,7 @@
 The problem: registrations are ephemeral and the cluster is not; sessions end while processes live; kazoo has threads
 and the node has a loop. The rules: who votes is written once, into a node of ZooKeeper that is never changed, when as
 many nodes as the cluster begins with are registered at the same time; a registration is made again by one loop that
-compares what is there with what should be (`zookeeper_steps`), whatever happened in between; every call into kazoo
+compares what is there with what should be (`zookeeper_registration.py`), whatever happened in between; every call into kazoo
 happens on one worker thread and has a bound; nothing on the data path waits for any of it. Rejected: kazoo's recipes;
 its locks and parties act on events, and an event that was missed stays missed.
 

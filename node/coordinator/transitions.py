@@ -1,7 +1,7 @@
 """The states of a transactional id, and which may follow which.
 
 The names and numbers are Kafka's (TransactionState). What may follow what is KIP-890's second version, where each end
-raises the epoch: `PrepareAbort` may follow a state without a transaction, too, when a client cannot know whether
+raises the epoch: PrepareAbort may follow a state without a transaction, too, when a client cannot know whether
 anything was begun. Kafka's eighth state, PrepareEpochFence, is a step in a coordinator's memory there; here fencing is
 one replicated command that goes to PrepareAbort at once, so the state has its number and nothing leads to it.
 """

@@ -87,7 +87,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Implements `endpoint.Host`, `attach.Attacher`, `intake.Eater`, `event_queue.Handler` and `outlet.Speaker`."""
+    """Implements `EndpointHost`, `answer.Attacher`, `intake.Eater`, `event_queue.Handler` and `outlet.Speaker`."""
 
     def __init__(self, listener: ConnectionOwner, deadline_s: float | None = None) -> None:
         """`deadline_s`: in the loop's time, for the AMQP open; None: counted from the connection."""

@@ -12,7 +12,7 @@ bytes and the term of any index is a binary search in memory. `first` is always 
 and term of the entry before it, which appends need as "previous". A new group has base (1, 0), which is
 pysyncobj's first no-op.
 
-Where all that lies in the store: `layout`.
+The keys are in `keys.py`.
 
 A snapshot replaces the whole log in one batch although its entries may be gigabytes: they were written before, into
 the other of two *spaces* of the group's entries (the highest bit of the group number in their keys), and the hard

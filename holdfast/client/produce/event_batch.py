@@ -17,8 +17,8 @@ from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
-# Of an idempotent batch. A node remembers the last 4,096 events of a producer: so much may be in doubt when a batch has
-# failed and is sent once more.
+# Of an idempotent batch: a node that is short of memory remembers so many events of each producer, so a batch that
+# failed is still recognised when it is sent once more.
 MAX_BATCH_EVENTS = 4096
 
 
