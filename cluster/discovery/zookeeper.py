@@ -3,9 +3,9 @@
 The problem: registrations are ephemeral and the cluster is not; sessions end while processes live; kazoo has threads
 and the node has a loop. The rules: who votes is written once, into a node of ZooKeeper that is never changed, when as
 many nodes as the cluster begins with are registered at the same time; a registration is made again by one loop that
-compares what is there with what should be (`zookeeper_registration.py`), whatever happened in between; every call into kazoo
-happens on one worker thread and has a bound; nothing on the data path waits for any of it. Rejected: kazoo's recipes;
-its locks and parties act on events, and an event that was missed stays missed.
+compares what is there with what should be (`zookeeper_registration.py`), whatever happened in between; every call
+into kazoo happens on one worker thread and has a bound; nothing on the data path waits for any of it. Rejected: kazoo's
+recipes; its locks and parties act on events, and an event that was missed stays missed.
 
     ROOT/CLUSTER/cluster       {"format": 1, "id": ..., "voters": {"1": "host:port", ...}}
     ROOT/CLUSTER/nodes/ID      ephemeral: {"format": 1, "node": 1, "token": ..., "rpc": ..., "listeners": {...},

@@ -7,7 +7,8 @@ Rules never broken:
    the next `flush`, once, and by each `send` before that (see `failures`);
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
  - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
-   counted. With `idempotent=True` there are none (see `partition_publisher.py`), and every event needs its partition named.
+   counted. With `idempotent=True` there are none (see `partition_publisher.py`), and every event needs its partition
+   named.
 Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link

@@ -4,8 +4,8 @@ The problem: what the pure machine decides has to meet a disk, callers and reade
 rules: `apply` writes the machine's effects into the batch of the turn and nothing else; all callers of one entry are
 answered after it is applied; what this node may say as leader it says only while it leads.
 
-The replica is made before its Raft group, which restores it: make it, give it to `MultiRaft.open_group`, then `bind` the
-group. The node calls `flush` right before each turn of the host, for the replicas that asked through `on_dirty`.
+The replica is made before its Raft group, which restores it: make it, give it to `MultiRaft.open_group`, then `bind`
+the group. The node calls `flush` right before each turn, for the replicas that asked through `on_dirty`.
 
 Rejected: keeping the records in a table of their own when they are applied (everything is written twice; the entry in
 the Raft log *is* the data).
