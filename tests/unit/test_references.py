@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "chaos", "benchmarks")
 
 FOREIGN = {
-    "LD_PRELOAD", "Trigger.AvailableNow", "ReplicationEndpoint", "VO", "TimeoutNow", "limit_data", "optimization_target", "pn_disposition_t",
-    "preexec_fn", "reset_peer", "from_json",
+    "LD_PRELOAD", "ReplicationEndpoint", "TimeoutNow", "Trigger.AvailableNow", "VO", "from_json", "limit_data",
+    "optimization_target", "pn_disposition_t", "preexec_fn", "reset_peer",
 }  # fmt: skip
 """Words of other programs, libraries and papers."""
 

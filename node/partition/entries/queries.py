@@ -7,7 +7,7 @@ import msgspec
 
 
 class AskFate(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Ask a later leader what became of the entry that a leader of `term` proposed at `index` (`unknown_outcome.py`)."""
+    """Ask a later leader what became of the entry that one of `term` proposed at `index` (`unknown_outcome.py`)."""
 
     index: int
     term: int
