@@ -266,6 +266,8 @@ class Connection(asyncio.Protocol):
             wanted[protocol.EVENT_FILTER] = Described(symbol(protocol.EVENT_FILTER), where)
         source = Source(address=None if dynamic else address, dynamic=dynamic, filter=wanted)
         said = {**_partition_property(partition), **(properties or {}), **({} if which is None else which.properties())}
+        if name is not None:
+            self._flush()  # proton writes attaches before detaches: a link of this name that was given up leaves first
         link = self._engine.open_receiver(source, name=name, properties=said, snd_settle_mode=SETTLED)
         receiver = Receiver(self, link, owner, _name(address, partition))
         receiver.for_good = for_good

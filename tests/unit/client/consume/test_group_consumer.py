@@ -21,6 +21,7 @@ from holdfast.client import (
     Start,
 )
 from holdfast.client import sync as threaded
+from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.management_requests import Exchange
 from tests.unit.client.support.members import Member, filled, share
 from tests.unit.client.support.real_cluster import Nodes
@@ -68,6 +69,34 @@ async def test_members_share_and_a_partition_that_moves_goes_on_where_it_was_com
         await filled(nodes, 4, 10, log)
         await eventually(lambda: {offsets[-1] for offsets in first.got.values()} == {119})
     assert not [message for message in caplog.messages if "lost for group" in message], "it was handed over"
+
+
+async def test_a_member_that_waits_for_a_partition_keeps_its_connections(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await filled(nodes, 1, 10)
+    attaches: list[str | None] = []
+    ended: list[Exception | None] = []
+    attach, lost = Connection.attach_receiver, Connection.connection_lost
+
+    async def counted(self: Connection, *arguments: Any, name: str | None = None, **others: Any) -> Any:
+        attaches.append(name)
+        return await attach(self, *arguments, name=name, **others)
+
+    def noted(self: Connection, error: Exception | None) -> None:
+        ended.append(error)
+        lost(self, error)
+
+    async with Member(nodes, log) as first:
+        await eventually(lambda: first.count == 10)
+        monkeypatch.setattr(Connection, "attach_receiver", counted)
+        monkeypatch.setattr(Connection, "connection_lost", noted)
+        options = ConsumerOptions(reconnect_timeout_s=0.2)
+        async with ConsumerClient(nodes.servers[:1], log, group="g", options=options):
+            await eventually(lambda: len(attaches) > 5)
+            assert len(set(attaches)) == 1, "each attach has the name of the one that was given up"
+            assert ended == []
+        monkeypatch.undo()
 
 
 async def test_what_was_revoked_can_be_committed_in_the_callback_and_not_afterwards(nodes: Nodes) -> None:
