@@ -36,6 +36,9 @@ MAX_ENTRIES_BESIDE = 64
 
 
 def varint(value: int) -> bytes:
+    """The number in protobuf's encoding, seven bits a byte."""
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

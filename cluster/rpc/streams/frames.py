@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from cluster.raft.replication.messages import varint
+
 FRAME_HELLO = 1
 FRAME_MESSAGES = 2
 FRAME_HINTS = 3
@@ -28,17 +30,6 @@ class Encodable(Protocol):
     """One that goes to several peers may have `element(tag)` and `beside`, as an `EncodedAppend` has."""
 
     def SerializeToString(self) -> bytes: ...
-
-
-def varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def prefix(field: int, length: int) -> bytes:
