@@ -124,13 +124,20 @@ class ProducerClient:
 
     async def close(self) -> None:
         """Take nothing more, wait until everything is confirmed (bounded by the delivery timeout), then let go. Raises
-        what failed. Idempotent. Who is cancelled while it waits has stopped waiting, first for what is unconfirmed,
-        then for the rest; all is let go nevertheless, and a second call waits for that."""
+        what failed, and InvalidOperationError if a transaction is open: it is rolled back. Idempotent. A caller that is
+        cancelled while it waits stops waiting, first for what is unconfirmed, then for the rest; all is let go
+        nevertheless, and a second call waits for that."""
+        open_transaction = self._transaction if not self._closing else None
         self._closing = self._barred = True
         try:
             await self.flush()
         finally:
             await self.abandon()
+        if open_transaction is not None and open_transaction.ending is None:
+            raise InvalidOperationError(
+                "a transaction was open when its producer was closed: it is rolled back, with all that was sent in it",
+                advice="commit it before, or write `async with producer.transaction() as tx`",
+            )
 
     async def abandon(self) -> None:
         """Close without waiting: what is unconfirmed may or may not be stored, and its owners are told. Idempotent."""

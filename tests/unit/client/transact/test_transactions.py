@@ -378,3 +378,23 @@ async def test_a_commit_returns_at_the_decision_if_it_is_to(nodes: Nodes, monkey
 async def test_a_commit_returns_at_one_of_two_moments(nodes: Nodes) -> None:
     with pytest.raises(ConfigurationError, match="commit_answer is one of visible, decided"):
         ProducerOptions(commit_answer="soon").check()  # type: ignore[arg-type]
+
+
+async def test_closing_a_producer_says_that_its_open_transaction_is_rolled_back(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    sender = producer(nodes, log)
+    await sender.start()
+    tx = sender.transaction()
+    await tx.begin()
+    await tx.send(b"in vain", partition="0")
+    with pytest.raises(InvalidOperationError, match="it is rolled back") as refusal:
+        await sender.close()
+    assert "commit it before" in refusal.value.advice
+    await sender.close()
+    assert await bodies(nodes, log) == []
+    async with producer(nodes, log) as other:
+        tx = other.transaction()
+        await tx.begin()
+        await tx.send(b"counts", partition="0")
+        await tx.commit()
+    assert await bodies(nodes, log) == [b"counts"]
