@@ -323,13 +323,15 @@ def down(frame: CommandFrame, directory: Path) -> None:
 @DIRECTORY
 @command_frame(servers=False, login=True)
 def status(frame: CommandFrame, directory: Path) -> None:
-    """Show which nodes run, and what they say. Exit status 1 when one does not answer."""
+    """Show which nodes run, and what they say. Exit status 1 when one does not answer, or names a problem."""
     local = LocalCluster.load(directory)
     rows = _process_rows(local)
     answers = run(_ask_each(local, {row["node"] for row in rows if row["pid"] is not None}, frame.security))
     for row in rows:
         row["running"] = row["pid"] is not None
-        row["answers"] = isinstance(answers.get(row["node"]), dict)
+        answer = answers.get(row["node"])
+        row["answers"] = isinstance(answer, dict)
+        row["problems"] = answer["problems"] if isinstance(answer, dict) else []
     status_map = next((answer for answer in answers.values() if isinstance(answer, dict)), None)
     frame.output.result({"name": local.plan.name, "dir": str(local.directory), "nodes": rows, "status": status_map})
     frame.output.table(
@@ -371,13 +373,18 @@ def _wrong(
                 f"see {local.log_path(node_id)}; if it stands still: "
                 f"holdfast cluster kill-node {at} && holdfast cluster start-node {at}"
             )
+    for row in rows:
+        for problem in row["problems"]:
+            wrong[f"node {row['node']}: {problem}"] = "holdfast node health shows it again when that is mended"
     return wrong
 
 
 def _state(row: dict[str, Any], answers: dict[int, dict[str, Any] | HoldfastError]) -> str:
     if not row["running"]:
         return "stopped"
-    return "answers" if row["answers"] else f"runs, but: {answers.get(row['node'])}"
+    if not row["answers"]:
+        return f"runs, but: {answers.get(row['node'])}"
+    return "answers, and has problems" if row["problems"] else "answers"
 
 
 async def _ask_each(
@@ -386,8 +393,11 @@ async def _ask_each(
     """Each running node's own status, or why there is none."""
 
     async def ask(node: NodePlan) -> tuple[int, dict[str, Any] | HoldfastError]:
+        options = NetworkOptions(security=security)
         try:
-            return node.id, await _status_of(node.amqp, 3.0, security)
+            async with AdminClient([node.amqp], timeout_s=3.0, options=options) as admin:
+                problems = (await admin.node_status(node.id))["problems"]
+                return node.id, {**await admin.cluster_status(), "problems": problems}
         except HoldfastError as error:
             return node.id, error
 

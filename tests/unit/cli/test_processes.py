@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast.cli.app import main
 from holdfast.cli.commands.cluster import create
@@ -146,8 +146,12 @@ def test_a_start_without_a_majority_says_what_it_waits_for_and_how_to_start_all(
         local.stop()
 
 
+def cluster_status(cluster: LocalCluster) -> Result:
+    return CliRunner().invoke(main, ["cluster", "status", "--dir", str(cluster.directory)])
+
+
 def status(cluster: LocalCluster) -> str:
-    done = CliRunner().invoke(main, ["cluster", "status", "--dir", str(cluster.directory)])
+    done = cluster_status(cluster)
     assert done.exit_code == 1
     return done.output
 
@@ -187,3 +191,21 @@ def test_a_cluster_without_a_name_is_refused_before_anything_is_written(
     assert done.exit_code == 2
     assert said in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_the_status_of_a_cluster_tells_that_a_node_refuses_events_for_lack_of_disk(tmp_path: Path) -> None:
+    local = create(tmp_path / "cluster", 1, None, 0, "dev", "fsync")
+    text = local.config_path(1).read_text()
+    assert "[storage]\n" in text
+    local.config_path(1).write_text(text.replace("[storage]\n", f"[storage]\nmin_free_bytes = {1 << 60}\n"))
+    try:
+        local.spawn(1).wait(time.monotonic() + 60)
+        deadline_s = time.monotonic() + 30
+        while (shown := cluster_status(local)).exit_code == 0 and time.monotonic() < deadline_s:
+            time.sleep(0.1)  # the node looks at its disk every second
+        said = shown.output
+        assert "answers, and has problems" in said
+        assert "error: node 1: " in said
+        assert "bytes" in said or "space" in said
+    finally:
+        local.stop()
