@@ -190,7 +190,7 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         try:
             await _publish_lines(frame, log, source, sink)
         except (HoldfastError, CliError) as error:
-            stopped = await _stopped(sink, error, source) if isinstance(error, HoldfastError) else error
+            stopped = await _stopped(sink, error, source)
             if producer.stats.accepted and (state := await _state(producer, source.partition)):
                 frame.output.note(f"{producer.stats.accepted:,} events were confirmed; {_to_go_on(state)}")
             raise stopped from error.__cause__
@@ -201,8 +201,9 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
         return told | await _state(producer, source.partition)
 
 
-async def _stopped(sink: Sink, error: HoldfastError, source: InputSource) -> CliError | HoldfastError:
-    """What is said of a failure: up to which line all is stored, once nothing is on its way any more."""
+async def _stopped(sink: Sink, error: HoldfastError | CliError, source: InputSource) -> CliError | HoldfastError:
+    """What is said of a failure, of the cluster or of the input: up to which line all is stored, once nothing is on its
+    way any more."""
     if not sink.begun:
         return error
     await sink.settle()
@@ -210,10 +211,14 @@ async def _stopped(sink: Sink, error: HoldfastError, source: InputSource) -> Cli
     told = f"every line of {name} up to line {last:,} is stored" if last else f"the first line of {name} is not stored"
     if sink.stored_behind:
         told += f", and {sink.stored_behind:,} of those behind the first that is missing"
-    advice = f"{error.advice}. Go on from line {last + 1}, as with `tail -n +{last + 1}`"
+    advice = f"{error.advice or ''}. Go on from line {last + 1}, as with `tail -n +{last + 1}`"
     if source.has_header and last:
         advice += ", and with the first line in front of that"
-    return CliError(f"{error}; {told}", advice=advice.removeprefix(". "), exit_code=exit_status(error))
+    return CliError(f"{error}; {told}", advice=advice.removeprefix(". "), exit_code=_status_of(error))
+
+
+def _status_of(error: HoldfastError | CliError) -> int:
+    return error.exit_code if isinstance(error, CliError) else exit_status(error)
 
 
 class Sink:

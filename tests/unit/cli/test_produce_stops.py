@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import sys
@@ -91,3 +92,16 @@ async def test_a_first_line_that_is_refused_is_said_to_be_missing(node: TinyNode
     assert process.returncode == 1
     assert b"; the first line of standard input is not stored\n" in said
     assert b"Go on from line 1," in said
+
+
+async def test_an_input_that_breaks_off_is_stored_up_to_a_line_that_is_named(node: TinyNode, tmp_path: Path) -> None:
+    file = tmp_path / "input.gz"
+    file.write_bytes(gzip.compress(lines(1, 200_001))[:-100])
+    async with asyncio.timeout(BOUND_S):
+        process = await produce(node, str(file), "--partition", "0", "--json")
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    error = json.loads(said)
+    told = re.fullmatch(r".* cannot be read: .*; every line of .* up to line ([\d,]+) is stored", error["error"])
+    assert told is not None, error
+    assert len(node.log.bodies("0")) == int(told[1].replace(",", "")) > 100_000
