@@ -270,7 +270,8 @@ class Administration:
 
     async def _status(self, _: Mapping[str, Any]) -> dict[str, Any]:
         groups = [partition.group for record in self._view.logs.values() for partition in record.partitions]
-        leaderless = [group for group in groups if self._leader_of(group) is None]
+        leaderless = [group for group in groups if self._leader_of(group) is None]  # coordinators of transactions, too
+        listed = self._view.list_logs()
         return {
             "node": self._node_id,
             "cluster_id": self._view.cluster_id,
@@ -280,8 +281,8 @@ class Administration:
                 "ready": self._group.leader is not None,
             },
             "nodes": self._nodes(refused_by_any([self._network.callers()])),
-            "logs": len(self._view.logs),
-            "partitions": len(groups),
+            "logs": len(listed),
+            "partitions": sum(log["partitions"] for log in listed),
             "partitions_without_leader": len(leaderless),
         }
 
