@@ -111,11 +111,11 @@ class LoopThread:
 
         return self.run(work)
 
-    def post(self, function: Callable[[], None]) -> None:
+    def post(self, function: Callable[..., None], *args: Any) -> None:
         """Have something called there, and do not wait for it. Nothing, once the thread has ended."""
         with self._lock:
             if not self._closed:
-                self._loop.call_soon_threadsafe(function)
+                self._loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
         """End the thread; what was still running there is cancelled. Idempotent. In a process that was forked there is

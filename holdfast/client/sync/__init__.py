@@ -16,13 +16,17 @@ confirm single events one by one costs a round trip each.
 from holdfast.client.events import Event
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.start_position import Start
-from holdfast.client.sync.admin import AdminClient
-from holdfast.client.sync.consumer import ConsumerClient
-from holdfast.client.sync.group_member import GroupMember
-from holdfast.client.sync.producer import ChunkDelivery, Delivery, ProducerClient
-from holdfast.client.sync.range_client import RangeClient
-from holdfast.client.sync.transaction import Transaction
-from holdfast.client.sync.transaction_group import TransactionGroup
+from holdfast.client.sync.clients import (
+    AdminClient,
+    ChunkDelivery,
+    ConsumerClient,
+    Delivery,
+    GroupMember,
+    ProducerClient,
+    RangeClient,
+    Transaction,
+    TransactionGroup,
+)
 
 __all__ = [
     "AdminClient", "ChunkDelivery", "ConsumerClient", "Delivery", "Event", "EventBatch", "GroupMember",

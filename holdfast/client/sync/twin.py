@@ -1,42 +1,169 @@
-"""What every synchronous client is: one of the others, on a thread of its own."""
+"""The twin of an asyncio class: each call of it is made on the thread where the other one lives, and waited for.
+
+Problem: a second client with the same methods would be a second list of their parameters, and of words about them.
+Rule never broken: these are written once, at the asyncio method. `blocking(aio.ProducerClient.flush)` is that method
+without the `async`, also to `help()` and to type checkers.
+Rejected: generated code. It would be a thousand lines more to read, and one more step to forget.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from holdfast.client.errors import ClosedError
 from holdfast.client.loop_thread import LoopThread
 
-C = TypeVar("C")
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+C = TypeVar("C")
+B = TypeVar("B", bound=AbstractAsyncContextManager[Any])
 
 
 class Twin(Generic[C]):
-    """A client on a thread of its own."""
+    """An object of `holdfast.client`, and the thread where it lives."""
 
-    def __init__(self, make: Callable[[], C], what: str) -> None:
-        self._background = LoopThread(f"holdfast {what}")
+    def __init__(self, thread: LoopThread, inner: C) -> None:
+        self._thread, self._inner = thread, inner
+
+
+class Block(Twin[B]):
+    """A twin that is used by `with`."""
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._inner.__aenter__)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._thread.run(lambda: self._inner.__aexit__(*error))
+
+
+class Client(Block[B]):
+    """A twin with a thread of its own, which ends when the client is closed."""
+
+    def __init__(self, what: str, make: Callable[[], B]) -> None:
+        thread = LoopThread(f"holdfast {what}")
         try:
-            self._client = self._background.call(make)
+            super().__init__(thread, thread.call(make))
         except BaseException:
-            self._background.close()
+            thread.close()
             raise
 
-    def _run(self, call: Callable[[C], Coroutine[Any, Any, T]]) -> T:
-        return self._background.run(lambda: call(self._client))
-
-    def _call(self, call: Callable[[C], T]) -> T:
-        return self._background.call(lambda: call(self._client))
-
-    def _close(self, call: Callable[[C], Coroutine[Any, Any, None]]) -> None:
-        """The last call; then the thread ends, whatever came of it. Idempotent."""
-        if self._background.is_elsewhere:
-            return
-        self._background.check_thread()
+    def __enter__(self) -> Self:
         try:
-            self._run(call)
-        except ClosedError:
-            pass
+            return super().__enter__()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(self, *error: Any) -> None:
+        self._end(lambda: self._inner.__aexit__(*error))
+
+    def _end(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """The last call; then the thread ends, whatever came of it. Idempotent."""
+        if self._thread.is_elsewhere:
+            return
+        self._thread.check_thread()
+        try:
+            with suppress(ClosedError):
+                self._thread.run(call)
         finally:
-            self._background.close()
+            self._thread.close()
+
+
+# ---------------------------------------------------------------- methods
+
+
+@overload
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]: ...
+@overload
+def blocking(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]: ...
+def blocking(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], Any]:
+    """Make a twin's method of this one, which may be a coroutine function or not."""
+    on_thread = LoopThread.run if inspect.iscoroutinefunction(method) else LoopThread.call
+
+    @wraps(method)
+    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> Any:
+        return on_thread(self._thread, lambda: method(self._inner, *args, **named))
+
+    return call
+
+
+def giving(
+    twin: Callable[[LoopThread, R], T], method: Callable[Concatenate[Any, P], R]
+) -> Callable[Concatenate[Any, P], T]:
+    """Let a twin's method return the twin of what it returns."""
+
+    @wraps(method)
+    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> T:
+        return twin(self._thread, method(self, *args, **named))
+
+    return call
+
+
+def ending(method: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
+    """Make a client's method of this one, with which its thread ends."""
+
+    @wraps(method)
+    def call(self: Client[Any]) -> None:
+        self._end(lambda: method(self._inner))
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[Any, P], Generator[T, None, None]]:
+    """Make a twin's method of this one, for `for`. A loop that does not go to the end closes it, or lets go of it."""
+
+    @wraps(method)
+    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> Generator[T, None, None]:
+        return _each(self._thread, method(self._inner, *args, **named))
+
+    signature = inspect.signature(method)
+    returns = str(signature.return_annotation).removeprefix("Async")
+    cast(Any, call).__signature__ = signature.replace(return_annotation=returns)
+    return call
+
+
+def _each(thread: LoopThread, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    async def following() -> T | None:
+        return await anext(items, None)
+
+    try:
+        while (item := thread.run(following)) is not None:
+            yield item
+    finally:
+        with suppress(ClosedError):
+            thread.run(items.aclose)
+
+
+def like(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Give a method that is written out the parameters and the docstring of this one."""
+    return cast(Any, wraps(method))
+
+
+# ---------------------------------------------------------------- properties
+
+
+class Attribute(Protocol[T_co]):
+    """A property, as type checkers see it."""
+
+    def __get__(self, twin: Any, kind: type | None = None) -> T_co: ...
+
+
+def reading(original: Callable[[Any], T]) -> Attribute[T]:
+    """Make a twin's property of this one, which is read on the program's thread. The type is written beside it: only
+    mypy knows that of a property that is named by its class."""
+    given = cast(property, original)
+    name = cast(Any, given.fget).__name__
+    return cast(Attribute[T], property(lambda twin: getattr(twin._inner, name), doc=given.__doc__))

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -24,6 +24,8 @@ from holdfast.client import (
     TimeoutExpiredError,
     sync,
 )
+from holdfast.client.produce.chunks.delivery import Outcome
+from holdfast.client.sync.twin import Client, Twin
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
 T = TypeVar("T")
@@ -34,30 +36,57 @@ async def program(function: Callable[[], T]) -> T:
     return await asyncio.to_thread(function)
 
 
-def public(kind: type) -> dict[str, Any]:
-    own = {**{name: member for base in reversed(kind.__mro__[:-1]) for name, member in vars(base).items()}}
-    return {name: member for name, member in own.items() if not name.startswith("_")}
+TWINS = [name for name in sync.__all__ if issubclass(getattr(sync, name), Twin)]
+
+NOT_FOR_PROGRAMS = {
+    "ConsumerClient": {"deliver", "drop", "fail", "reader_finished", "handed_out"},
+    "Transaction": {"answered", "lost", "fail"},
+    "Delivery": {"claimed"},
+    "ChunkDelivery": {"claimed", "goes_to", "settle", "without"},
+}
+"""Names that other parts of the client call."""
+
+SET_BY_INSTANCES = {"is_new_writer", "last_committed", "txn_id"}
+"""Attributes, which the asyncio class does not show."""
 
 
-@pytest.mark.parametrize("name", ["ProducerClient", "ConsumerClient", "AdminClient"])
-def test_the_twin_has_the_same_names_and_arguments(name: str) -> None:
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_twin_has_all_public_names(name: str) -> None:
     original, twin = getattr(asynchronous, name), getattr(sync, name)
-    names, twins = public(original), public(twin)
-    for instance_attribute in ("options", "stats"):
-        twins.pop(instance_attribute, None)
-        names.pop(instance_attribute, None)
-    internal = {"deliver", "drop", "fail", "reader_finished", "handed_out"}  # a consumer's readers call these
-    assert set(twins) == set(names) - internal
-    for method in ("__init__", *twins):
-        one, other = getattr(original, method), getattr(twin, method)
+    wanted = public(original) - NOT_FOR_PROGRAMS.get(name, set())
+    missing = sorted(wanted - public(twin))
+    assert not missing, f"holdfast.client.sync.{name} lacks {', '.join(missing)}"
+    assert public(twin) - wanted <= SET_BY_INSTANCES
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_each_name_of_a_twin_is_described_and_called_as_the_asyncio_one(name: str) -> None:
+    original, twin = getattr(asynchronous, name), getattr(sync, name)
+    names = public(twin) - SET_BY_INSTANCES - ({"result"} if issubclass(original, Outcome) else set())
+    for member in names | ({"__init__"} if issubclass(twin, Client) else set()):
+        one, other = getattr(original, member), getattr(twin, member)
+        assert isinstance(other, property) == isinstance(one, property), member
+        assert other.__doc__ or member not in WRITTEN_OUT, member
         if isinstance(other, property):
-            assert isinstance(one, property)
+            assert member in WRITTEN_OUT or inspect.getdoc(other) == inspect.getdoc(one), member
             continue
-        assert _arguments(one) == _arguments(other), f"{name}.{method}"
+        assert member in WRITTEN_OUT or other.__doc__ == one.__doc__, member
+        assert not inspect.iscoroutinefunction(other), member
+        assert not inspect.isasyncgenfunction(other), member
+        given, expected = inspect.signature(other), inspect.signature(one)
+        if member in WRITTEN_OUT:
+            assert list(given.parameters) == list(expected.parameters), member
+        else:
+            returns = expected.return_annotation.removeprefix("Async")
+            assert given == expected.replace(return_annotation=returns), member
 
 
-def _arguments(function: Any) -> list[tuple[str, Any, Any]]:
-    return [(entry.name, entry.kind, entry.default) for entry in inspect.signature(function).parameters.values()]
+WRITTEN_OUT = {"batches", "commit_offsets", "on_confirmed"}
+"""They have hardly any parameters, or other types."""
 
 
 async def test_publishing_and_reading(node: TinyNode) -> None:

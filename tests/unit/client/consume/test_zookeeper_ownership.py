@@ -384,17 +384,17 @@ async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_who
         await asyncio.to_thread(one.start)
         events = await asyncio.to_thread(one.receive, 10, LONG_S)
         assert len(events) == 10
-        assert one._client._arrived
+        assert one._inner._arrived
         blocked, replaced = threading.Event(), threading.Event()
 
-        def stand_still(_: object) -> None:
+        def stand_still() -> None:
             """Until the other has the partition, and for longer than a session lasts."""
             until_s = time.monotonic() + 3 * SESSION_S
             blocked.set()
             replaced.wait(LONG_S)
             time.sleep(max(0.0, until_s - time.monotonic()))
 
-        standing = asyncio.create_task(asyncio.to_thread(one._call, stand_still))
+        standing = asyncio.create_task(asyncio.to_thread(one._thread.call, stand_still))
         await asyncio.to_thread(blocked.wait)
         receiving = asyncio.create_task(asyncio.to_thread(one.receive, 10, 1.0))  # in line behind that
         async with ConsumerClient(nodes.servers, log, partitions=["0"], epoch=50, **options) as other:

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 import pytest
 
-from holdfast.client import GroupMember, OwnershipLostError, Start, Transaction, TransactionGroup, sync
+from holdfast.client import OwnershipLostError, Start, sync
 from tests.unit.client.support.members import filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies
 from tests.unit.client.transact.test_offsets import committed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def names(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
-async def test_the_twin_has_the_same_names_and_arguments() -> None:
-    internal = {"answered", "lost", "fail"}  # its senders call these
-    assert names(sync.Transaction) - {"txn_id"} == names(Transaction) - internal - {"txn_id"}
-    for name in ("send", "commit_offsets", "commit", "abort", "begin"):
-        one, other = (inspect.signature(getattr(kind, name)).parameters for kind in (Transaction, sync.Transaction))
-        assert list(one) == list(other)
-    for kind, twin in ((TransactionGroup, sync.TransactionGroup), (GroupMember, sync.GroupMember)):
-        assert names(twin) - {"is_new_writer", "last_committed"} == names(kind), "those are set by open"
-        for name in names(kind) - {"close", "begin"}:
-            if callable(getattr(kind, name)):
-                one, other = (inspect.signature(getattr(some, name)).parameters for some in (kind, twin))
-                assert list(one) == list(other), name
 
 
 async def test_a_batch_of_two_members(nodes: Nodes) -> None:
@@ -58,6 +39,24 @@ async def test_a_batch_of_two_members(nodes: Nodes) -> None:
 
     await asyncio.to_thread(work)
     assert sorted(await bodies(nodes, log)) == [b"a0", b"a1", b"b0", b"b1"]
+
+
+async def test_winners_may_be_told_while_they_are_prepared(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+
+    def work() -> None:
+        with (
+            sync.ProducerClient(nodes.servers, log) as producer,
+            sync.TransactionGroup(nodes.servers, writer="in time", batch=0, run="r") as group,
+        ):
+            group.open()
+            with group.member(producer, part="0") as member, group.member(producer, part="1") as other:
+                member.send(b"a", partition="0")
+                other.send(b"b", partition="0")
+                group.commit(one.prepare() for one in (member, other) if group.describe()["batch"] == 0)
+
+    await asyncio.to_thread(work)
+    assert sorted(await bodies(nodes, log)) == [b"a", b"b"]
 
 
 async def test_consume_transform_produce(nodes: Nodes) -> None:

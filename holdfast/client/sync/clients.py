@@ -1,0 +1,294 @@
+"""The clients without an event loop, and what they give out. What each name does is said at the asyncio one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import holdfast.client as aio
+from holdfast.client.consume.handed_out import HandedOut
+from holdfast.client.errors import OwnershipLostError, TimeoutExpiredError
+from holdfast.client.events import ReceivedEvent
+from holdfast.client.produce.chunks.delivery import DeliveryResult, Outcome
+from holdfast.client.sync.twin import (
+    Attribute,
+    Block,
+    Client,
+    Twin,
+    blocking,
+    ending,
+    giving,
+    iterating,
+    like,
+    reading,
+)
+from holdfast.client.transact.control_link import LastTransaction
+
+D = TypeVar("D", bound=Outcome)
+P = ParamSpec("P")
+
+
+class _Outcome(Twin[D]):
+    """Events on their way, asked for by a thread that waits."""
+
+    count: Attribute[int] = reading(Outcome.count)
+    failed: Attribute[int] = reading(Outcome.failed)
+    is_done: Attribute[bool] = reading(Outcome.is_done)
+    error: Attribute[aio.HoldfastError | None] = reading(Outcome.error)
+    partition: Attribute[str | None] = reading(Outcome.partition)
+    offset: Attribute[int | None] = reading(Outcome.offset)
+    offset_text: Attribute[str | None] = reading(Outcome.offset_text)
+    sequence_number: Attribute[int | None] = reading(Outcome.sequence_number)
+
+    def result(self, timeout_s: float | None = None) -> DeliveryResult:
+        """Wait for it; raises if some of it was not stored, or may not be."""
+
+        async def wait() -> DeliveryResult:
+            return await self._inner
+
+        if self._inner.is_done:  # also when the client is closed by now
+            return self._inner.result()
+        try:
+            return self._thread.run(wait, timeout_s)
+        except TimeoutError:
+            what = "the event was" if self.count == 1 else f"the {self.count} events were"
+            raise TimeoutExpiredError(f"{what} not confirmed within {timeout_s:g} s") from None
+
+
+class Delivery(_Outcome[aio.Delivery]):
+    """One event on its way."""
+
+    event: Attribute[aio.Event | None] = reading(aio.Delivery.event)
+
+
+class ChunkDelivery(_Outcome[aio.ChunkDelivery]):
+    """The events of one call on their way."""
+
+
+class Transaction(Block[aio.Transaction]):
+    """See `holdfast.client.Transaction`."""
+
+    begin = blocking(aio.Transaction.begin)
+    is_open: Attribute[bool] = reading(aio.Transaction.is_open)
+    producer_id: Attribute[int | None] = reading(aio.Transaction.producer_id)
+    epoch: Attribute[int | None] = reading(aio.Transaction.epoch)
+    send = giving(Delivery, blocking(aio.Transaction.send))
+    send_many = giving(ChunkDelivery, blocking(aio.Transaction.send_many))
+    send_batch = blocking(aio.Transaction.send_batch)
+    commit = blocking(aio.Transaction.commit)
+    abort = blocking(aio.Transaction.abort)
+
+    @property
+    def txn_id(self) -> bytes:
+        return self._inner.txn_id
+
+    def commit_offsets(self, consumer: ConsumerClient) -> None:
+        """See `holdfast.client.Transaction`. The consumer is asked on its own thread, and hears there of the commit."""
+        thread = consumer._thread
+        try:
+            asked = thread.call(consumer._inner.handed_out)
+        except OwnershipLostError as error:
+            self._thread.call(partial(self._inner.fail, error))
+            raise
+        given = [replace(one, heard=partial(thread.post, one.heard)) for one in asked]
+        self._thread.run(lambda: self._inner.commit_offsets(_Asked(given)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A consumer that has told what it handed out."""
+
+    given: Sequence[HandedOut]
+
+    def handed_out(self) -> Sequence[HandedOut]:
+        return self.given
+
+
+class GroupMember(Block[aio.GroupMember]):
+    """See `holdfast.client.GroupMember`. Its client's thread keeps the lease: it lives as long as the process does."""
+
+    begin = blocking(aio.GroupMember.begin)
+    is_open: Attribute[bool] = reading(aio.GroupMember.is_open)
+    producer_id: Attribute[int | None] = reading(aio.GroupMember.producer_id)
+    epoch: Attribute[int | None] = reading(aio.GroupMember.epoch)
+    prepared: Attribute[str | None] = reading(aio.GroupMember.prepared)
+    send = giving(Delivery, blocking(aio.GroupMember.send))
+    send_many = giving(ChunkDelivery, blocking(aio.GroupMember.send_many))
+    send_batch = blocking(aio.GroupMember.send_batch)
+    prepare = blocking(aio.GroupMember.prepare)
+    abort = blocking(aio.GroupMember.abort)
+
+
+class ProducerClient(Client[aio.ProducerClient]):
+    """See `holdfast.client.ProducerClient`."""
+
+    @like(aio.ProducerClient.__init__)
+    def __init__(self, servers: Any, log: str, *args: Any, **named: Any) -> None:
+        super().__init__(f"producer for {log}", lambda: aio.ProducerClient(servers, log, *args, **named))
+        self.log, self.options, self.stats = log, self._inner.options, self._inner.stats
+
+    start = blocking(aio.ProducerClient.start)
+    close = ending(aio.ProducerClient.close)
+    abandon = ending(aio.ProducerClient.abandon)
+    partitions: Attribute[list[str]] = reading(aio.ProducerClient.partitions)
+    partition_of = blocking(aio.ProducerClient.partition_of)
+    outstanding: Attribute[int] = reading(aio.ProducerClient.outstanding)
+    send = giving(Delivery, blocking(aio.ProducerClient.send))
+    send_nowait = giving(Delivery, blocking(aio.ProducerClient.send_nowait))
+    send_many = giving(ChunkDelivery, blocking(aio.ProducerClient.send_many))
+    send_and_confirm = blocking(aio.ProducerClient.send_and_confirm)
+    flush = blocking(aio.ProducerClient.flush)
+    create_batch = blocking(aio.ProducerClient.create_batch)
+    send_batch = blocking(aio.ProducerClient.send_batch)
+    get_partition_publishing_properties = blocking(aio.ProducerClient.get_partition_publishing_properties)
+    transaction = giving(Transaction, blocking(aio.ProducerClient.transaction))
+    member = giving(GroupMember, blocking(aio.ProducerClient.member))
+    last_transaction: Attribute[LastTransaction | None] = reading(aio.ProducerClient.last_transaction)
+
+    @property
+    def on_confirmed(self) -> Callable[[str | None, int], None] | None:
+        """See `holdfast.client.ProducerClient`."""
+        return self._inner.on_confirmed
+
+    @on_confirmed.setter
+    def on_confirmed(self, callback: Callable[[str | None, int], None] | None) -> None:
+        self._inner.on_confirmed = callback
+
+
+def _of_twins(
+    method: Callable[Concatenate[Any, Any, P], Any],
+) -> Callable[Concatenate[Any, ProducerClient, P], GroupMember]:
+    """Take this method as it is: it asks its group and the producer by public names only, and so twins do."""
+    return cast(Any, method)
+
+
+class TransactionGroup(Client[aio.TransactionGroup]):
+    """See `holdfast.client.TransactionGroup`."""
+
+    @like(aio.TransactionGroup.__init__)
+    def __init__(self, servers: Any, *, writer: str, **named: Any) -> None:
+        super().__init__(
+            f"transaction group of {writer}", lambda: aio.TransactionGroup(servers, writer=writer, **named)
+        )
+        self.names = self._inner.names
+
+    close = ending(aio.TransactionGroup.close)
+    open = blocking(aio.TransactionGroup.open)
+    member = _of_twins(aio.TransactionGroup.member)
+    abort = blocking(aio.TransactionGroup.abort)
+    describe = blocking(aio.TransactionGroup.describe)
+
+    @like(aio.TransactionGroup.commit)
+    def commit(self, winners: Iterable[str]) -> None:
+        named = list(winners)  # on the program's thread, where it may call members, and the group
+        self._thread.run(lambda: self._inner.commit(named))
+
+    @property
+    def is_new_writer(self) -> bool | None:
+        """See `holdfast.client.TransactionGroup`."""
+        return self._inner.is_new_writer
+
+    @property
+    def last_committed(self) -> int | None:
+        """See `holdfast.client.TransactionGroup`."""
+        return self._inner.last_committed
+
+
+class ConsumerClient(Client[aio.ConsumerClient]):
+    """See `holdfast.client.ConsumerClient`."""
+
+    @like(aio.ConsumerClient.__init__)
+    def __init__(self, servers: Any, log: str, **named: Any) -> None:
+        super().__init__(f"consumer of {log}", lambda: aio.ConsumerClient(servers, log, **named))
+        self.log, self.options = log, self._inner.options
+
+    start = blocking(aio.ConsumerClient.start)
+    close = ending(aio.ConsumerClient.close)
+    positions: Attribute[dict[str, str]] = reading(aio.ConsumerClient.positions)
+    assignment: Attribute[dict[str, int]] = reading(aio.ConsumerClient.assignment)
+    epochs: Attribute[dict[str, int]] = reading(aio.ConsumerClient.epochs)
+    commit = blocking(aio.ConsumerClient.commit)
+    connected: Attribute[bool] = reading(aio.ConsumerClient.connected)
+    links_opened: Attribute[int] = reading(aio.ConsumerClient.links_opened)
+    paused: Attribute[set[str]] = reading(aio.ConsumerClient.paused)
+    pause = blocking(aio.ConsumerClient.pause)
+    resume = blocking(aio.ConsumerClient.resume)
+    lag = blocking(aio.ConsumerClient.lag)
+    receive = blocking(aio.ConsumerClient.receive)
+    at_end: Attribute[bool] = reading(aio.ConsumerClient.at_end)
+
+    def batches(self) -> Iterator[list[ReceivedEvent]]:
+        """Events as they arrive, in lists of one partition each."""
+        while events := self.receive():
+            yield events
+
+    def __iter__(self) -> Iterator[ReceivedEvent]:
+        """Each event counts as handed out when the loop has it: who commits, or leaves the loop, skips nothing."""
+        while (lent := self._thread.run(self._inner._lend)) is not None:
+            yield from lent
+
+
+class RangeClient(Client[aio.RangeClient]):
+    """See `holdfast.client.RangeClient`."""
+
+    @like(aio.RangeClient.__init__)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__("ranges", lambda: aio.RangeClient(*args, **named))
+
+    close = ending(aio.RangeClient.close)
+    extents = blocking(aio.RangeClient.extents)
+    offset_at = blocking(aio.RangeClient.offset_at)
+    identity = blocking(aio.RangeClient.identity)
+    read = iterating(aio.RangeClient.read)
+    check = blocking(aio.RangeClient.check)
+
+
+class AdminClient(Client[aio.AdminClient]):
+    """See `holdfast.client.AdminClient`."""
+
+    @like(aio.AdminClient.__init__)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__("administration", lambda: aio.AdminClient(*args, **named))
+
+    close = ending(aio.AdminClient.close)
+    create_log = blocking(aio.AdminClient.create_log)
+    list_logs = blocking(aio.AdminClient.list_logs)
+    describe_log = blocking(aio.AdminClient.describe_log)
+    alter_log = blocking(aio.AdminClient.alter_log)
+    delete_log = blocking(aio.AdminClient.delete_log)
+    dump_log = blocking(aio.AdminClient.dump_log)
+    list_producers = blocking(aio.AdminClient.list_producers)
+    describe_producer = blocking(aio.AdminClient.describe_producer)
+    list_groups = blocking(aio.AdminClient.list_groups)
+    describe_group = blocking(aio.AdminClient.describe_group)
+    commit_group = blocking(aio.AdminClient.commit_group)
+    reset_group = blocking(aio.AdminClient.reset_group)
+    delete_group = blocking(aio.AdminClient.delete_group)
+    list_transactions = blocking(aio.AdminClient.list_transactions)
+    describe_transaction = blocking(aio.AdminClient.describe_transaction)
+    abort_transaction = blocking(aio.AdminClient.abort_transaction)
+    hanging_transactions = blocking(aio.AdminClient.hanging_transactions)
+    list_transaction_groups = blocking(aio.AdminClient.list_transaction_groups)
+    describe_transaction_group = blocking(aio.AdminClient.describe_transaction_group)
+    abort_transaction_group = blocking(aio.AdminClient.abort_transaction_group)
+    forget_transaction_group = blocking(aio.AdminClient.forget_transaction_group)
+    add_user = blocking(aio.AdminClient.add_user)
+    set_password = blocking(aio.AdminClient.set_password)
+    set_roles = blocking(aio.AdminClient.set_roles)
+    remove_user = blocking(aio.AdminClient.remove_user)
+    list_users = blocking(aio.AdminClient.list_users)
+    add_grant = blocking(aio.AdminClient.add_grant)
+    remove_grant = blocking(aio.AdminClient.remove_grant)
+    list_grants = blocking(aio.AdminClient.list_grants)
+    whoami = blocking(aio.AdminClient.whoami)
+    describe_node = blocking(aio.AdminClient.describe_node)
+    readmit_node = blocking(aio.AdminClient.readmit_node)
+    list_nodes = blocking(aio.AdminClient.list_nodes)
+    node_status = blocking(aio.AdminClient.node_status)
+    drain_node = blocking(aio.AdminClient.drain_node)
+    resume_node = blocking(aio.AdminClient.resume_node)
+    repair_group = blocking(aio.AdminClient.repair_group)
+    cluster_status = blocking(aio.AdminClient.cluster_status)
+    log_info = blocking(aio.AdminClient.log_info)
