@@ -15,6 +15,8 @@ from tests.unit.client.transact.test_offsets import committed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+GIVEN: dict[str, Any] = {"group": "g", "start": Start.earliest(), "partitions": ["0"]}
+
 
 async def test_a_batch_of_two_members(nodes: Nodes) -> None:
     log = await nodes.log(2)
@@ -95,27 +97,53 @@ def fail(producer: sync.ProducerClient) -> None:
 def count_twice(producer: sync.ProducerClient, consumer: sync.ConsumerClient) -> None:
     with producer.transaction() as tx:
         tx.send(b"never", partition="0")
-        tx.commit_offsets(consumer)
+        with pytest.raises(OwnershipLostError):
+            tx.commit_offsets(consumer)
+
+
+def lose(consumer: sync.ConsumerClient, servers: list[str], log: str) -> None:
+    """Another member takes its partition, and it hears of that."""
+    with sync.ConsumerClient(servers, log, epoch=2, **GIVEN) as other:
+        while not other.assignment:
+            other.receive(timeout_s=0.05)
+        with pytest.raises(OwnershipLostError):
+            list(consumer.batches())
 
 
 async def test_what_the_consumer_has_lost_rolls_back(nodes: Nodes) -> None:
     source, target = await filled(nodes, partitions=1, count=10), await nodes.log(1)
 
     def work() -> None:
-        given: dict[str, Any] = {"group": "g", "start": Start.earliest(), "partitions": ["0"]}
         with (
             sync.ProducerClient(nodes.servers, target) as producer,
-            sync.ConsumerClient(nodes.servers, source, epoch=1, **given) as first,
+            sync.ConsumerClient(nodes.servers, source, epoch=1, **GIVEN) as consumer,
         ):
-            while len(first.receive()) < 1:
-                pass
-            with sync.ConsumerClient(nodes.servers, source, epoch=2, **given) as second:
-                while len(second.receive()) < 1:
-                    pass
-                with pytest.raises(OwnershipLostError):
-                    list(first.batches())
-                with pytest.raises(OwnershipLostError):
-                    count_twice(producer, first)
+            assert consumer.receive()
+            lose(consumer, nodes.servers, source)
+            with pytest.raises(OwnershipLostError):  # by the end of the block, which could not commit
+                count_twice(producer, consumer)
 
     await asyncio.to_thread(work)
     assert await bodies(nodes, target) == []
+
+
+async def test_a_consumer_hears_what_a_transaction_has_committed(nodes: Nodes) -> None:
+    source, target = await filled(nodes, partitions=1, count=10), await nodes.log(1)
+
+    def work() -> None:
+        with (
+            sync.ProducerClient(nodes.servers, target) as producer,
+            sync.ConsumerClient(nodes.servers, source, epoch=1, **GIVEN) as consumer,
+        ):
+            count = 0
+            while count < 10:
+                count += len(consumer.receive())
+            with producer.transaction() as tx:
+                tx.commit_offsets(consumer)
+            lose(consumer, nodes.servers, source)
+            with producer.transaction() as tx:
+                tx.send(b"it has nothing to lose", partition="0")
+                tx.commit_offsets(consumer)
+
+    await asyncio.to_thread(work)
+    assert await bodies(nodes, target) == [b"it has nothing to lose"]
