@@ -22,7 +22,7 @@ FOR_EVER = "forever"
 class Quantity(click.ParamType):
     """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or `forever`: no bound."""
 
-    _PATTERN = re.compile(r"(\d+)\s*([A-Za-z]*)", re.ASCII)
+    _PATTERN = re.compile(r"(-?\d+)\s*([A-Za-z]*)", re.ASCII)
 
     def __init__(self, name: str, units: Mapping[str, int], usual: tuple[str, ...]) -> None:
         """`usual`: units to offer to somebody who wrote none."""
@@ -33,13 +33,16 @@ class Quantity(click.ParamType):
         if isinstance(value, int) or value == FOR_EVER:
             return value
         match = self._PATTERN.fullmatch(str(value).strip())
-        unit = None if match is None else self._lengths().get(match[2].lower())
-        if match is not None and not match[2] and int(match[1]):
+        units = f"a number and one of {', '.join(self._units)}; or {FOR_EVER}"
+        if match is not None and int(match[1]) <= 0:
+            self.fail(f"{value!r}: a {self.name} is more than 0; write {units}", param, ctx)
+        if match is not None and not match[2]:
             offered = ", ".join(f"{match[1]}{unit}" for unit in self._usual)
             self.fail(f"{value!r} has no unit; write {offered} or {FOR_EVER}", param, ctx)
-        if match is None or unit is None or int(match[1]) == 0:
-            units = ", ".join(self._units)
-            self.fail(f"{value!r} is not a {self.name}: a number and one of {units}; or {FOR_EVER}", param, ctx)
+        # Elsewhere M means months, and minutes in their place would delete nearly everything.
+        unit = None if match is None or match[2] == "M" else self._lengths().get(match[2].lower())
+        if match is None or unit is None:
+            self.fail(f"{value!r} is not a {self.name}: {units}", param, ctx)
         return int(match[1]) * unit
 
     def _lengths(self) -> dict[str, int]:

@@ -32,7 +32,7 @@ async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes
     ("kind", "text", "meant"),
     [
         (DURATION, "7d", 7 * 86_400_000), (DURATION, "90 min", 5_400_000), (DURATION, "1500ms", 1500),
-        (DURATION, "2H", 2 * HOUR_MS), (DURATION, "forever", "forever"),
+        (DURATION, "2H", 2 * HOUR_MS), (DURATION, "1m", 60_000), (DURATION, "forever", "forever"),
         (SIZE, "10GiB", 10 << 30), (SIZE, "512 mib", 512 << 20), (SIZE, "100B", 100), (SIZE, "forever", "forever"),
     ],
 )  # fmt: skip
@@ -45,12 +45,14 @@ async def test_a_quantity_is_a_number_and_a_unit(kind: Quantity, text: str, mean
     [
         (DURATION, "7", "'7' has no unit; write 7d, 7h, 7min, 7s, 7ms or forever"),
         (SIZE, "1000", "'1000' has no unit; write 1000GiB, 1000MiB, 1000KiB, 1000B or forever"),
-        (DURATION, "0", "a number and one of"), (DURATION, "0d", "a number and one of"),
-        (DURATION, "7 weeks", "a number and one of"), (DURATION, "-7d", "a number and one of"),
+        (DURATION, "0", "a duration is more than 0"), (DURATION, "0d", "a duration is more than 0; write a number and"),
+        (DURATION, "-1d", "a duration is more than 0"), (SIZE, "0B", "a size is more than 0"),
+        (DURATION, "7 weeks", "a number and one of"), (DURATION, "7mo", "a number and one of"),
+        (DURATION, "1M", "'1M' is not a duration: a number and one of ms, s, min, m, h, d; or forever"),
         (DURATION, "soon", "a number and one of"), (SIZE, "7d", "a number and one of"),
     ],
 )  # fmt: skip
-async def test_a_number_without_a_unit_is_refused(kind: Quantity, text: str, advice: str) -> None:
+async def test_what_is_no_bound_is_refused(kind: Quantity, text: str, advice: str) -> None:
     with pytest.raises(click.BadParameter, match=advice):
         kind.convert(text, None, None)
 
