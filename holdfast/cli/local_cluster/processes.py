@@ -258,10 +258,16 @@ class LocalCluster:
             )
         self._children[node_id] = child
         if (process := ProcessId.of(child.pid)) is not None:
-            _replace(
-                self.node_directory(node_id) / "node.pid",
-                json.dumps({"pid": process.pid, "started": process.started}) + "\n",
-            )
+            path = self.node_directory(node_id) / "node.pid"
+            try:
+                _replace(path, json.dumps({"pid": process.pid, "started": process.started}) + "\n")
+            except OSError as error:
+                self._children.pop(node_id)
+                _end(child)  # nobody could find it, and so nobody could stop it
+                raise CliError(
+                    f"node {node_id} was not started: {path} cannot be written: {error}",
+                    advice=f"make {path.parent} writable, with room on its disk, and start it again",
+                ) from error
         return Starting(self, node_id, child, logged_from)
 
     def kill(self, node_id: int) -> bool:
@@ -356,6 +362,11 @@ class Starting:
             f"node {self.node_id} {what}{reason}{log}",
             advice=f"{advice}; the whole log is {self._cluster.log_path(self.node_id)}",
         )
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with child:  # closes its pipe, and waits
+        child.kill()
 
 
 def _replace(path: Path, text: str) -> None:

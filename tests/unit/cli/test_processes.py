@@ -135,6 +135,22 @@ def test_of_a_failed_start_the_reason_comes_first_and_no_line_of_an_earlier_star
         assert not more
 
 
+def processes_of(cluster: LocalCluster, node_id: int) -> list[int]:
+    """Every process whose command line names the node's configuration."""
+    config = str(cluster.config_path(node_id))
+    every = subprocess.run(["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in every.splitlines() if config in line]
+
+
+def test_a_node_that_cannot_be_recorded_is_ended(cluster: LocalCluster) -> None:
+    (cluster.node_directory(1) / "node.pid.new").mkdir()  # nothing can be written there, as on a full disk
+    with pytest.raises(CliError, match=r"node 1 was not started: .*node\.pid cannot be written") as caught:
+        cluster.spawn(1)
+    assert str(cluster.node_directory(1)) in caught.value.advice
+    assert not processes_of(cluster, 1)
+    assert cluster.process(1) is None
+
+
 def test_a_start_without_a_majority_says_what_it_waits_for_and_how_to_start_all(tmp_path: Path) -> None:
     local = create(tmp_path / "cluster", 3, None, 0, "dev", "fsync")
     try:
