@@ -38,6 +38,7 @@ from holdfast.client.errors import (
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import Sender
+from holdfast.client.transport.patience import Patience
 
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 
@@ -156,7 +157,7 @@ class ControlLink:
     async def _ask(self, payload: bytes, bound_s: float) -> DeliveryState:
         number: int | None = None
         try:
-            async with asyncio.timeout(bound_s):
+            async with Patience(bound_s):
                 while self.ended is None and (self._sender is None or self._sender.credit < 1):
                     self._credit.clear()
                     await self._credit.wait()

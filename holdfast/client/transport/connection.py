@@ -63,6 +63,7 @@ from holdfast.client.transport.links import (
     SenderOwner,
 )
 from holdfast.client.transport.login import ASKS_FOR_LOGIN, login_of
+from holdfast.client.transport.patience import Patience
 from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
 
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
         made.append(connection)
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(bound_s):
+            async with Patience(bound_s):
                 await loop.create_connection(
                     lambda: connection,
                     address.host,
@@ -299,7 +300,7 @@ class Connection(asyncio.Protocol):
         self._links[client_link.link] = client_link
         self._flush()
         try:
-            async with asyncio.timeout(bound_s):
+            async with Patience(bound_s):
                 await client_link.opened
         except TimeoutError:
             client_link.abandon()

@@ -13,6 +13,7 @@ from holdfast.amqp.messages.message import Value, decode_message, offset_text
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.client.transport.patience import Patience
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class OneMessage:
 
     async def wait(self, bound_s: float, what: str) -> bytes:
         try:
-            async with asyncio.timeout(bound_s):
+            async with Patience(bound_s):
                 return await self._future
         except TimeoutError:
             raise TimeoutExpiredError(f"{what}: no answer within {bound_s:g} s") from None

@@ -29,6 +29,7 @@ from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, Tim
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.log_info import OneMessage
 from holdfast.client.transport.network import Network
+from holdfast.client.transport.patience import Patience
 
 _numbers = itertools.count(1)
 
@@ -106,7 +107,7 @@ class Exchange:
         self._receiver.grant(1)
         self._sender = await connection.attach_sender(protocol.MANAGEMENT_ADDRESS, None, self, bound_s=bound_s)
         try:
-            async with asyncio.timeout(bound_s):
+            async with Patience(bound_s):
                 while self._sender.credit < 1:
                     self._credit.clear()
                     await self._credit.wait()

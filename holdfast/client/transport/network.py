@@ -12,6 +12,7 @@ stale.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -45,6 +46,7 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
+from holdfast.client.transport.patience import Patience
 from holdfast.client.transport.security import Security
 from holdfast.records.codec import Codec
 
@@ -280,25 +282,25 @@ class Network:
     ) -> T:
         """`takes_turns`: that a node refuses is no trouble, somebody else has what is wanted."""
         loop = asyncio.get_running_loop()
-        started_s, backoff, hops = loop.time(), Backoff(), 0
+        patience, backoff, hops = Patience(deadline_s - loop.time()), Backoff(), 0
         if hint is not None:
             self._places.pop(what, None)  # the link that was there failed
         target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
         last: HoldfastError | None = hint
-        owned_since_s = started_s
+        owned_since_s = loop.time()
         owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
         with Waiting(self.log_lines, what) as waiting:
-            while (left_s := deadline_s - loop.time()) > 0:
+            while patience.left_s > 0:
                 address = target or self._entry()
                 try:
-                    async with asyncio.timeout(left_s):
+                    async with patience:
                         # What nobody has heard of yet is soon known, or not there.
                         no_trouble = isinstance(last, LinkRefusedError if takes_turns else NotFoundError)
                         trouble = None if no_trouble else last
                         waiting.why = trouble or f"{address} has not answered yet"
                         connection = await self.connection(address)
                         waiting.why = None if takes_turns else trouble
-                        return await attempt(connection, min(left_s, attach_bound_s))
+                        return await attempt(connection, min(patience.left_s, attach_bound_s))
                 except LinkRedirected as redirect:
                     last, hops = redirect, hops + 1
                     target = self._redirect_target(redirect, what)
@@ -307,7 +309,7 @@ class Network:
                     hops, target = 0, None
                     self._places.pop(what, None)
                 except HoldfastError as error:
-                    young = loop.time() - started_s < NOT_FOUND_GRACE_S
+                    young = patience.spent_s < NOT_FOUND_GRACE_S
                     if not self._may_pass(address, error) and not (isinstance(error, NotFoundError) and young):
                         raise
                     last, target = error, None
@@ -320,14 +322,16 @@ class Network:
                     self._places.pop(what, None)
                     if not isinstance(error, NotFoundError):
                         self._suspect(address)
-                    if self._hopeless(loop.time() - started_s):
+                    if self._hopeless(patience.spent_s):
                         break
                 except TimeoutError:  # the caller's patience ended with this one: the next call begins with another
                     self._places.pop(what, None)
                     self._suspect(address, SILENT_S)
                     break
-                await backoff.wait(max(0.0, deadline_s - loop.time()))
-        raise owned or self._too_late(what, last, loop.time() - started_s)
+                with contextlib.suppress(TimeoutError):
+                    async with patience:
+                        await backoff.wait()
+        raise owned or self._too_late(what, last, patience.spent_s)
 
     def _may_pass(self, address: Address, error: HoldfastError) -> bool:
         """Whether another attempt, perhaps at another server, may bring more."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from holdfast.client import ConsumerClient, ConsumerOptions, NetworkOptions, Start
+from holdfast.client import AdminClient, ConsumerClient, ConsumerOptions, NetworkOptions, Start
 from holdfast.client.consume import partition_receiver
 from holdfast.client.transport import connection
+from holdfast.client.transport.patience import Patience
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -65,6 +67,78 @@ async def test_a_short_delay_is_not_told(node: TinyNode, caplog: pytest.LogCaptu
             seen = ticks
             await eventually(lambda: ticks > seen + 1)
     assert not warned(caplog, "stood still")
+
+
+@pytest.fixture
+async def stand_still(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The loop finds an hour gone in its next turn, as after a stop of this process."""
+    loop, gone_s = asyncio.get_running_loop(), [0.0]
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + gone_s[0])
+
+    def leap() -> None:
+        gone_s[0] += 3600
+
+    return leap
+
+
+async def test_an_answer_that_came_while_the_process_stood_still_counts(
+    node: TinyNode, stand_still: Callable[[], None]
+) -> None:
+    def manage(request: dict[str, Any], arguments: Any) -> tuple[dict[str, Any], Any]:
+        stand_still()
+        return {"status-code": 200}, {"groups": [{"group": "g"}]}
+
+    node.manage = manage
+    async with AdminClient(node.address, timeout_s=60) as admin:
+        assert await admin.list_groups("trades") == [{"group": "g"}]
+
+
+async def test_a_request_whose_connection_ended_while_the_process_stood_still_is_asked_again(
+    node: TinyNode, stand_still: Callable[[], None]
+) -> None:
+    asked = 0
+
+    def manage(request: dict[str, Any], arguments: Any) -> tuple[dict[str, Any], Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            stand_still()
+            for connection in list(node.connections):
+                connection.abort()
+        return {"status-code": 200}, {"groups": [{"group": "g"}]}
+
+    node.manage = manage
+    async with AdminClient(node.address, timeout_s=60) as admin:
+        assert await admin.list_groups("trades") == [{"group": "g"}]
+    assert asked == 2
+
+
+async def test_a_wait_behind_a_standstill_goes_on_and_ends(stand_still: Callable[[], None]) -> None:
+    patience, never = Patience(2.5), asyncio.Event()
+    async with patience:
+        asyncio.get_running_loop().call_soon(stand_still)
+        await asyncio.sleep(1800)
+    assert 0 < patience.left_s < 2.5
+    with pytest.raises(TimeoutError):
+        async with patience:
+            await never.wait()
+    assert patience.left_s <= 0
+
+
+async def test_a_program_that_stands_still_all_the_time_does_not_wait_for_ever(
+    stand_still: Callable[[], None],
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def again() -> None:
+        stand_still()
+        loop.call_soon(again)
+
+    loop.call_soon(again)
+    with pytest.raises(TimeoutError):
+        async with Patience(60):
+            await asyncio.Event().wait()
 
 
 async def test_what_retention_took_before_it_was_read_is_told(node: TinyNode, caplog: pytest.LogCaptureFixture) -> None:
