@@ -1,11 +1,12 @@
 """A cluster of local node processes: their files, how they are started, and how they are told apart from strangers.
 
 Problem: a command that ends nodes by a number read from a file may end somebody else's process, because numbers are
-used again; and a command that only starts processes leaves its user guessing when they can be used.
-Rule never broken: a process is signalled only when its number *and* its start time are those recorded at its birth,
-through a handle (pidfd) that cannot come to mean another process in between. A node counts as started when it said so
-itself. Rejected: a supervisor daemon, one more thing that can die; searching processes by name, which finds other
-people's.
+used again; a copy of a directory names the processes and the data of the original; and a command that only starts
+processes leaves its user guessing when they can be used.
+Rule never broken: a process is signalled only when its number, its start time *and* its directory (which no copy is)
+are those recorded at its birth, through a handle (pidfd) that cannot come to mean another process in between. A node is
+not started on the data in another cluster's directory. A node counts as started when it said so itself. Rejected: a
+supervisor daemon, one more thing that can die; searching processes by name, which finds other people's.
 
 The directory:  D/cluster.json   what the cluster is (name, nodes, addresses)
                 D/nodeN/node.toml  node.pid  node.log  data/
@@ -23,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -221,6 +223,31 @@ class LocalCluster:
     def log_path(self, node_id: int) -> Path:
         return self.node_directory(node_id) / "node.log"
 
+    def _follow_move(self, node_id: int) -> None:
+        """Name this directory in a node's configuration that came here with a moved or copied directory.
+
+        Data that somebody put elsewhere stay there: they lie in no cluster's directory.
+        """
+        path, own = self.config_path(node_id), self.node_directory(node_id) / "data"
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = _data_directory(text)
+            if data is None or not data.is_absolute() or data.parts[-2:] != own.parts[-2:]:
+                return
+            before = data.parent.parent
+            gone = not data.parent.exists() and own.exists()
+            if before.resolve() == self.directory or not (gone or self.exists(before)):
+                return
+            moved = text.replace(_quoted_prefix(before), _quoted_prefix(self.directory))
+            if _data_directory(moved) != own:
+                raise CliError(
+                    f"node {node_id} would use {data}, which belongs to the cluster in {before}",
+                    advice=f"write data_dir = {json.dumps(str(own))} in {path}",
+                )
+            _replace(path, moved)
+        except OSError as error:
+            raise CliError(f"node {node_id} was not started: {path}: {error}") from error
+
     # ---------------------------------------------------------------- processes
 
     def process(self, node_id: int) -> ProcessId | None:
@@ -230,11 +257,18 @@ class LocalCluster:
         try:
             recorded = json.loads((self.node_directory(node_id) / "node.pid").read_text())
             process = ProcessId(int(recorded["pid"]), str(recorded["started"]))
+            # An earlier release recorded no directory; its nodes are found all the same.
+            copied = "directory" in recorded and recorded["directory"] != self._identity(node_id)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CliError(f"{self.node_directory(node_id) / 'node.pid'} cannot be read: {error}") from error
-        return process if process.alive else None
+        return process if process.alive and not copied else None
+
+    def _identity(self, node_id: int) -> list[int]:
+        """What tells a node's directory from a copy of it, wherever it is moved while its node runs."""
+        found = self.node_directory(node_id).stat()
+        return [found.st_dev, found.st_ino]
 
     def running(self) -> dict[int, ProcessId]:
         found = {node.id: self.process(node.id) for node in self.plan.nodes}
@@ -245,6 +279,7 @@ class LocalCluster:
         if self.process(node_id) is not None:
             raise CliError(f"node {node_id} is running already")
         _require_node_packages()
+        self._follow_move(node_id)
         with self.log_path(node_id).open("ab") as log:
             os.fchmod(log.fileno(), FILE_MODE)
             logged_from = os.fstat(log.fileno()).st_size
@@ -260,7 +295,8 @@ class LocalCluster:
         if (process := ProcessId.of(child.pid)) is not None:
             path = self.node_directory(node_id) / "node.pid"
             try:
-                _replace(path, json.dumps({"pid": process.pid, "started": process.started}) + "\n")
+                birth = {"pid": process.pid, "started": process.started, "directory": self._identity(node_id)}
+                _replace(path, json.dumps(birth) + "\n")
             except OSError as error:
                 self._children.pop(node_id)
                 _end(child)  # nobody could find it, and so nobody could stop it
@@ -362,6 +398,19 @@ class Starting:
             f"node {self.node_id} {what}{reason}{log}",
             advice=f"{advice}; the whole log is {self._cluster.log_path(self.node_id)}",
         )
+
+
+def _data_directory(text: str) -> Path | None:
+    """The `data_dir` of a configuration; None: the node itself says what is wrong with it."""
+    try:
+        return Path(tomllib.loads(text)["node"]["data_dir"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        return None
+
+
+def _quoted_prefix(directory: Path) -> str:
+    """How a path beneath a directory begins in a configuration."""
+    return json.dumps(f"{directory}/")[:-1]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,92 @@ def test_a_stranger_with_the_same_number_is_left_alone(cluster: LocalCluster, sl
     assert not cluster.kill(1)
     assert cluster.stop()[1] == "was not running"
     assert sleeper.poll() is None
+
+
+def test_the_node_of_the_original_is_left_alone_by_a_copy(tmp_path: Path) -> None:
+    local = create(tmp_path / "original", 1, None, 0, "dev", "fsync")
+    try:
+        local.spawn(1)
+        process = local.process(1)
+        assert process is not None
+        (tmp_path / "copy" / "node1").mkdir(parents=True)
+        for name in ("cluster.json", "node1/node.pid"):
+            shutil.copy(local.directory / name, tmp_path / "copy" / name)
+        copy = LocalCluster.load(tmp_path / "copy")
+        assert not copy.kill(1)
+        assert copy.stop() == {1: "was not running"}
+        assert process.alive
+    finally:
+        assert local.stop() == {1: "stopped"}
+
+
+def test_a_node_is_found_where_its_directory_was_moved(
+    cluster: LocalCluster, sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    process = ProcessId.of(sleeper.pid)
+    assert process is not None
+    home = cluster.node_directory(1)
+    born_in = [home.stat().st_dev, home.stat().st_ino]
+    (home / "node.pid").write_text(json.dumps({"pid": process.pid, "started": process.started, "directory": born_in}))
+    cluster.directory.rename(tmp_path / "moved")
+    assert LocalCluster.load(tmp_path / "moved").running() == {1: process}
+
+
+def started_once(cluster: LocalCluster) -> LocalCluster:
+    """A cluster of one node that was started, and stopped again."""
+    try:
+        cluster.spawn(1).wait(time.monotonic() + 60)
+    finally:
+        cluster.stop()
+    return cluster
+
+
+@pytest.mark.parametrize(("original", "tls"), [("stays", True), ("is gone", False), ("is another cluster now", False)])
+def test_a_moved_or_copied_cluster_uses_its_own_files(original: str, tls: bool, tmp_path: Path) -> None:
+    local = started_once(create(tmp_path / 'a "b', 1, None, 0, "dev", "fsync", tls=tls))
+    if original == "stays":
+        shutil.copytree(local.directory, tmp_path / "copy")
+    else:
+        local.directory.rename(tmp_path / "copy")
+    if original == "is another cluster now":
+        create(local.directory, 1, None, 0, "other", "fsync")
+    copy = LocalCluster.load(tmp_path / "copy")
+    try:
+        copy.spawn(1).wait(time.monotonic() + 60)
+        text = copy.config_path(1).read_text()
+        assert str(local.directory) not in tomllib.loads(text)["node"]["data_dir"]
+        assert json.dumps(f"{local.directory}/")[:-1] not in text, "certificates too"
+        if original == "is another cluster now":
+            assert not (local.node_directory(1) / "data").exists()
+    finally:
+        copy.stop()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_data_that_somebody_put_elsewhere_stay_there(exists: bool, tmp_path: Path) -> None:
+    local = create(tmp_path / "cluster", 1, None, 0, "dev", "fsync")
+    elsewhere = tmp_path / "disk" / "node1" / "data"
+    if exists:
+        elsewhere.mkdir(parents=True)
+    text = local.config_path(1).read_text()
+    local.config_path(1).write_text(text.replace(str(local.node_directory(1) / "data"), str(elsewhere)))
+    started_once(local)
+    assert list(elsewhere.iterdir())
+    assert not (local.node_directory(1) / "data").exists()
+
+
+def test_data_of_another_cluster_are_refused_where_the_configuration_cannot_follow(tmp_path: Path) -> None:
+    local = create(tmp_path / "original", 1, None, 0, "dev", "fsync")
+    shutil.copytree(local.directory, tmp_path / "copy")
+    copy = LocalCluster.load(tmp_path / "copy")
+    text = copy.config_path(1).read_text()
+    copy.config_path(1).write_text(
+        text.replace('"' + str(local.node_directory(1) / "data") + '"', f"'{local.node_directory(1) / 'data'}'")
+    )
+    with pytest.raises(CliError, match="belongs to the cluster in") as caught:
+        copy.spawn(1)
+    assert f'write data_dir = "{copy.node_directory(1) / "data"}"' in caught.value.advice
+    assert not processes_of(copy, 1)
 
 
 def test_a_process_that_ended_but_was_not_waited_for_counts_as_gone() -> None:
