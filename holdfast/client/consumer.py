@@ -35,10 +35,10 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.options import ConsumerOptions, Isolation, check_count, check_log, check_wait, options_of
-from holdfast.client.release import Release
 from holdfast.client.start_position import Start, check_start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
+from holdfast.client.waits.release import Release
 
 
 class ConsumerClient:

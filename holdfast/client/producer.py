@@ -42,7 +42,6 @@ from holdfast.client.produce.idempotent.producer_identity import (
 )
 from holdfast.client.produce.intake import Intake
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.release import Release
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
@@ -54,6 +53,7 @@ from holdfast.client.transact.group_member import (
 from holdfast.client.transact.transaction import ProducerSide, Transaction
 from holdfast.client.transact.transactor import Transactor
 from holdfast.client.transport.network import Network
+from holdfast.client.waits.release import Release
 
 
 class ProducerClient:

@@ -38,7 +38,7 @@ from holdfast.client.errors import (
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import Sender
-from holdfast.client.transport.patience import Patience
+from holdfast.client.waits.patience import Patience
 
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 

@@ -31,7 +31,6 @@ from holdfast.client.errors import (
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
-from holdfast.client.release import Release
 from holdfast.client.transact.control_link import (
     ControlLink,
     CoordinatorWish,
@@ -43,6 +42,7 @@ from holdfast.client.transact.home import Home
 from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.client.waits.release import Release
 from holdfast.records.codec import Codec
 
 log = logging.getLogger("holdfast.client")

@@ -63,8 +63,8 @@ from holdfast.client.transport.links import (
     SenderOwner,
 )
 from holdfast.client.transport.login import ASKS_FOR_LOGIN, login_of
-from holdfast.client.transport.patience import Patience
 from holdfast.client.transport.security import Security
+from holdfast.client.waits.patience import Patience
 from holdfast.records.codec import Codec
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"

@@ -13,7 +13,7 @@ from holdfast.amqp.messages.message import Value, decode_message, offset_text
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Backoff, Network
-from holdfast.client.transport.patience import Patience
+from holdfast.client.waits.patience import Patience
 
 
 @dataclass(frozen=True)

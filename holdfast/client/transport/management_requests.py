@@ -29,7 +29,7 @@ from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, Tim
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.log_info import OneMessage
 from holdfast.client.transport.network import Network
-from holdfast.client.transport.patience import Patience
+from holdfast.client.waits.patience import Patience
 
 _numbers = itertools.count(1)
 

@@ -35,7 +35,6 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
-from holdfast.client.release import Release
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address, named_servers
 from holdfast.client.transport.connection import Connection
@@ -46,8 +45,9 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.patience import Patience
 from holdfast.client.transport.security import Security
+from holdfast.client.waits.patience import Patience
+from holdfast.client.waits.release import Release
 from holdfast.records.codec import Codec
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from holdfast.client import (
     TransactionGroup,
     UndeliveredError,
 )
-from holdfast.client.release import Release
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.network import Network
+from holdfast.client.waits.release import Release
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import WAIT_S, eventually
 

@@ -36,10 +36,10 @@ class Patience:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._timer.cancel()
         self._count_step()
-        return await self._timeout.__aexit__(kind, error, trace)
+        await self._timeout.__aexit__(kind, error, trace)
 
     def _begin_step(self, most_s: float) -> None:
         self._begun_s, self._step_s = self._loop.time(), max(0.0, min(STEP_S, most_s))
