@@ -289,6 +289,7 @@ class Network:
         last: HoldfastError | None = hint
         owned_since_s = loop.time()
         owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
+        said: dict[Address, HoldfastError] = {}  # the last word of each node that was there when it was last tried
         with Waiting(self.log_lines, what) as waiting:
             while patience.left_s > 0:
                 address = target or self._entry()
@@ -313,6 +314,9 @@ class Network:
                     if not self._may_pass(address, error) and not (isinstance(error, NotFoundError) and young):
                         raise
                     last, target = error, None
+                    said.pop(address, None)
+                    if not isinstance(error, UnreachableError):
+                        said[address] = error
                     self.log_lines.say("%s: trying again, since %s", what, error)
                     if isinstance(error, PartitionOwnedError):
                         owned_since_s = owned_since_s if owned is not None else loop.time()
@@ -331,6 +335,8 @@ class Network:
                 with contextlib.suppress(TimeoutError):
                     async with patience:
                         await backoff.wait()
+        if said and isinstance(last, UnreachableError):
+            last = list(said.values())[-1]
         raise owned or self._too_late(what, last, patience.spent_s)
 
     def _may_pass(self, address: Address, error: HoldfastError) -> bool:

@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.amqp import Error
 from holdfast.client import AdminClient, ProducerClient
-from holdfast.client.errors import ConfigurationError, HoldfastError, UnreachableError
+from holdfast.client.errors import ConfigurationError, HoldfastError, TimeoutExpiredError, UnreachableError
 from holdfast.client.transport import network
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import Connection
 from holdfast.client.transport.security import Security
+from tests.ports import free_port
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -128,3 +129,54 @@ async def test_it_is_passed_over_also_when_a_redirect_had_named_it(
         ends(first)
         await producer.send_and_confirm(b"there", partition="0")
         assert len(first.attaches) == before
+
+
+def cut_off_by_an_answer(node: TinyNode) -> None:
+    answer = {"status-code": 503, "error-code": "unavailable", "status-description": CUT_OFF, "retriable": True}
+    node.manage = lambda request, arguments: (answer, None)
+
+
+def cut_off_by_an_end(node: TinyNode) -> None:
+    def manage(request: dict[str, object], arguments: object) -> tuple[dict[str, object], object]:
+        for connection in list(node.connections):
+            connection.engine.close(Error("amqp:connection:forced", CUT_OFF))
+            connection.flush()
+        return {}, None
+
+    node.manage = manage
+
+
+CUT_OFF = "this node is cut off: nodes 2 and 3 do not answer"
+
+
+@pytest.mark.parametrize("says", [cut_off_by_an_answer, cut_off_by_an_end])
+async def test_what_a_node_said_is_told_rather_than_that_others_are_down(
+    node: TinyNode, says: Callable[[TinyNode], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(node)
+    real = network.Network._suspect
+
+    def suspect(self: network.Network, address: Address, for_s: float = 0.0) -> None:
+        real(self, address, 3600.0 if str(address) == node.address else 0.0)
+
+    monkeypatch.setattr(network.Network, "_suspect", suspect)  # it is tried once, and the other one until the end
+    gone = f"127.0.0.1:{free_port()}"
+    async with asyncio.timeout(60), AdminClient([node.address, gone], timeout_s=3.0) as admin:
+        with pytest.raises(TimeoutExpiredError, match=CUT_OFF):
+            await admin.list_logs()
+
+
+async def test_what_a_node_said_is_not_told_when_it_is_down_itself(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing: list[asyncio.Task[None]] = []
+
+    def manage(request: dict[str, object], arguments: object) -> tuple[dict[str, object], object]:
+        crashing.append(asyncio.get_running_loop().create_task(node.crash()))
+        return {"status-code": 503, "status-description": CUT_OFF, "retriable": True}, None
+
+    node.manage = manage
+    async with asyncio.timeout(60), AdminClient(node.address, timeout_s=3.0) as admin:
+        with pytest.raises(UnreachableError):
+            await admin.list_logs()
+    assert crashing
