@@ -126,6 +126,12 @@ async def test_a_wait_behind_a_standstill_goes_on_and_ends(stand_still: Callable
     assert patience.left_s <= 0
 
 
+async def test_what_came_in_a_standstill_at_the_end_of_a_wait_counts(stand_still: Callable[[], None]) -> None:
+    async with Patience(1.0):
+        asyncio.get_running_loop().call_soon(stand_still)
+        await asyncio.sleep(1800)
+
+
 async def test_a_program_that_stands_still_all_the_time_does_not_wait_for_ever(
     stand_still: Callable[[], None],
 ) -> None:
