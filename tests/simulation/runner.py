@@ -206,7 +206,7 @@ def loses_committed_entries(kind: str, seed: int) -> bool:
 POINTS = tuple(kind for kind in KINDS if kind.startswith("at-"))
 LATE = tuple(kind for kind in KINDS if kind.startswith("late-"))
 BARE = ("bare-library",)
-SHOWING = (*catalogue.BY_TRANSACTIONS, *catalogue.BY_SCHEDULES, *POINTS, *LATE, *BARE)
+SHOWING = (*catalogue.BY_TRANSACTIONS, *catalogue.BY_LINKS, *catalogue.BY_SCHEDULES, *POINTS, *LATE, *BARE)
 BARE_SCHEDULES = 200
 REACHING_SCHEDULES = 10
 """Within which somebody dies at a crash point, or a question of a kind is late."""
@@ -216,7 +216,7 @@ def schedules_to_show(kind: str) -> int:
     """Within so many it must be seen."""
     if kind in BARE:
         return BARE_SCHEDULES
-    mutation: Any = catalogue.BY_TRANSACTIONS.get(kind) or catalogue.BY_SCHEDULES.get(kind)
+    mutation: Any = ({**catalogue.BY_TRANSACTIONS, **catalogue.BY_LINKS, **catalogue.BY_SCHEDULES}).get(kind)
     return REACHING_SCHEDULES if mutation is None else int(mutation.budget)
 
 

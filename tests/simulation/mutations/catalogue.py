@@ -197,7 +197,9 @@ BY_GROUPS: dict[str, TransactionMutation] = {
 
 BY_LINKS: dict[str, TransactionMutation] = {
     "commits-do-not-wait-for-answers": TransactionMutation(holes_transactions.commits_do_not_wait_for_answers),
-    "refused-events-are-committed-around": TransactionMutation(holes_transactions.refused_events_are_committed_around),
+    "refused-events-are-committed-around": TransactionMutation(
+        holes_transactions.refused_events_are_committed_around, budget=200
+    ),
     "what-a-filter-holds-is-forgotten": TransactionMutation(holes_transactions.what_a_filter_holds_is_forgotten),
     "gateways-read-what-is-open": TransactionMutation(holes_transactions.gateways_read_what_is_open),
 }
