@@ -13,7 +13,7 @@ from holdfast.records.joined_messages import table_of
 from holdfast.records.packed_batch import pack_joined
 from holdfast.records.packed_bodies import PackedBodies, packed_bodies
 from holdfast.records.record_batch import MAX_RECORDS
-from node.partition.api import Appended, Failed
+from node.partition.api import Appended, Failed, Numbers
 from node.partition.entry import batches_in
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
@@ -93,6 +93,18 @@ def test_a_call_of_more_records_than_a_batch_has_is_stored_as_several_in_one_ent
     entries = [batches_in(node.group.entry(index)[1]) for index in range(before + 1, node.group.last_index + 1)]
     assert [len(batches) for batches in entries] == [1, 3, 1]
     assert read_all(node.replica) == list(enumerate([b"before", *records, b"behind"]))
+
+
+def test_each_call_gets_the_result_of_its_own_batch_behind_one_of_several(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_records=1 << 20)) as node:
+        before, many, unknown = node.group.last_index, Answers(), Answers()
+        node.replica.append([b"x"] * (MAX_RECORDS + 1), many)
+        node.replica.append([b"y"], unknown, Numbers(5, 0, 7, b"yyyy"))
+        node.turns()
+        assert node.group.last_index == before + 1
+        assert many.offsets == [0]
+        assert isinstance(unknown.last, Failed)
+        assert unknown.last.kind == "producer_unknown"
 
 
 def test_one_record_may_be_larger_than_the_usual_entry_but_not_than_any(node: Node) -> None:
