@@ -230,6 +230,11 @@ PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
 IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both ways: true when a message without the three
 # is to have the number behind that of the message before it on the link
 
+RECORD_BATCHES: Final = "holdfast:record-batches"  # attach property of a link that is bound to a partition, both ways:
+# uint, the highest version of record batches (`holdfast/records/record_batch.py`) that the peer knows; in the answer, the
+# version that is used. Then each transfer of a producer's link is one batch, each of a reader's link one or more, back to
+# back; and credit counts transfers.
+
 PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender that is
 # bound to a partition: true; of the answer: a uint. Then each
 # transfer of the link is a packed batch (`holdfast/records/packed_batch.py`), stored side by side or not at all, with
