@@ -63,7 +63,7 @@ def test_a_majority_that_is_down_leaves_no_hole(own_cluster: Cluster, log_name: 
         bound = threading.Timer(READY_WITHIN_S, process.kill)
         bound.start()
         try:
-            Feeder(process)
+            feeder = Feeder(process)
             wait_until(lambda: last_offset(own_cluster, log_name) > 2000, "some lines to be stored")
             own_cluster.kill(2, 3)
             while b"were given up" not in (line := process.stderr.readline()):
@@ -71,6 +71,7 @@ def test_a_majority_that_is_down_leaves_no_hole(own_cluster: Cluster, log_name: 
             own_cluster.start(2, 3)
             said = process.stderr.read().decode()
             assert process.wait() == 1
+            feeder.join()
         finally:
             bound.cancel()
             process.kill()
