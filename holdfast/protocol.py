@@ -231,9 +231,9 @@ IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both way
 # is to have the number behind that of the message before it on the link
 
 RECORD_BATCHES: Final = "holdfast:record-batches"  # attach property of a link that is bound to a partition, both ways:
-# uint, the highest version of record batches (`holdfast/records/record_batch.py`) that the peer knows; in the answer, the
-# version that is used. Then each transfer of a producer's link is one batch, each of a reader's link one or more, back to
-# back; and credit counts transfers.
+# uint, the highest version of record batches (`holdfast/records/record_batch.py`) that the peer knows; in the answer,
+# the version that is used. Then each transfer of a producer's link is one batch, each of a reader's link one or more,
+# back to back; and credit counts transfers.
 
 PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender that is
 # bound to a partition: true; of the answer: a uint. Then each
