@@ -25,7 +25,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 mkdir -p "$work/source" "$work/bundle/wheels" "$out"
-git ls-files -z -- pyproject.toml README.md cluster node holdfast pipeline pyspark_holdfast | xargs -0 cp --parents -t "$work/source"
+git ls-files -z -- pyproject.toml README.md LICENSE cluster node holdfast pipeline pyspark_holdfast | xargs -0 cp --parents -t "$work/source"
 sed -i "s/^version = \"\(.*\)\"/version = \"\1$suffix\"/" "$work/source/pyproject.toml"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$work/source/pyproject.toml")
 
