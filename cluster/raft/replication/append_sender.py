@@ -198,7 +198,7 @@ class AppendSender:
         else:
             self._links.speaks(node)
         index = self._step.progress[node].acknowledged
-        acknowledged = (index, log_store.term_at(index)) if index >= log_store.base_index else None
+        acknowledged = (index, log_store.term_at(index) if index >= log_store.base_index else 0) if index else None
         if start <= log_store.base_index:
             retained_from = log_store.base_index + 1
             message = self._stamp.append(

@@ -189,13 +189,15 @@ class Stepper(Transport):
         """This member told the leader of this very term that it has an entry. Nobody else could have taken it back in
         this term, so who lacks it has lost what it acknowledged, and its vote with it: an older copy of the disk, or a
         disk that lied."""
-        index, log_store = body.acknowledged_index, self._log_store
-        if log_store.mute or index <= log_store.base_index or self._has(index, body.acknowledged_term):
+        index, entry_term, log_store = body.acknowledged_index, body.acknowledged_term, self._log_store
+        if log_store.mute or index <= log_store.base_index:
+            return
+        if index <= log_store.last and entry_term in (0, log_store.term_at(index)):  # 0: the leader has trimmed it
             return
         log.error(
-            "%s: lacks entry %d of term %d, which it acknowledged to %s in term %d: its disk has lost what was "
+            "%s: lacks entry %d, which it acknowledged to %s in term %d: its disk has lost what was "
             "durable, or is an older copy. It goes on without a vote until nothing that it forgot can matter",
-            self.name, index, body.acknowledged_term, member, term,
+            self.name, index, member, term,
         )  # fmt: skip
         log_store.lose_vote()
 

@@ -2,8 +2,9 @@
 
 Today nothing tells such a node from its original. What holds is this: a leader repeats to each member the last entry
 that the member acknowledged in the leader's term, and who lacks it loses its vote. So a copy is put back where such
-leaders are there, for every group of the node, and until it has come out nothing else goes wrong. A node that comes
-back anywhere else may lose what was acknowledged: that is known, and not asked for here.
+leaders are there, for every group of the node, and where it finds no majority before it hears them, since too few
+other members lack what it lacks. Until it has come out nothing else goes wrong. A node that comes back anywhere else
+may lose what was acknowledged: that is known, and not asked for here.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class OlderCopies:
             return False  # a log was deleted since: one of a single replica leads again at once, until it hears of that
         if not all(self._leader_knows(node, group, image) for group in node.multiraft.groups.values()):
             return False
-        proofs = {group_id: self._proof(group) for group_id, group in self._forgotten(node, image).items()}
+        forgotten = self._forgotten(node, image)
+        if any(self._could_win(node, led, image.lasts[group_id]) for group_id, led in forgotten.items()):
+            return False
+        proofs = {group_id: self._proof(group) for group_id, group in forgotten.items()}
         del self._images[node.id]
         for link in self._schedule.links.values():
             link.heal()
@@ -88,8 +92,13 @@ class OlderCopies:
         if leader is None or leader is node or not leader.leads(group.group_id):
             return False
         led = leader.multiraft.groups[group.group_id]
-        knows = led.match_index(node.id) >= led.first_index  # further back it does not say so
-        return knows and led.term == group.term == image.terms.get(group.group_id)
+        return led.term == group.term == image.terms.get(group.group_id)
+
+    def _could_win(self, node: SimNode, led: Group, last: int) -> bool:
+        """Enough members might vote for a log that ends there."""
+        others = [self._schedule.nodes[member] for member in led.members if member != node.id]
+        longer = sum(one.is_running and one.multiraft.groups[led.group_id].log_store.written > last for one in others)
+        return 2 * (1 + len(others) - longer) > 1 + len(others)
 
     def _forgotten(self, node: SimNode, image: Image) -> dict[int, Group]:
         """In which the node has acknowledged more than the copy holds."""
