@@ -240,10 +240,6 @@ PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender
 # transfer of the link is a packed batch (`holdfast/records/packed_batch.py`), stored side by side or not at all, with
 # one outcome; and so many events at most may be unsettled on the link. Who is not answered so sends single messages.
 
-PACKED_DELIVERIES: Final = "holdfast:packed-deliveries"  # attach property of a receiver of one partition, both ways:
-# true. Then each transfer of the link is a packed delivery (`holdfast/records/packed_delivery.py`), and
-# credit counts those. Who is not answered so is sent single events.
-
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR: Final = "com.microsoft:argument-error"

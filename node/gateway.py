@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from holdfast.records.record_batch import RecordBatch
 from node.partition.api import (
     Answer,
     AppendDone,
@@ -33,7 +34,6 @@ from node.partition.api import (
     Reader,
     ReadError,
     Start,
-    StoredBatch,
 )
 
 INFO_HOPS = 3
@@ -161,7 +161,7 @@ class _NoReader:
     def __init__(self, error: ReadError) -> None:
         self.error: ReadError | None = error
 
-    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[RecordBatch]:
         return []
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.amqp import MalformedMessage
 from holdfast.records.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.record_batch import Attributes, RecordBatch, read_batch
 from node.coordinator.queries import AskLost, CoordinatorAnswer, CoordinatorQuestion, Lost
 from node.partition import questions as partition
 from node.partition.api import (
@@ -27,14 +28,13 @@ from node.partition.api import (
     ProducerOpened,
     ProducerRequest,
     ReadError,
-    StoredBatch,
 )
 from node.partition.limits import MAX_RECORD_BYTES
 
 __all__ = [
     "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Numbers", "Owner", "PackedBodies",
-    "PartitionInfo", "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError", "StoredBatch",
-    "decode_answer", "decode_question", "encode_answer", "encode_question", "unopened",
+    "PartitionInfo", "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError",
+    "decode_answer", "decode_question", "encode_answer", "encode_question", "placed_batch", "unopened",
 ]  # fmt: skip
 
 Question = partition.Question | CoordinatorQuestion | AskLost
@@ -54,6 +54,14 @@ def unopened(packed: bytes) -> PackedBodies:
     if bodies is None:
         raise ValueError("the batch holds messages, which must come one by one")
     return bodies
+
+
+def placed_batch(data: bytes) -> RecordBatch:
+    """A batch that another node has sent to a reader here. Raises ValueError."""
+    batch, end = read_batch(data)
+    if end != len(data) or batch.head.base_offset < 0 or batch.head.attributes & Attributes.CONTROL:
+        raise ValueError(f"{batch!r} at {batch.head.base_offset} in {len(data)} bytes is none for a reader")
+    return batch
 
 
 def encode_question(question: Question) -> bytes:

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.client.reading`: a log read from its start by the Python client, in single and in packed
-deliveries, as events, as columns, and as arrays of numpy.
+"""`python -m benchmarks.client.reading`: a log read from its start by the Python client, in record batches and in
+single deliveries, as events, as columns, and as arrays of numpy.
 
-Fairness: all ways read the same events of the same nodes, in turns, in one run; those by single deliveries are had by
-asking for fewer events at a time than a packed delivery may hold. Nodes and client share the machine's cores. What all
-of them use for an event is told beside the rate, since that is moved less by what else the machine does.
+Fairness: all ways read the same events of the same nodes, in turns, in one run. Single deliveries are what a reader
+with a filter is sent, so the nodes also look whether each event meets a condition that all meet. Nodes and client share
+the machine's cores. What all of them use for an event is told beside the rate, since that is moved less by what else
+the machine does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -29,32 +29,32 @@ from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
 from holdfast.client import ConsumerClient, ConsumerOptions, EventBlock, RangeClient, Start
 from holdfast.client.blocks.event_arrays import arrays_of
-from holdfast.client.consume.packed_window import WORTH_EVENTS
-from holdfast.client.consume.range_receiver import RangeOptions
 
 Read = Callable[[list[str], str], Coroutine[Any, Any, int]]
 
+SINGLE = "1 = 1 OR a.x = 2"
+"""A condition that every event meets."""
 
-async def _events(servers: list[str], log: str, *, packed: bool) -> int:
+
+async def _events(servers: list[str], log: str, *, where: str | None = None) -> int:
     options = ConsumerOptions(until_end=True)
-    if not packed:
-        options = replace(options, prefetch=WORTH_EVENTS - 1)
     seen = 0
-    async with ConsumerClient(servers, log, start=Start.earliest(), options=options) as consumer:
+    async with ConsumerClient(servers, log, start=Start.earliest(), filter=where, options=options) as consumer:
         async for events in consumer.batches():
             for event in events:
                 seen += len(event.body) >= 0
     return seen
 
 
-async def _blocks(servers: list[str], log: str, look: Callable[[EventBlock], object], *, packed: bool) -> int:
-    options = RangeOptions() if packed else RangeOptions(prefetch=WORTH_EVENTS - 1)
+async def _blocks(
+    servers: list[str], log: str, look: Callable[[EventBlock], object], *, where: str | None = None
+) -> int:
     seen = 0
-    async with RangeClient(servers, options=options) as client:
+    async with RangeClient(servers) as client:
 
         async def read(partition: str, start: int, end: int) -> None:
             nonlocal seen
-            async for block in client.read(log, partition, start, end):
+            async for block in client.read(log, partition, start, end, filter=where):
                 look(block)
                 seen += len(block)
 
@@ -64,12 +64,12 @@ async def _blocks(servers: list[str], log: str, look: Callable[[EventBlock], obj
 
 
 WAYS: dict[str, Read] = {
-    "events, single deliveries": lambda servers, log: _events(servers, log, packed=False),
-    "events, packed": lambda servers, log: _events(servers, log, packed=True),
-    "columns, single deliveries": lambda servers, log: _blocks(servers, log, EventBlock.columns, packed=False),
-    "columns, packed": lambda servers, log: _blocks(servers, log, lambda block: block.columns(), packed=True),
-    "arrays, single deliveries": lambda servers, log: _blocks(servers, log, arrays_of, packed=False),
-    "arrays, packed": lambda servers, log: _blocks(servers, log, arrays_of, packed=True),
+    "events, single deliveries": lambda servers, log: _events(servers, log, where=SINGLE),
+    "events, batches": _events,
+    "columns, single deliveries": lambda servers, log: _blocks(servers, log, EventBlock.columns, where=SINGLE),
+    "columns, batches": lambda servers, log: _blocks(servers, log, lambda block: block.columns()),
+    "arrays, single deliveries": lambda servers, log: _blocks(servers, log, arrays_of, where=SINGLE),
+    "arrays, batches": lambda servers, log: _blocks(servers, log, arrays_of),
 }
 
 

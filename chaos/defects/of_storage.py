@@ -11,10 +11,10 @@ from typing import Any
 
 from cluster.raft import Group, RaftOptions
 from cluster.raft.pysyncobj.core import MatchIndex
-from holdfast.records.record_batch import RecordBatch
+from holdfast.records.record_batch import Numbering, RecordBatch
 from node.listener.incoming.answering_link import AnsweringLink
 from node.partition import appender
-from node.partition.api import StoredBatch
+from node.partition.entry import sealed
 from node.partition.reader import LocalReader
 from node.partition.replica import PartitionReplica
 from node.storage import SyncFailed, syncing, watermark
@@ -99,8 +99,8 @@ def the_end_is_one_short() -> None:
 def _rarely(poll: Any, change: Any) -> Any:
     counter = itertools.count(1)
 
-    def polled(self: LocalReader, *arguments: int) -> list[StoredBatch]:
-        found: list[StoredBatch] = poll(self, *arguments)
+    def polled(self: LocalReader, *arguments: int) -> list[RecordBatch]:
+        found: list[RecordBatch] = poll(self, *arguments)
         return change(self, found) if found and next(counter) % RARE == 0 else found
 
     return polled
@@ -109,10 +109,9 @@ def _rarely(poll: Any, change: Any) -> Any:
 def events_are_passed_over() -> None:
     """Once in a while a reader is not given the first event of what is sent to it."""
 
-    def without_the_first(_: LocalReader, found: list[StoredBatch]) -> list[StoredBatch]:
+    def without_the_first(_: LocalReader, found: list[RecordBatch]) -> list[RecordBatch]:
         first = found[0]
-        kept = StoredBatch(first.base_offset + 1, first.timestamp_ms, first.records[1:], first.transaction)
-        return [kept, *found[1:]] if kept.records else found[1:]
+        return [first.part(1, len(first)), *found[1:]] if len(first) > 1 else found[1:]
 
     LocalReader.poll = _rarely(LocalReader.poll, without_the_first)  # type: ignore[method-assign]
 
@@ -120,22 +119,26 @@ def events_are_passed_over() -> None:
 def bytes_are_damaged() -> None:
     """Once in a while a byte of an event is another one by the time it is sent."""
 
-    def flipped(_: LocalReader, found: list[StoredBatch]) -> list[StoredBatch]:
+    def flipped(_: LocalReader, found: list[RecordBatch]) -> list[RecordBatch]:
+        """It is sealed anew: else its reader would know."""
         first = found[0]
-        record = bytearray(first.records[0])
-        record[-20] ^= 1
-        records = [bytes(record), *first.records[1:]]
-        return [StoredBatch(first.base_offset, first.timestamp_ms, records, first.transaction), *found[1:]]
+        message = bytearray(first.messages()[0])
+        message[-20] ^= 1
+        spoiled = sealed([bytes(message), *first.messages()[1:]])
+        if first.numbering is not None and first.publisher is not None:
+            numbers = Numbering(*first.publisher)
+            spoiled = spoiled.numbered(numbers, transactional=first.transaction is not None)
+        return [spoiled.placed(first.offset, first.head.time_ms, 0, len(first)), *found[1:]]
 
     LocalReader.poll = _rarely(LocalReader.poll, flipped)  # type: ignore[method-assign]
 
 
 def records_are_reversed() -> None:
     """The leader stores the events of an entry from the last to the first."""
-    sealed = appender.sealed
+    in_order = appender.sealed
 
     def reversed_records(records: Sequence[bytes], *rest: Any) -> RecordBatch:
-        return sealed(records[::-1], *rest)
+        return in_order(records[::-1], *rest)
 
     appender.sealed = reversed_records  # type: ignore[assignment]
 

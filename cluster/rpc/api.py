@@ -1,7 +1,7 @@
 """What a node plugs into the network between nodes, and what it gets back.
 
 The problem: a gateway node appends to and reads from partitions that other nodes lead, in the very words in which it
-serves its own. Those words (`StoredBatch`, `Appended`, `Failed` ...) are the node's; this package lies below the node.
+serves its own. Those words (`Appended`, `Failed`, `Earliest` ...) are the node's; this package lies below the node.
 So it is given them: `PartitionTypes` is whatever has those names, in production the module that defines them, and
 nothing needs to be converted at the border.
 
@@ -29,17 +29,31 @@ from cluster.rpc.rpc_pb2 import ReplicaState
 # ------------------------------------------------------------------ what the node provides
 
 
-class StoredEvents(Protocol):
-    """Consecutive events that share a timestamp; `records[i]` has offset `base_offset + i`."""
+class PlacedBatch(Protocol):
+    """Consecutive events of a partition in one sealed batch, which is passed on as it is."""
 
     @property
-    def base_offset(self) -> int: ...
+    def offset(self) -> int: ...
     @property
-    def timestamp_ms(self) -> int: ...
+    def next_offset(self) -> int: ...
     @property
-    def records(self) -> Sequence[bytes]: ...
-    @property
-    def publisher(self) -> tuple[int, int, int] | None: ...  # producer id, epoch, number of the first; None: no numbers
+    def size(self) -> int: ...  # bytes of the whole batch
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def check_content(self) -> None:
+        """Raises ValueError: it is not what was sealed."""
+        ...
+
+    def open(self) -> object:
+        """Have the events at hand. Raises ValueError."""
+        ...
+
+    def part(self, start: int, stop: int) -> PlacedBatch: ...
+    def within(
+        self, max_events: int, max_bytes: int, *, whole: bool, at_least_one: bool
+    ) -> tuple[PlacedBatch | None, int]:
+        """As much of it as the limits allow, and its bytes; `whole`: it is not cut."""
+        ...
 
 
 class Unopened(Protocol):
@@ -57,7 +71,7 @@ class Reader(Protocol):
     def error(self) -> Any: ...
     @property
     def position(self) -> int: ...
-    def poll(self, max_events: int, max_bytes: int) -> Sequence[StoredEvents]: ...
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> Sequence[PlacedBatch]: ...
     def close(self) -> None: ...
 
 
@@ -116,7 +130,7 @@ class PartitionTypes(Protocol):
     @property
     def AfterTime(self) -> type: ...  # (timestamp_ms, offset)
     @property
-    def StoredBatch(self) -> type: ...  # (base_offset, timestamp_ms, records, publisher=)
+    def placed_batch(self) -> Callable[[bytes], PlacedBatch]: ...  # from its bytes; raises ValueError
     @property
     def ReadError(self) -> type: ...  # (kind, detail, retriable, leader)
     @property

@@ -191,37 +191,15 @@ class ReadRequest(_message.Message):
     credit_bytes: int
     def __init__(self, open: _Optional[_Union[ReadOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
-class StoredBatch(_message.Message):
-    __slots__ = ("base_offset", "timestamp_ms", "records", "publisher")
-    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
-    base_offset: int
-    timestamp_ms: int
-    records: _containers.RepeatedScalarFieldContainer[bytes]
-    publisher: Publisher
-    def __init__(self, base_offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., publisher: _Optional[_Union[Publisher, _Mapping]] = ...) -> None: ...
-
-class Publisher(_message.Message):
-    __slots__ = ("producer_id", "epoch", "first_number")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
-    producer_id: int
-    epoch: int
-    first_number: int
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
-
 class ReadReply(_message.Message):
     __slots__ = ("batches", "failure", "next_offset")
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    batches: _containers.RepeatedCompositeFieldContainer[StoredBatch]
+    batches: _containers.RepeatedScalarFieldContainer[bytes]
     failure: Failure
     next_offset: int
-    def __init__(self, batches: _Optional[_Iterable[_Union[StoredBatch, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, batches: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ("group",)

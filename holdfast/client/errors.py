@@ -72,6 +72,17 @@ class DamagedEventError(ProtocolError):
         self.partition, self.offset, self.reason = partition, offset, reason
 
 
+class DamagedBatchError(ProtocolError):
+    """Events were damaged on their way here: when they were asked for again, they came damaged again."""
+
+    retriable = True
+    advice = "check the network and the memory of the machines in between; then read on where this reader was"
+
+    def __init__(self, partition: str, reason: str) -> None:
+        super().__init__(f"what came of partition {partition} is not what was stored: {reason}")
+        self.partition, self.reason = partition, reason
+
+
 class InternalError(HoldfastError):
     """Something happened in this client that should not. It is the cause (`__cause__`) of what its user is told."""
 

@@ -111,17 +111,27 @@ class BatchHead(NamedTuple):
         return _FRONT.pack(HEAD_BYTES - 4 + content_bytes, crc32c(fields)) + fields
 
 
+class _Opened:
+    """What was made of a content so far: kept for all batches that share it."""
+
+    __slots__ = ("ends", "messages", "records")
+
+    def __init__(self) -> None:
+        self.records: tuple[bytes, int] | None = None  # memory that holds them uncompressed, and where
+        self.ends: Sequence[int] | None = None
+        self.messages: list[bytes] | None = None  # all records of the batch as messages
+
+
 class RecordBatch:
     """One sealed batch. The content is shared with whatever it was read from, and never changed."""
 
-    __slots__ = ("_at", "_data", "_end", "_ends", "_opened", "head")
+    __slots__ = ("_at", "_data", "_end", "_opened", "head")
 
     def __init__(self, head: BatchHead, data: bytes, at: int, end: int) -> None:
         """The content is `data[at:end]`."""
         self.head = head
         self._data, self._at, self._end = data, at, end
-        self._opened: tuple[bytes, int] | None = None  # memory that holds the records uncompressed, and where
-        self._ends: Sequence[int] | None = None
+        self._opened = _Opened()
 
     # ------------------------------------------------------------ what the head says
 
@@ -156,6 +166,14 @@ class RecordBatch:
         return self.offset + self.head.events
 
     @property
+    def publisher(self) -> tuple[int, int, int] | None:
+        """Producer id, epoch, and number of the reader's first event; None: it has no number."""
+        head = self.head
+        if head.producer_id == NO_PRODUCER or head.base_sequence == NO_PRODUCER:
+            return None
+        return head.producer_id, head.producer_epoch, (head.base_sequence + head.first) % SEQUENCES
+
+    @property
     def start(self) -> int:
         """Where the batch begins in the bytes it was read from."""
         return self._at - HEAD_BYTES
@@ -178,7 +196,7 @@ class RecordBatch:
 
     def _with(self, head: BatchHead) -> RecordBatch:
         batch = RecordBatch(head, self._data, self._at, self._end)
-        batch._opened, batch._ends = self._opened, self._ends
+        batch._opened = self._opened
         return batch
 
     def numbered(self, numbering: Numbering, *, transactional: bool = False) -> RecordBatch:
@@ -240,6 +258,16 @@ class RecordBatch:
         """Bytes of all records once they are decompressed, by the batch's own word."""
         return size_of(self.table)
 
+    @property
+    def opened_size(self) -> int:
+        """Bytes of head and content once the records are decompressed, by the batch's own word."""
+        return self._records_at - self.start + self.records_size
+
+    @property
+    def records_size(self) -> int:
+        """Bytes of all records once they are decompressed: from the place that plain ones take, or by the table."""
+        return self.uncompressed_bytes if self.codec else self._end - self._records_at
+
     def check_content(self, most_bytes: int | None = None) -> None:
         """Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit what is there, or the
         records have more than `most_bytes`, uncompressed."""
@@ -260,28 +288,30 @@ class RecordBatch:
     @property
     def ends(self) -> Sequence[int]:
         """Where each record ends, counted from where record 0 begins."""
-        if self._ends is None:
-            self._ends = ends_of(self.table)
-        return self._ends
+        opened = self._opened
+        if opened.ends is None:
+            opened.ends = ends_of(self.table)
+        return opened.ends
 
     def open(self) -> tuple[bytes, int]:
         """Memory that holds the records side by side, and where they begin. It is kept.
 
         Raises Damaged: they do not decompress to exactly what the table says.
         """
-        if self._opened is None:
+        opened = self._opened
+        if opened.records is None:
             codec = self.codec
             if codec:
                 packed = memoryview(self._data)[self._records_at : self._end]
                 try:
-                    self._opened = decompress(codec, packed, self.uncompressed_bytes), 0
+                    opened.records = decompress(codec, packed, self.uncompressed_bytes), 0
                 except Undecodable as error:
                     raise Damaged(
                         f"a batch of {self.head.record_count} records does not decompress: {error}"
                     ) from error
             else:
-                self._opened = self._data, self._records_at
-        return self._opened
+                opened.records = self._data, self._records_at
+        return opened.records
 
     def records(self) -> list[bytes]:
         """The reader's events as they stand in the batch: messages, or bodies. Raises Damaged, as `open` does."""
@@ -292,9 +322,26 @@ class RecordBatch:
         before = ends[first - 1] if first else 0
         return split(data, at + before, [end - before for end in ends[first : first + events]])
 
+    def joined(self) -> memoryview:
+        """The reader's events side by side, as they stand in the batch. Raises Damaged, as `open` does."""
+        data, at = self.open()
+        if len(self) == self.head.record_count:
+            return memoryview(data)[at : at + self.records_size]
+        before = self.ends[self.head.first - 1] if self.head.first else 0
+        return memoryview(data)[at + before : at + before + self.bytes_of(0, len(self))]
+
     def messages(self) -> list[bytes]:
-        """The reader's events as encoded messages. Raises Damaged, as `open` does."""
-        return with_heads(self.records()) if self.are_bodies else self.records()
+        """The reader's events as encoded messages. Raises Damaged, as `open` does.
+
+        All messages of a batch are kept, since a batch at the tail of a log has many readers: do not change the list.
+        """
+        opened, head = self._opened, self.head
+        if opened.messages is not None:
+            return opened.messages if len(self) == head.record_count else opened.messages[head.first :][: head.events]
+        messages = with_heads(self.records()) if self.are_bodies else self.records()
+        if len(self) == head.record_count:
+            opened.messages = messages
+        return messages
 
     def bytes_of(self, start: int, stop: int) -> int:
         """Bytes of the reader's events [start, stop), uncompressed."""
@@ -309,6 +356,21 @@ class RecordBatch:
         ends, first = self.ends, self.head.first + start
         before = ends[first - 1] if first else 0
         return bisect_right(ends, before + max_bytes, first, self.head.first + self.head.events) - first
+
+    def within(
+        self, max_events: int, max_bytes: int, *, whole: bool, at_least_one: bool
+    ) -> tuple[RecordBatch | None, int]:
+        """As much of the batch for a reader as these limits allow, and its bytes: of the events, or if it is `whole`,
+        which is never cut, of the batch. None: nothing of it."""
+        if whole:
+            size = self.opened_size
+            return (self if at_least_one or (len(self) <= max_events and size <= max_bytes) else None), size
+        if max_events >= self.head.record_count == len(self) and (size := self.records_size) <= max_bytes:
+            return self, size
+        count = min(max_events, max(self.fitting(0, max_bytes), at_least_one))
+        if count == 0:
+            return None, 0
+        return (self if count == len(self) else self.part(0, count)), self.bytes_of(0, count)
 
     def rebuilt(self, start: int, stop: int) -> RecordBatch:
         """The reader's events [start, stop) sealed anew, for a reader to whom the whole batch is too large."""

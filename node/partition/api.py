@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES
+from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES, RecordBatch
 from node.partition.consumer_groups.queries import Owner
 from node.partition.questions import Answer, Question
 
 __all__ = [
     "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind",
     "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
-    "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "Start", "StoredBatch",
+    "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "Start",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
@@ -67,29 +67,6 @@ Start = Earliest | Latest | After | AfterTime
 # ---------------------------------------------------------------- what is read
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """Consecutive events: `records[i]` has offset `base_offset + i`. All share the timestamp their leader gave them."""
-
-    base_offset: int
-    timestamp_ms: int
-    records: Sequence[bytes]
-    transaction: tuple[int, int] | None = None  # (producer id, epoch), if they were written under one
-    publisher: tuple[int, int, int] | None = None  # producer id, epoch, number of the first one, if they are numbered
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + len(self.records)
-
-    def cut(self, start: int, stop: int) -> StoredBatch:
-        """Those of the records [start, stop)."""
-        publisher = self.publisher
-        if publisher is not None and start:
-            publisher = (publisher[0], publisher[1], (publisher[2] + start) % SEQUENCES)
-        records = self.records[start:stop]
-        return StoredBatch(self.base_offset + start, self.timestamp_ms, records, self.transaction, publisher)
-
-
 ReadErrorKind = Literal[
     "not_leader",
     "damaged",
@@ -122,8 +99,9 @@ class Reader(Protocol):
         """The offset that the next event delivered will have, or exceed."""
         ...
 
-    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
-        """The next batches: at most `max_events` events, and about `max_bytes` (at least one event, however big).
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[RecordBatch]:
+        """The next batches, placed, and opened: at most `max_events` events, and `max_bytes` of them (at least one
+        event, however big). `whole`: batches are neither cut nor opened, and the first one comes however big it is.
         `[]` means nothing now: `wake` will be called once when that has changed. Must not be called from `wake`."""
         ...
 

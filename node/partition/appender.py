@@ -20,7 +20,8 @@ same turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
@@ -29,7 +30,7 @@ from holdfast.records.codec import Codec
 from holdfast.records.joined_messages import bytes_in, put_together
 from holdfast.records.packed_bodies import PackedBodies, opened
 from holdfast.records.record_batch import DIGEST_BYTES, MAX_RECORDS, Numbering, RecordBatch
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers, StoredBatch
+from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, FailureKind, Numbers
 from node.partition.commands import encode_transaction_command
 from node.partition.entry import MAX_BATCHES, join, sealed
 from node.partition.idempotence.producer_state import nonsense
@@ -58,25 +59,16 @@ REFUSALS: dict[str, FailureKind] = {
 class _Gathered:
     """Calls that will be one batch: many without numbers, or one with."""
 
-    __slots__ = ("count", "not_begun", "numbers", "parts", "size", "told")
+    __slots__ = ("count", "not_begun", "numbers", "parts", "sealed", "size", "told")
 
     def __init__(self, numbers: Numbers | None) -> None:
         self.numbers = numbers
         self.not_begun: TransactionRefused | None = None  # why the transaction that was to begin with it did not
         self.parts: list[Sequence[bytes]] = []  # the records of each call
+        self.sealed: list[RecordBatch] = []  # what was made of them: more than one only for a call of very many
         self.count = 0  # of records
         self.size = 0
         self.told: _Told = []
-
-    @property
-    def transaction(self) -> tuple[int, int] | None:
-        numbers = self.numbers
-        return (numbers.producer_id, numbers.epoch) if numbers is not None and numbers.transactional else None
-
-    @property
-    def publisher(self) -> tuple[int, int, int] | None:
-        numbers = self.numbers
-        return (numbers.producer_id, numbers.epoch, numbers.first) if numbers is not None else None
 
     def add(self, call: _Call) -> None:
         records, size, done, _ = call
@@ -85,27 +77,17 @@ class _Gathered:
         self.count += len(records)
         self.size += size
 
-    @property
-    def records(self) -> Sequence[bytes]:
-        """Of all calls."""
-        if len(self.parts) > 1:
-            self.parts = [put_together(self.parts)]
-        return self.parts[0]
-
-    @property
-    def batches(self) -> int:
-        """How many it is in the log: more than one only for a single call of more records than a batch may have."""
-        return -(-self.count // MAX_RECORDS)
-
-    def seal(self, now_ms: int, compression: Codec) -> Iterator[RecordBatch]:
-        records, numbers = self.records, self.numbers
+    def seal(self, now_ms: int, compression: Codec) -> list[RecordBatch]:
+        records, numbers = put_together(self.parts), self.numbers
+        self.parts = []
         if numbers is not None:
             numbering = Numbering(numbers.producer_id, numbers.epoch, numbers.first)
             batch = sealed(records, compression, numbers.digests)
-            yield batch.numbered(numbering, transactional=numbers.transactional).stamped(now_ms)
-            return
-        for first in range(0, self.count, MAX_RECORDS):
-            yield sealed(records[first : first + MAX_RECORDS], compression).stamped(now_ms)
+            self.sealed = [batch.numbered(numbering, transactional=numbers.transactional).stamped(now_ms)]
+        else:
+            parts = [records[first : first + MAX_RECORDS] for first in range(0, self.count, MAX_RECORDS)]
+            self.sealed = [sealed(part, compression).stamped(now_ms) for part in parts]
+        return self.sealed
 
 
 class Appender:
@@ -115,11 +97,12 @@ class Appender:
         limits: PartitionLimits,
         now_ms: Callable[[], int],
         on_pending: Callable[[], None],
-        on_committed: Callable[[StoredBatch], None],
+        on_committed: Callable[[RecordBatch], None],
         on_undecided: Callable[[int], None],
     ) -> None:
-        """`on_pending`: records wait for `flush`. `on_committed`: an own entry was applied; spares readers on this node
-        the decoding. `on_undecided`: an earlier transaction of this producer id keeps the next one from its begin."""
+        """`on_pending`: records wait for `flush`. `on_committed`: a batch of ours was applied; spares readers on this
+        node the loading. `on_undecided`: an earlier transaction of this producer id keeps the next one from beginning.
+        """
         self._partition = partition
         self._limits = limits
         self._now_ms = now_ms
@@ -220,7 +203,7 @@ class Appender:
 
         self.proposed_bytes += size
         try:
-            data = join(sealed for batch in entry for sealed in batch.seal(now_ms, self.compression))
+            data = join(chain.from_iterable(batch.seal(now_ms, self.compression) for batch in entry))
             group.propose(data, resolved)
         except (NotLeader, Overloaded) as error:
             self.proposed_bytes -= size
@@ -258,7 +241,7 @@ class Appender:
             place = 0
             for batch in entry:
                 self._resolve_batch(results[place] if isinstance(results, tuple) else results, batch)
-                place += batch.batches
+                place += len(batch.sealed)
             return
         if isinstance(outcome, Discarded):
             detail = f"another leader of partition {self._partition} went on without these records; retry"
@@ -276,7 +259,10 @@ class Appender:
                 _tell_places(told, result)
                 return
             base, time_ms = result.base_offset, result.timestamp_ms
-            self._on_committed(StoredBatch(base, time_ms, batch.records, batch.transaction, batch.publisher))
+            offset = base
+            for stored in batch.sealed:
+                self._on_committed(stored.placed(offset, time_ms, 0, len(stored)))
+                offset += len(stored)
             for place, _, done in told:
                 _answer(done, Appended(base + place, time_ms))
         elif isinstance(result, AppendRejected) and batch.not_begun is not None:

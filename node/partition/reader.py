@@ -6,22 +6,23 @@ start offset, and begins again at the start offset when retention overtook it; a
 error, it is never passed over. A *committed* reader, which is the default, goes as far as the last stable offset, and
 passes over the events of aborted transactions; an *uncommitted* one sees everything.
 
-Tail readers share decoded batches through `BatchCache`, filled when a batch is committed while somebody reads. A reader
-of old data fetches index rows some dozens at a time and decodes for itself; two such readers have nothing in common.
+A reader is given record batches as they are stored, behind heads that say which of the events are its own. Whoever
+sends whole batches on asks for them as they are; for whoever looks into them they are opened here.
+
+Tail readers share batches through `BatchCache`, filled when a batch is committed while somebody reads. A reader of old
+data fetches index rows some dozens at a time and loads for itself; two such readers have nothing in common.
 
 `wake` is called at most once for each poll that returned nothing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.records.joined_messages import bytes_in, ends_in
-from holdfast.records.record_batch import Damaged
-from node.partition.api import ReadError, StoredBatch
+from holdfast.records.record_batch import Damaged, RecordBatch
+from node.partition.api import ReadError
 from node.partition.offset_index import IndexRow
 
 ABORTED_BATCHES_PER_POLL = 1024
@@ -29,30 +30,32 @@ ABORTED_BATCHES_PER_POLL = 1024
 in the next turn."""
 
 EVENT_OVERHEAD_BYTES = 64
-"""Of an event in the cache, besides its bytes: its length, and the object that it is once somebody asked for it. A body
-may be empty, and a batch of 65,536 of them would else be free."""
+"""Of an event in the cache, besides its bytes: the object that it is once somebody asked for it. A body may be empty,
+and a batch of 65,536 of them would else be free."""
 
 
 class BatchCache:
-    """Decoded batches by base offset, oldest out first, bounded in bytes. Consecutive: a newer one follows the last."""
+    """Batches by their first event's offset, oldest out first. Consecutive: a newer one follows the last.
+
+    They are bounded in bytes: of what is stored, and of the messages that are kept when somebody has opened a batch."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._batches: dict[int, tuple[StoredBatch, int]] = {}
+        self._batches: dict[int, tuple[RecordBatch, int]] = {}
         self.held_bytes = 0
 
-    def add(self, batch: StoredBatch) -> None:
-        if batch.base_offset in self._batches:
+    def add(self, batch: RecordBatch) -> None:
+        if batch.offset in self._batches:
             return
-        size = bytes_in(batch.records) + EVENT_OVERHEAD_BYTES * len(batch.records)
-        self._batches[batch.base_offset] = (batch, size)
+        size = 2 * batch.opened_size + EVENT_OVERHEAD_BYTES * batch.head.record_count
+        self._batches[batch.offset] = (batch, size)
         self.held_bytes += size
         while self.held_bytes > self._limit and len(self._batches) > 1:
             oldest = next(iter(self._batches))
             self.held_bytes -= self._batches.pop(oldest)[1]
 
-    def get(self, base_offset: int) -> StoredBatch | None:
-        found = self._batches.get(base_offset)
+    def get(self, offset: int) -> RecordBatch | None:
+        found = self._batches.get(offset)
         return None if found is None else found[0]
 
     def clear(self) -> None:
@@ -73,8 +76,12 @@ class ReaderSource(Protocol):
     @property
     def cache(self) -> BatchCache: ...
     def rows_from(self, offset: int) -> list[IndexRow]: ...
-    def load(self, row: IndexRow) -> StoredBatch | None:
+    def load(self, row: IndexRow) -> RecordBatch | None:
         """None: it was trimmed. Raises Damaged."""
+        ...
+
+    def open(self, batch: RecordBatch) -> None:
+        """Have its records at hand. Raises Damaged."""
         ...
 
     def forget_reader(self, reader: LocalReader) -> None: ...
@@ -100,7 +107,7 @@ class LocalReader:
         self._waiting = False
         self._closed = False
         self._rows: deque[IndexRow] = deque()
-        self._batch: StoredBatch | None = None  # the one that holds the position, if it is decoded
+        self._batch: RecordBatch | None = None  # the one that holds the position, if it is loaded
 
     @property
     def position(self) -> int:
@@ -108,25 +115,28 @@ class LocalReader:
 
     # ------------------------------------------------------------ the link's side
 
-    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
-        found: list[StoredBatch] = []
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[RecordBatch]:
+        found: list[RecordBatch] = []
         if self.error is not None or self._closed or max_events <= 0:
             return found
         self._passed_over = 0
         while max_events > 0 and max_bytes > 0:
             try:
-                whole = self._next_batch()
+                batch = self._next_batch()
+                if batch is not None and not whole:
+                    self._source.open(batch)
             except Damaged as error:
                 self._damaged(error)
                 break
-            if whole is None:
+            if batch is None:
                 break
-            part, size = _part(whole, self._position, max_events, max_bytes, at_least_one=not found)
-            if not part.records:
+            own = batch.part(self._position - batch.offset, len(batch)) if self._position > batch.offset else batch
+            part, size = own.within(max_events, max_bytes, whole=whole, at_least_one=not found)
+            if part is None:
                 break
             found.append(part)
             self._position = part.next_offset
-            max_events -= len(part.records)
+            max_events -= len(part)
             max_bytes -= size
         if not found and self.error is None:
             if self._passed_over >= ABORTED_BATCHES_PER_POLL:
@@ -159,7 +169,7 @@ class LocalReader:
 
     # ------------------------------------------------------------ finding the next batch
 
-    def _next_batch(self) -> StoredBatch | None:
+    def _next_batch(self) -> RecordBatch | None:
         """The batch that holds the position; moves the position where the rules say so. None at the tail, or when
         enough was passed over for now."""
         source = self._source
@@ -172,33 +182,31 @@ class LocalReader:
                 self._batch = None
                 return None
             batch = self._batch
-            if batch is None or not batch.base_offset <= position < batch.next_offset:
+            if batch is None or not batch.offset <= position < batch.next_offset:
                 batch = source.cache.get(position)
                 if batch is None:
                     row = self._row(position)
-                    if self._is_aborted(row):
+                    if self._is_aborted(row.transaction, row.base_offset):
                         if not self._pass_over(row.next_offset):
                             return None
                         continue
                     batch = self._load(row, position)
                     if batch is None:
                         continue
-                elif self._is_aborted(batch):
+                elif self._is_aborted(batch.transaction, batch.offset):
                     if not self._pass_over(batch.next_offset):
                         return None
                     continue
                 self._batch = batch
             if self._after_ms is not None:
-                if batch.timestamp_ms <= self._after_ms:
+                if batch.head.time_ms <= self._after_ms:
                     self._position = batch.next_offset
                     continue
                 self._after_ms = None
             return batch
 
-    def _is_aborted(self, batch: IndexRow | StoredBatch) -> bool:
-        if batch.transaction is None or self._uncommitted:
-            return False
-        return self._source.is_aborted(batch.transaction, batch.base_offset)
+    def _is_aborted(self, transaction: tuple[int, int] | None, offset: int) -> bool:
+        return transaction is not None and not self._uncommitted and self._source.is_aborted(transaction, offset)
 
     def _pass_over(self, next_offset: int) -> bool:
         """False: the rest is for another poll."""
@@ -218,7 +226,7 @@ class LocalReader:
             raise Damaged(f"the offset index has {where} where event {position} should be")
         return rows[0]
 
-    def _load(self, row: IndexRow, position: int) -> StoredBatch | None:
+    def _load(self, row: IndexRow, position: int) -> RecordBatch | None:
         """From the store. None: retention was faster; look again."""
         batch = self._source.load(row)
         if batch is None:
@@ -231,20 +239,3 @@ class LocalReader:
     def _damaged(self, error: Damaged) -> None:
         detail = f"event {self._position} cannot be read on this node: {error}"
         self.fail(ReadError("damaged", detail, retriable=True))
-
-
-def _part(
-    batch: StoredBatch, position: int, max_events: int, max_bytes: int, *, at_least_one: bool
-) -> tuple[StoredBatch, int]:
-    """As much of the batch from `position` on as the limits allow, and its bytes."""
-    records = batch.records
-    first = position - batch.base_offset
-    last = min(len(records), first + max_events)
-    if last - first == len(records) and (size := bytes_in(records)) <= max_bytes:
-        return batch, size
-    ends = ends_in(records)
-    before = ends[first - 1] if first else 0
-    fits = bisect_right(ends, before + max_bytes, first, last)
-    if fits == first and at_least_one:
-        fits += 1
-    return batch.cut(first, fits), ends[fits - 1] - before if fits > first else 0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.records.codec import Codec
-from holdfast.records.record_batch import Damaged
+from holdfast.records.record_batch import Damaged, RecordBatch
 from node.partition.api import (
     After,
     AfterTime,
@@ -37,7 +37,6 @@ from node.partition.api import (
     ReadError,
     ReadErrorKind,
     Start,
-    StoredBatch,
     Unconfirmed,
 )
 from node.partition.appender import REFUSALS, Appender
@@ -48,7 +47,7 @@ from node.partition.consumer_groups.queries import ListGroups, Owner
 from node.partition.entries.entry_dump import dump
 from node.partition.entries.queries import AskFate, DumpEntries
 from node.partition.entries.unknown_outcome import fate
-from node.partition.entry import batch_at, records_of
+from node.partition.entry import batch_at
 from node.partition.idempotence import producer_init
 from node.partition.idempotence.producer_init import Watches
 from node.partition.limits import PartitionLimits
@@ -303,7 +302,7 @@ class PartitionReplica:
         if self._on_dirty is not None:
             self._on_dirty(self)
 
-    def _own_entry_applied(self, batch: StoredBatch) -> None:
+    def _own_entry_applied(self, batch: RecordBatch) -> None:
         if self._readers:
             self.cache.add(batch)
 
@@ -416,7 +415,7 @@ class PartitionReplica:
                 )
                 return max(offset + 1, state.next_offset if row is None else row.base_offset)
 
-    def read(self, offset: int, max_bytes: int) -> list[StoredBatch]:
+    def read(self, offset: int, max_bytes: int) -> list[RecordBatch]:
         """Replicated batches from `offset` on, whatever became of their transactions, or from the start offset if it
         lies below; [] at the tail.
 
@@ -432,30 +431,36 @@ class PartitionReplica:
     def rows_from(self, offset: int) -> list[IndexRow]:
         return self._index.rows_from(offset, self.limits.rows_ahead)
 
-    def load(self, row: IndexRow) -> StoredBatch | None:
+    def load(self, row: IndexRow) -> RecordBatch | None:
         cached = self.cache.get(row.base_offset)
         if cached is not None:
             return cached
         try:
             _, entry = self.group.entry(row.entry_index)
-            stored = batch_at(entry, row.at)
-            records = records_of(stored)
-            if len(records) != row.skip + row.events:
-                wanted = row.skip + row.events
-                raise Damaged(f"a batch of entry {row.entry_index} holds {len(records)} records, not {wanted}")
+            stored, wanted = batch_at(entry, row.at), row.skip + row.events
+            if len(stored) != wanted:
+                raise Damaged(f"a batch of entry {row.entry_index} holds {len(stored)} records, not {wanted}")
         except KeyError:
             return None
         except (Damaged, StorageDamaged) as error:
-            log.critical("partition %s (group %d), entry %d: %s", self.partition, self.group_id, row.entry_index, error)
-            if self.on_damaged is not None:
-                self.on_damaged(self, error)
-            raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
-        whole = StoredBatch(row.base_offset - row.skip, row.timestamp_ms, records, row.transaction, stored.numbering)
-        batch = whole.cut(row.skip, len(records)) if row.skip else whole
+            raise self._damaged(f"entry {row.entry_index}", error) from error
+        batch = stored.placed(row.base_offset - row.skip, row.timestamp_ms, row.skip, row.events)
         behind = self._machine.state.total_bytes - row.bytes_before
         if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
             self.cache.add(batch)
         return batch
+
+    def open(self, batch: RecordBatch) -> None:
+        try:
+            batch.open()
+        except Damaged as error:
+            raise self._damaged(f"event {batch.offset}", error) from error
+
+    def _damaged(self, where: str, error: Damaged | StorageDamaged) -> Damaged:
+        log.critical("partition %s (group %d), %s: %s", self.partition, self.group_id, where, error)
+        if self.on_damaged is not None:
+            self.on_damaged(self, error)
+        return error if isinstance(error, Damaged) else Damaged(str(error))
 
     # ------------------------------------------------------------ retention
 

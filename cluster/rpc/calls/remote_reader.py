@@ -1,10 +1,12 @@
 """A reader of a partition on another node.
 
 The problem: the link that reads asks for events when it has credit; the other node must be a little ahead of it, and
-never far. The rule: this side holds at most its window (in bytes, with an overhead per event); what `poll` takes out is
-granted again, a quarter of the window at a time. `wake` is called once after a `poll` that returned nothing, when that
-has changed, and once when `error` was set. Rejected: relying on HTTP/2 flow control (its bytes lie unparsed in memory
-that nobody counts, and a message larger than the window is let through whole).
+never far. The rules: this side holds at most its window and one batch (in bytes, with an overhead per event), and what
+`poll` has taken out is granted again, a quarter of the window at a time; batches pass as they are stored, and are
+opened only for a link that looks into them; one that was damaged on its way ends the reader, and its successor begins
+there. `wake` is called once after a `poll` that returned nothing, when that has changed, and once when `error` was set.
+Rejected: relying on HTTP/2 flow control (its bytes lie unparsed in memory that nobody counts, and a message larger than
+the window is let through whole).
 """
 
 from __future__ import annotations
@@ -12,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import PartitionTypes
-from cluster.rpc.calls.append_stream import charge
+from cluster.rpc.api import PartitionTypes, PlacedBatch
 from cluster.rpc.calls.methods import EOF, read_call
 
 OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
@@ -66,7 +67,7 @@ class NoReader:
         self.error = error
         self._waking = asyncio.get_running_loop().call_soon(wake)
 
-    def poll(self, max_events: int, max_bytes: int) -> list[Any]:
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[Any]:
         return []
 
     def close(self) -> None:
@@ -95,7 +96,7 @@ class GrpcReader:
         self._wake = wake
         self._types = types
         self._window_bytes = window_bytes
-        self._buffer: deque[Any] = deque()  # of `StoredBatch`
+        self._buffer: deque[tuple[PlacedBatch, int]] = deque()  # batches, and what each was charged
         self._consumed_bytes = 0
         self._starved = False  # the last poll returned nothing: wake when that changes
         self._closed = False
@@ -110,29 +111,41 @@ class GrpcReader:
 
     @property
     def buffered_bytes(self) -> int:
-        return sum(charge(batch.records) for batch in self._buffer)
+        return sum(charged for _, charged in self._buffer)
 
-    def poll(self, max_events: int, max_bytes: int) -> list[Any]:
-        out: list[Any] = []
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[PlacedBatch]:
+        out: list[PlacedBatch] = []
         while self._buffer and max_events > 0 and (max_bytes > 0 or not out):
-            batch = self._buffer[0]
-            whole = len(batch.records)
-            count, size = _fitting(batch.records, max_events, max_bytes, at_least_one=not out)
-            if count == 0:
+            batch, charged = self._buffer[0]
+            if not whole and not self._open(batch):
                 break
-            if count == whole:
+            part, size = batch.within(max_events, max_bytes, whole=whole, at_least_one=not out)
+            if part is None:
+                break
+            if part.next_offset == batch.next_offset:
                 self._buffer.popleft()
+                self._consume(charged)
             else:
-                self._buffer[0] = batch.cut(count, whole)
-            out.append(batch if count == whole else batch.cut(0, count))
-            self._position = out[-1].next_offset
-            self._consume(size + options.EVENT_OVERHEAD_BYTES * count)
-            max_events -= count
+                self._buffer[0] = batch.part(len(part), len(batch)), charged
+            out.append(part)
+            self._position = part.next_offset
+            max_events -= len(part)
             max_bytes -= size
         self._starved = not out
         if not self._buffer:
             self._position = max(self._position, self._passed_to)
         return out
+
+    def _open(self, batch: PlacedBatch) -> bool:
+        """False: it is not what was sealed. The reader ends in front of it."""
+        try:
+            batch.check_content()
+            batch.open()
+        except ValueError as error:
+            self._buffer.clear()
+            self._damaged(error)
+            return False
+        return True
 
     def close(self) -> None:
         self._closed = True
@@ -183,12 +196,12 @@ class GrpcReader:
                 self.resolved = True
                 self._position = reply.next_offset
             self._passed_to = reply.next_offset
-        for batch in reply.batches:
-            one = batch.publisher if batch.HasField("publisher") else None
-            publisher = None if one is None else (one.producer_id, one.epoch, one.first_number)
-            self._buffer.append(
-                self._types.StoredBatch(batch.base_offset, batch.timestamp_ms, list(batch.records), publisher=publisher)
-            )
+        try:
+            for data in reply.batches:
+                batch = self._types.placed_batch(data)
+                self._buffer.append((batch, charge_of(batch)))
+        except ValueError as error:
+            self._damaged(error)
         if reply.HasField("failure"):
             failure = reply.failure
             self._fail(failure.kind, failure.detail, failure.retriable, failure.leader or None)
@@ -202,6 +215,9 @@ class GrpcReader:
         detail = f"node {self.node}: {code.name.lower()}: {details}"
         self._fail("defect" if for_good else "unavailable", detail, not for_good, None)
 
+    def _damaged(self, error: ValueError) -> None:
+        self._fail("unavailable", f"what node {self.node} sent was damaged on its way: {error}", True, None)
+
     def _fail(self, kind: str, detail: str, retriable: bool, leader: int | None) -> None:
         if self.error is None and not self._closed:
             if kind in OWNERSHIP_LOST:
@@ -210,12 +226,6 @@ class GrpcReader:
             self._wake()
 
 
-def _fitting(records: Sequence[bytes], max_events: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int]:
-    """How many of the first records may be taken, and their bytes."""
-    count = size = 0
-    for record in records[:max_events]:
-        if size + len(record) > max_bytes and (count or not at_least_one):
-            break
-        size += len(record)
-        count += 1
-    return count, size
+def charge_of(batch: PlacedBatch) -> int:
+    """What a batch takes of the window, on both sides."""
+    return batch.size + options.EVENT_OVERHEAD_BYTES * len(batch)

@@ -20,9 +20,9 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, Reader
 from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_session import AppendSession
-from cluster.rpc.calls.append_stream import charge
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.calls.producer_codec import failure_field, failure_of, info_field, opened_reply, producer_request_from
+from cluster.rpc.calls.remote_reader import charge_of
 from cluster.rpc.calls.requests import next_request, parse_request
 from cluster.rpc.handshake import Who, hello_in
 
@@ -211,21 +211,14 @@ class ReadSession:
         while not crediting.done():
             self._woken.clear()
             batches = (
-                reader.poll(options.READ_REPLY_EVENTS, min(self._window_bytes, options.READ_REPLY_BYTES))
+                reader.poll(options.READ_REPLY_EVENTS, min(self._window_bytes, options.READ_REPLY_BYTES), True)
                 if self._window_bytes > 0
                 else ()
             )
             if batches:
-                reply = pb.ReadReply()
-                for batch in batches:
-                    reply.batches.add(
-                        base_offset=batch.base_offset, timestamp_ms=batch.timestamp_ms, records=batch.records,
-                        publisher=None if batch.publisher is None else pb.Publisher(
-                            producer_id=batch.publisher[0], epoch=batch.publisher[1], first_number=batch.publisher[2]
-                        ),
-                    )  # fmt: skip
-                    self._window_bytes -= charge(batch.records)
-                self._told = batches[-1].base_offset + len(batches[-1].records)
+                reply = pb.ReadReply(batches=map(bytes, batches))
+                self._window_bytes -= sum(map(charge_of, batches))
+                self._told = batches[-1].next_offset
                 self._tell_position(reader, reply)
                 await self._context.write(_encoded(reply))
             elif reader.error is not None:

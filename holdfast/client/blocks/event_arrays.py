@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.blocks.event_block import EventBlock, key_of
-from holdfast.client.blocks.packed_block import PackedBlock
-from holdfast.client.produce.idempotent.producer_identity import SEQUENCES
+from holdfast.records.lengths import LENGTH_BYTES
+from holdfast.records.record_batch import SEQUENCES, RecordBatch
 
 _HEAD = 8  # descriptor, constructor and size of a section, at most
 _DATA8 = np.frombuffer(b"\x00\x53\x75\xa0", np.uint8)
@@ -38,7 +39,7 @@ class EventArrays:
 
 def arrays_of(block: EventBlock) -> EventArrays | None:
     """None: some event holds more than a body and a key, or its bytes are not the usual ones."""
-    return _of_packed(block) if isinstance(block, PackedBlock) else _of_single(block)
+    return _of_batches(block) if isinstance(block, BatchBlock) else _of_single(block)
 
 
 def _of_single(block: EventBlock) -> EventArrays | None:
@@ -71,36 +72,46 @@ def _of_single(block: EventBlock) -> EventArrays | None:
     return found
 
 
-def _of_packed(block: PackedBlock) -> EventArrays | None:
-    delivery, count = block.delivery, len(block)
-    lengths_at = delivery.events_at - 4 * count
-    sizes = np.frombuffer(delivery.data, ">u4", count, lengths_at).astype(np.int64)
-    runs = delivery.runs
-    counts = [run.events for run in runs]
-    places: Any = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum([0, *counts[:-1]]), counts)  # within its run
-    offsets = np.repeat(np.array([run.offset for run in runs], np.int64), counts) + places
-    times: Any = np.repeat(np.array([run.timestamp_ms for run in runs], np.int64), counts)
-    found = (_of_bodies if delivery.messages.bodies else _of_messages)(block, sizes, offsets, times)
+def _of_batches(block: BatchBlock) -> EventArrays | None:
+    """Tables and records are read in place, if all are of one form."""
+    batches, alike = block.batches, len({batch.are_bodies for batch in block.batches}) == 1
+    if alike:
+        sizes = _joined([_sizes_in(batch) for batch in batches]).astype(np.int64)
+        data = _joined([np.frombuffer(batch.joined(), np.uint8) for batch in batches])
+    else:
+        sizes = np.fromiter(map(len, block.payloads), np.int64, len(block))
+        data = np.frombuffer(b"".join(block.payloads), np.uint8)
+    counts = list(map(len, batches))
+    places: Any = np.arange(len(block), dtype=np.int64) - np.repeat(
+        np.cumsum([0, *counts[:-1]]), counts
+    )  # in its batch
+    offsets = np.repeat(np.array([batch.offset for batch in batches], np.int64), counts) + places
+    times: Any = np.repeat(np.array([batch.head.time_ms for batch in batches], np.int64), counts)
+    if alike and batches[0].are_bodies:
+        ends: Any = np.zeros(len(block) + 1, np.int32)
+        np.cumsum(sizes, out=ends[1:])
+        found: EventArrays | None = EventArrays(offsets, times, None, data, ends)
+    else:
+        found = _of_messages(block, data, sizes, offsets, times)
     if found is not None and block.tells_publishers:
-        publishers = [run.publisher or (-1, -1, -1) for run in runs]
+        publishers = [batch.publisher or (-1, -1, -1) for batch in batches]
         found.producer_ids = np.repeat(np.array([producer for producer, _, _ in publishers], np.int64), counts)
         firsts: Any = np.repeat(np.array([first for _, _, first in publishers], np.int64), counts)
         found.sequences = np.where(found.producer_ids < 0, -1, (firsts + places) % SEQUENCES)
     return found
 
 
-def _of_bodies(block: PackedBlock, sizes: Any, offsets: Any, times: Any) -> EventArrays:
-    """They stand side by side already."""
-    ends: Any = np.zeros(len(block) + 1, np.int32)
-    np.cumsum(sizes, out=ends[1:])
-    bodies = np.frombuffer(block.delivery.data, np.uint8, offset=block.delivery.events_at)
-    return EventArrays(offsets, times, None, bodies, ends)
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _of_messages(block: PackedBlock, sizes: Any, offsets: Any, times: Any) -> EventArrays | None:
+def _sizes_in(batch: RecordBatch) -> Any:
+    return np.frombuffer(batch.table, ">u4", len(batch), LENGTH_BYTES * batch.head.first)
+
+
+def _of_messages(block: BatchBlock, data: Any, sizes: Any, offsets: Any, times: Any) -> EventArrays | None:
     if int(sizes.min()) < _HEAD:
         return None
-    data = np.frombuffer(block.delivery.data, np.uint8, offset=block.delivery.events_at)
     rows: Any = None
     if int(sizes.min()) == int(sizes.max()):
         rows = data.reshape(len(block), int(sizes[0]))

@@ -47,7 +47,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import DeliveryReader, ReceivedEvent
 from holdfast.client.start_position import Start
-from holdfast.client.transport.links import Receiver
+from holdfast.client.transport.links import IN_BATCHES, Receiver
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.management_requests import request
 from holdfast.client.transport.network import Backoff, Network
@@ -166,7 +166,7 @@ class GroupReceiver(PartitionReceiver):
                     deadline_s=asyncio.get_running_loop().time() + timeout_s,
                     hint=hint,
                     name=self.name,
-                    properties=self._said() | self._packed.properties,
+                    properties={**self._said(), **IN_BATCHES},
                     attach_bound_s=timeout_s,
                     for_good=self.for_good,
                     where=self._consumer.where,
@@ -194,7 +194,7 @@ class GroupReceiver(PartitionReceiver):
             self.committed = None if position is None else str(position)
             self._begin = self._fallback if position is None else Start.after(str(position))
             self._read = DeliveryReader(self.partition)
-        self._is_packed = receiver.is_packed
+        self._in_batches = receiver.in_batches
         self.epoch = int(told.get(protocol.LINK_EPOCH) or 0)
         if continued:
             self._members.handed.goes_on(self.partition, self.claim, int(claim))

@@ -13,16 +13,17 @@ from collections import deque
 from typing import Protocol
 
 from holdfast import protocol
-from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.consume.packed_window import PackedWindow
-from holdfast.client.errors import DamagedEventError, HoldfastError
+from holdfast.client.consume.batch_window import BatchWindow
+from holdfast.client.errors import DamagedBatchError, DamagedEventError, HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions
 from holdfast.client.start_position import Start
-from holdfast.client.transport.links import Receiver
+from holdfast.client.transport.links import IN_BATCHES, Receiver
 from holdfast.client.transport.log_info import PartitionInfo, read_info
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.records.record_batch import Damaged
 
 # Credit before the size of messages is known: what arrives unasked-for is at most so many.
 FIRST_CREDIT = 64
@@ -75,8 +76,10 @@ class PartitionReceiver:
         self._asks_for_end = self._end is not None and left_out
         self._asked = 0  # credit that it has not used yet
         self._read = DeliveryReader(info.partition)
-        self._packed = PackedWindow(self._options.prefetch, self._options.prefetch_bytes)
-        self._is_packed = False
+        self._batches = BatchWindow(self._options.prefetch, self._options.prefetch_bytes)
+        self._in_batches = False
+        self._damage: Damaged | None = None  # of what came last
+        self._damaged: Start | None = None  # what came behind it was damaged, and is asked for again
         self._ended = asyncio.Event()
         self._closed_by: HoldfastError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -118,7 +121,7 @@ class PartitionReceiver:
                     self,
                     deadline_s=loop.time() + self._options.reconnect_timeout_s,
                     hint=hint,
-                    properties=self._packed.properties,
+                    properties=IN_BATCHES,
                     where=self._consumer.where,
                     uncommitted=self._consumer.uncommitted,
                 )
@@ -127,7 +130,7 @@ class PartitionReceiver:
                 return
             self.links_opened += 1
             self._is_new_link = True
-            self._is_packed = self._receiver.is_packed
+            self._in_batches = self._receiver.in_batches
             self._asked = 0
             self.grant()
             await self._ended.wait()
@@ -147,6 +150,24 @@ class PartitionReceiver:
     def on_transfers(self, payloads: list[bytes]) -> None:
         if self.finished:
             return
+        self._take(payloads)
+        if self._damage is not None and not self.finished:
+            self._ask_again(self._damage)
+        self._damage = None
+
+    def _ask_again(self, damage: Damaged) -> None:
+        """End the link; the next one begins behind the last event that was good."""
+        error = DamagedBatchError(self.partition, str(damage))
+        if self._damaged == self._next:
+            self._consumer.fail(error)
+            return
+        self._damaged = self._next
+        if self._receiver is not None:
+            self._receiver.for_good = False
+            self._receiver.abandon()
+        self.on_closed(error)
+
+    def _take(self, payloads: list[bytes]) -> None:
         self._asked -= min(self._asked, len(payloads))
         try:
             events = self._fresh(self._events_of(payloads))
@@ -199,14 +220,17 @@ class PartitionReceiver:
         self._looking = None
 
     def _events_of(self, payloads: list[bytes]) -> list[ReceivedEvent]:
-        if not self._is_packed:
+        if not self._in_batches:
             self._largest = max(max(map(len, payloads)), self._largest * 0.9)
             return [self._read.read(payload) for payload in payloads]
         found: list[ReceivedEvent] = []
         for payload in payloads:
-            block = PackedBlock.read(self.partition, payload)
-            self._packed.saw(len(block), len(payload))
+            block = BatchBlock.read(self.partition, payload)
+            self._batches.saw(len(block), block.size_bytes)
             found += block.events()
+            if block.damage is not None:
+                self._damage = block.damage
+                break
         return found
 
     def _tell_damaged(self, error: DamagedEventError) -> None:
@@ -256,8 +280,8 @@ class PartitionReceiver:
 
     def _window_and_buffered(self) -> tuple[int, int]:
         """In deliveries."""
-        if self._is_packed:
-            return self._packed.deliveries, self._packed.holding(self._buffered)
+        if self._in_batches:
+            return self._batches.deliveries, self._batches.holding(self._buffered)
         if self._largest > 1:
             self._window = max(1, min(self._options.prefetch, int(self._options.prefetch_bytes / self._largest)))
         return self._window, self._buffered

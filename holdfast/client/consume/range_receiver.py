@@ -21,16 +21,17 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.messages.message import offset_text
+from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.blocks.event_block import EventBlock
-from holdfast.client.blocks.packed_block import PackedBlock
-from holdfast.client.consume.packed_window import PackedWindow
+from holdfast.client.consume.batch_window import BatchWindow
 from holdfast.client.consume.publisher_reader import PublisherReader
-from holdfast.client.errors import HoldfastError, LinkRefusedError, ProtocolError
+from holdfast.client.errors import DamagedBatchError, HoldfastError, LinkRefusedError, ProtocolError
 from holdfast.client.events import DeliveryReader
 from holdfast.client.options import MAX_PREFETCH, check_count, check_time
 from holdfast.client.start_position import Start
-from holdfast.client.transport.links import Receiver
+from holdfast.client.transport.links import IN_BATCHES, Receiver
 from holdfast.client.transport.network import Backoff, Network
+from holdfast.records.record_batch import Damaged
 
 FIRST_CREDIT = 256
 """Before the size of messages is known: what arrives unasked-for is at most so many."""
@@ -74,8 +75,9 @@ class RangeReceiver:
         self._publishers = publishers
         if publishers:
             self._needed[protocol.LINK_PUBLISHERS] = True
-        self._packed = PackedWindow(options.prefetch, options.prefetch_bytes)
-        self._is_packed = False
+        self._batches = BatchWindow(options.prefetch, options.prefetch_bytes)
+        self._in_batches = False
+        self._damaged: Start | None = None  # what came behind it was damaged, and is asked for again
         self._arrived: deque[bytes] = deque()
         self._something = asyncio.Event()
         self._closed_by: HoldfastError | None = None
@@ -111,7 +113,7 @@ class RangeReceiver:
             self,
             deadline_s=asyncio.get_running_loop().time() + self._options.reconnect_timeout_s,
             hint=hint,
-            properties=self._needed | self._packed.properties,
+            properties={**self._needed, **IN_BATCHES},
             where=self._where,
             uncommitted=self._uncommitted,
         )
@@ -122,7 +124,7 @@ class RangeReceiver:
                 f"{receiver.what}: the node does not know {', '.join(lacking)}",
                 advice="upgrade the nodes of the cluster",
             )
-        self._is_packed = receiver.is_packed
+        self._in_batches = receiver.in_batches
         return receiver
 
     async def _of_this_link(self) -> AsyncGenerator[EventBlock, None]:
@@ -133,21 +135,35 @@ class RangeReceiver:
             if not self._arrived:
                 return
             for block in self._take():
-                last = block.last_offset
-                if last >= self._end:
-                    raise ProtocolError(f"event {last} came of a range that ends before {self._end}")
-                self._next = Start.after(offset_text(last))
-                self._grant()
-                yield block
+                if len(block):
+                    last = block.last_offset
+                    if last >= self._end:
+                        raise ProtocolError(f"event {last} came of a range that ends before {self._end}")
+                    self._next = Start.after(offset_text(last))
+                    self._grant()
+                    yield block
+                if isinstance(block, BatchBlock) and block.damage is not None:
+                    self._ask_again(block.damage)
+                    return
+
+    def _ask_again(self, damage: Damaged) -> None:
+        """End the link; the next one begins behind the last event that was good."""
+        error = DamagedBatchError(self._partition, str(damage))
+        if self._damaged == self._next:
+            raise error
+        self._damaged = self._next
+        if self._closed_by is None and self._receiver is not None:
+            self._receiver.abandon()
+        self._closed_by = error
+        self._arrived.clear()
 
     def _take(self) -> Iterator[EventBlock]:
         """What has arrived."""
-        if self._is_packed:
+        if self._in_batches:
             while self._arrived:
-                payload = self._arrived.popleft()
-                packed = PackedBlock.read(self._partition, payload, publishers=self._publishers)
-                self._packed.saw(len(packed), len(payload))
-                yield packed
+                block = BatchBlock.read(self._partition, self._arrived.popleft(), publishers=self._publishers)
+                self._batches.saw(len(block), block.size_bytes)
+                yield block
             return
         payloads = list(self._arrived)
         self._arrived.clear()
@@ -167,7 +183,7 @@ class RangeReceiver:
         receiver = self._receiver
         if receiver is None or self._closed_by is not None:
             return
-        window = self._packed.deliveries if self._is_packed else self._window()
+        window = self._batches.deliveries if self._in_batches else self._window()
         room = window - len(self._arrived) - receiver.credit
         if room >= max(1, window // 2):
             receiver.grant(room)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import protocol
+from holdfast.amqp.encoding.codec import uint
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.receiver_link import ReceiverLink
@@ -18,6 +19,10 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.packed_transfers import PackedTransfers
 from holdfast.records.codec import Codec
+from holdfast.records.record_batch import VERSION
+
+IN_BATCHES: Mapping[str, Any] = {protocol.RECORD_BATCHES: uint(VERSION)}
+"""What a link says at its attach that takes record batches."""
 
 
 class LinkHost(Protocol):
@@ -177,9 +182,9 @@ class Receiver(ClientLink):
         return self.link.remote_properties
 
     @property
-    def is_packed(self) -> bool:
-        """Its deliveries are packed ones; credit counts those."""
-        return self.properties.get(protocol.PACKED_DELIVERIES) is True
+    def in_batches(self) -> bool:
+        """Each delivery holds record batches; credit counts deliveries."""
+        return self.properties.get(protocol.RECORD_BATCHES) == VERSION
 
     @property
     def credit(self) -> int:

@@ -38,7 +38,6 @@ from node.listener.outgoing.consumer_groups.durable_start import fix_positions
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
-from node.listener.outgoing.packed_link import PackedGroupLink, PackedLink
 from node.listener.transactions.coordinator_link import CoordinatorLink, error_of
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 from node.transactions.errors import TransactionFailed
@@ -163,8 +162,8 @@ def _events(
         return IncomingLink(host, link, plan) if granted is None else IdempotentLink(host, link, plan, granted)
     assert isinstance(link, SenderLink)
     if held is not None:
-        return (PackedGroupLink if plan.packed else GroupLink)(host, link, plan, starts, held)
-    return (PackedLink if plan.packed else OutgoingLink)(host, link, plan, starts)
+        return GroupLink(host, link, plan, starts, held)
+    return OutgoingLink(host, link, plan, starts)
 
 
 def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
+from holdfast.records.record_batch import VERSION
 from node.listener import errors
 from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
@@ -32,9 +33,6 @@ from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
 from node.listener.outgoing.source_filters import Selection, read_until, select
 from node.listener.transactions.coordinator_terms import CoordinatorTerms, coordinator_terms_of
 from node.partition.api import ProducerRequest
-
-LEAST_PACKED_BYTES = 1024 * 1024
-"""Of a peer's limit for messages: packed deliveries are well below, but for an event that is larger by itself."""
 
 
 class Kind(Enum):
@@ -56,7 +54,7 @@ class Plan:
     selection: Selection | None = None  # EGRESS only
     until: int | None = None  # EGRESS only: the link ends when nothing below this offset is left for it
     publishers: bool = False  # EGRESS only: deliveries tell who has published the event, under which number
-    packed: bool = False  # EGRESS only: each delivery holds many events
+    batches: bool = False  # EGRESS only: each delivery holds record batches
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerRequest | None = None  # INGEST only: the sender numbers its events
     membership: GroupTerms | None = None  # EGRESS only: it reads in a group's name, or keeps its position
@@ -130,20 +128,19 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
         raise _invalid(f"{protocol.LINK_PUBLISHERS} must be a boolean, not {publishers!r}")
     return Plan(
         Kind.EGRESS, address, one, one.name, partition, chosen,
-        until=until, publishers=publishers, packed=_may_be_packed(link, partition, chosen, wish), membership=wish,
+        until=until, publishers=publishers, batches=_in_batches(link, partition, chosen, wish), membership=wish,
     )  # fmt: skip
 
 
-def _may_be_packed(link: SenderLink, partition: str | None, chosen: Selection, wish: GroupTerms | None) -> bool:
-    """Whether the peer takes packed deliveries, and this link can do with them: all is of one partition, nothing
-    becomes of a single event (its settlement moves no position, no transaction takes it), none is left out, and no
-    small message is wanted."""
-    if link.remote_properties.get(protocol.PACKED_DELIVERIES) is not True:
+def _in_batches(link: SenderLink, partition: str | None, chosen: Selection, wish: GroupTerms | None) -> bool:
+    """Tell whether the peer takes record batches, and this link can do with them: all is of one partition, nothing
+    becomes of a single event (its settlement moves no position, no transaction takes it), and none is left out."""
+    version = link.remote_properties.get(protocol.RECORD_BATCHES)
+    if not isinstance(version, int) or isinstance(version, bool) or version < VERSION:
         return False
     of_one = partition is not None or (wish is not None and wish.group is not None)  # the nodes choose it
     whole = chosen.predicate is None or chosen.predicate.is_range
-    wide = not link.remote_max_message_size or link.remote_max_message_size >= LEAST_PACKED_BYTES
-    return of_one and (wish is None or not wish.durable) and whole and wide and link.presettled
+    return of_one and (wish is None or not wish.durable) and whole and link.presettled
 
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:

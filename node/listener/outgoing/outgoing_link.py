@@ -7,8 +7,8 @@ Rules never broken:
  - an event is polled from a partition only when it can be sent at once: credit for it, and room in the connection's
    output. So a consumer that stops reading costs its bound of output, and nothing grows behind it. Where a filter
    looks into events, what is polled is a bounded share of scanning, and what passed of it waits for credit;
- - every delivery carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes,
-   which are otherwise sent as they came;
+ - every event carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes, which
+   are otherwise sent as they came; or record batches go out as they are stored, to a peer that agreed to them;
  - a reader that ends because the leader moved is replaced by one that begins right behind the last event sent.
    The peer sees a pause, never a hole and never a repetition.
 
@@ -30,25 +30,16 @@ from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, of
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
 from holdfast.amqp.links.keeping import DELIVERY_BYTES
+from holdfast.records.record_batch import Damaged
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import Endpoint, EndpointHost
+from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.redelivery import Redelivery
-from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start, StoredBatch
+from node.listener.outgoing.single_deliveries import SingleDeliveries
+from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
 from node.transactions.transaction import StagedPosition
-
-POLL_EVENTS = 1024
-"""Events taken from one partition before the next one, or the next link, has its turn."""
-
-POLL_BYTES = 256 * 1024
-"""About the bytes taken from one partition before the next one has its turn: one chunk of socket output."""
-
-SCAN_EVENTS = 256
-"""Events that a filter looks at before the next partition, link or connection has its turn: some two milliseconds."""
-
-SCAN_BYTES = 64 * 1024
-"""And about their bytes: a filter of four hundred words takes some time for each."""
 
 LEAST_UNSETTLED = 8
 """Deliveries that a link may have unsettled though its connection holds all that it may: none is shut out by others."""
@@ -68,6 +59,9 @@ class OutgoingLink(Endpoint):
         super().__init__(host, link, plan)
         assert plan.selection is not None
         self._selection = plan.selection
+        self._deliveries: SingleDeliveries | BatchDeliveries = SingleDeliveries()
+        if plan.batches:
+            self._deliveries = BatchDeliveries(link.remote_max_message_size, host.delivered)
         self._cursors: list[PartitionCursor] = []
         self._ready: dict[PartitionCursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
@@ -105,7 +99,9 @@ class OutgoingLink(Endpoint):
     def _properties(self) -> dict[str, object]:
         """What the peer is told of its link."""
         bound, until = self.plan.partition, self.plan.until
-        said: dict[str, object] = self.which_log() | ({} if bound is None else {protocol.LINK_PARTITION: symbol(bound)})
+        said: dict[str, object] = {**self.which_log(), **self._deliveries.properties}
+        if bound is not None:
+            said[protocol.LINK_PARTITION] = symbol(bound)
         if self.plan.publishers:
             said[protocol.LINK_PUBLISHERS] = True
         return said if until is None else said | {protocol.LINK_UNTIL: symbol(offset_text(until))}
@@ -226,28 +222,24 @@ class OutgoingLink(Endpoint):
     def _send_from(self, cursor: PartitionCursor, room: int) -> bool:
         """True: there may be more."""
         if not cursor.holds and cursor.reader is not None:
-            batches = cursor.reader.poll(*self._share(cursor, room))
+            batches = self._deliveries.read(cursor, room)
             if not batches:
                 if cursor.reader.error is not None:
                     self._reader_failed(cursor, cursor.reader.error)
                 return False
-            payloads = self._payloads(cursor, batches)
+            payloads = self._deliveries.payloads(cursor, batches)
             if cursor.done and self._owner(cursor.partition) is None:  # an owner shows by its reader that it lives
                 cursor.finish()
         else:
             payloads = []
-        payloads += cursor.release(room)
+        try:
+            payloads += self._deliveries.release(cursor, room)
+        except Damaged as error:
+            self._reader_failed(cursor, ReadError("damaged", str(error)))
+            return False
         if payloads:
             self._send(cursor, payloads, cursor.take_runs())
         return cursor.holds or cursor.reader is not None
-
-    def _share(self, cursor: PartitionCursor, room: int) -> tuple[int, int]:
-        """Events and bytes of a partition to be read at once."""
-        return (SCAN_EVENTS, SCAN_BYTES) if cursor.scans else (min(room, POLL_EVENTS), POLL_BYTES)
-
-    def _payloads(self, cursor: PartitionCursor, batches: Sequence[StoredBatch]) -> list[bytes]:
-        """What is to be sent of them, at once."""
-        return cursor.payloads(batches)
 
     def _send(self, cursor: PartitionCursor, payloads: list[bytes], runs: list[tuple[int, int]]) -> None:
         if len(self._cursors) != self._told:  # on the next transfer, once (ES-42)

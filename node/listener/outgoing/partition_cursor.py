@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.amqp import DeliveryPrefix, PublisherPrefix
+from holdfast.records.record_batch import RecordBatch
 from node.listener.outgoing.source_filters import Selection
-from node.partition.api import After, Earliest, Reader, Start, StoredBatch
+from node.partition.api import After, Earliest, Reader, Start
 
 
 class PartitionCursor:
@@ -42,6 +43,7 @@ class PartitionCursor:
         "prefix",
         "reader",
         "start",
+        "waiting",
     )
 
     def __init__(self, partition: str, selection: Selection, *, publishers: bool = False) -> None:
@@ -61,6 +63,7 @@ class PartitionCursor:
         self._below_offset = selection.below_offset
         self._below_time_ms = selection.below_time_ms
         self._held: deque[tuple[int, bytes]] = deque()  # offset and payload; passed, and waiting for credit
+        self.waiting: deque[RecordBatch] = deque()  # the same, of a link that sends whole batches
         self._runs: list[tuple[int, int]] = []  # (offset, count) of the payloads that were returned last
         self._again: set[int] = set()  # offsets that were given back
         self._resume_at = 0  # below this only what was given back is handed out
@@ -72,15 +75,15 @@ class PartitionCursor:
 
     @property
     def holds(self) -> bool:
-        return bool(self._held)
+        return bool(self._held or self.waiting)
 
-    def payloads(self, batches: Sequence[StoredBatch]) -> list[bytes]:
+    def payloads(self, batches: Sequence[RecordBatch]) -> list[bytes]:
         """What to send of batches that were read; with a predicate it is held instead, see `release`."""
         found: list[bytes] = []
         self._runs = []
         for batch in batches:
-            ahead: StoredBatch | None = batch
-            if batch.base_offset < self._resume_at:
+            ahead: RecordBatch | None = batch
+            if batch.offset < self._resume_at:
                 ahead = self._hand_out_again(batch, found)
             if ahead is None:
                 continue
@@ -88,7 +91,7 @@ class PartitionCursor:
             part = self.within_bounds(ahead)
             if part is None:
                 continue
-            base, time_ms, records = part.base_offset, part.timestamp_ms, part.records
+            base, time_ms, records = part.offset, part.head.time_ms, part.messages()
             if self._predicate is None:
                 found += self.prefix.splice_batch(base, time_ms, records, part.publisher)
                 self._runs.append((base, len(records)))
@@ -126,13 +129,14 @@ class PartitionCursor:
         self._go_on_at(min(self._again))
         self.done = False
 
-    def _hand_out_again(self, batch: StoredBatch, found: list[bytes]) -> StoredBatch | None:
+    def _hand_out_again(self, batch: RecordBatch, found: list[bytes]) -> RecordBatch | None:
         """Of the part of a batch that was read before, what was given back. Returns the part behind it."""
-        base, records = batch.base_offset, batch.records
-        behind = min(len(records), self._resume_at - base)
+        base = batch.offset
+        behind = min(len(batch), self._resume_at - base)
         chosen = [index for index in range(behind) if base + index in self._again]
         if chosen:
-            payloads = self.prefix.splice_chosen(base, batch.timestamp_ms, records, chosen, batch.publisher)
+            records = batch.messages()
+            payloads = self.prefix.splice_chosen(base, batch.head.time_ms, records, chosen, batch.publisher)
             offsets = [base + index for index in chosen]
             self._again.difference_update(offsets)
             if self._predicate is None:
@@ -140,29 +144,25 @@ class PartitionCursor:
                 self._runs += [(offset, 1) for offset in offsets]
             else:
                 self._held += zip(offsets, payloads, strict=True)
-        if behind == len(records):
-            return None
-        return batch.cut(behind, len(records))
+        return None if behind == len(batch) else batch.part(behind, len(batch))
 
-    def within_bounds(self, batch: StoredBatch) -> StoredBatch | None:
+    def within_bounds(self, batch: RecordBatch) -> RecordBatch | None:
         """The part of a batch within all bounds. Offsets and times only rise: a lower bound once passed is dropped, an
         upper one once reached is the end."""
         if self._above_time_ms >= 0:
-            if batch.timestamp_ms <= self._above_time_ms:
+            if batch.head.time_ms <= self._above_time_ms:
                 return None
             self._above_time_ms = -1
-        if batch.timestamp_ms >= self._below_time_ms or batch.next_offset >= self._below_offset:
+        if batch.head.time_ms >= self._below_time_ms or batch.next_offset >= self._below_offset:
             self.done = True
-            if batch.timestamp_ms >= self._below_time_ms:
+            if batch.head.time_ms >= self._below_time_ms:
                 return None
-        first = max(0, self._above_offset + 1 - batch.base_offset)
-        last = min(len(batch.records), self._below_offset - batch.base_offset)
+        first = max(0, self._above_offset + 1 - batch.offset)
+        last = min(len(batch), self._below_offset - batch.offset)
         if first >= last:
             return None
         self._above_offset = -1
-        if last - first == len(batch.records):
-            return batch
-        return batch.cut(first, last)
+        return batch if last - first == len(batch) else batch.part(first, last)
 
     def drop_reader(self) -> None:
         """Remember the position, so that the next reader goes on behind it."""
@@ -176,6 +176,9 @@ class PartitionCursor:
 
     def _drop_held(self) -> None:
         """It is read again."""
+        if self.waiting:
+            self._go_on_at(self.waiting[0].offset)
+            self.waiting.clear()
         if self._held:
             self._go_on_at(self._held[0][0])
             self._again.update(offset for offset, _ in self._held if offset < self._resume_at)

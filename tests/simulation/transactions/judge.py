@@ -29,7 +29,6 @@ from node.coordinator.commands import (
     Expire,
     Registered,
 )
-from node.partition.api import StoredBatch
 from node.partition.commands import decode
 from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned
 from node.partition.machine import AppendAccepted
@@ -229,13 +228,13 @@ class TransactionsJudge(PartitionJudge):
 
     # ---- what is read
 
-    def read_committed(self, node: int, start: int, batches: Iterable[StoredBatch], position: int) -> None:
+    def read_committed(self, node: int, start: int, batches: Iterable[RecordBatch], position: int) -> None:
         """A committed reader that was at `start` is given this, and goes on at `position`."""
         seen: set[int] = set()
         batches = list(batches)
         self.served(node, batches)
         for batch in batches:
-            seen.update(range(batch.base_offset, batch.next_offset))
+            seen.update(range(batch.offset, batch.next_offset))
         for offset in sorted(seen):
             pair = self._by[offset]
             if pair is not None and self.ended.get(pair) is not True:
@@ -252,7 +251,7 @@ class TransactionsJudge(PartitionJudge):
         if position > max(start, self.stable):
             raise Violation(f"group {self.group_id}: a committed reader is at {position}, beyond {self.stable}")
 
-    def read_on(self, node: int, start: int, batches: Sequence[StoredBatch]) -> int:
+    def read_on(self, node: int, start: int, batches: Sequence[RecordBatch]) -> int:
         """A committed reader passes over what was aborted."""
         before = self.reads
         self.read_committed(node, start, batches, batches[-1].next_offset if batches else start)

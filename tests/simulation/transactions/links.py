@@ -2,26 +2,26 @@
 
 * A session sends by the production `ClientTransaction`, its queues and gateways, and asks for the end of a transaction
   before it has heard what became of its events.
-* Readers are the production cursor of a receiving link: some take packed deliveries, some have a filter on a property
-  that the events of transactions have.
+* Readers are the production cursor of a receiving link: some take record batches, some have a filter on a property that
+  the events of transactions have.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import protocol
 from holdfast.amqp import DeliveryState, Described, Message, decode_message, encode_message, symbol
-from holdfast.records.packed_delivery import unpack
+from holdfast.records.record_batch import RecordBatch
+from holdfast.records.transfer import batches_in
 from node.listener.incoming.append_queue import QueuedBatch
-from node.listener.outgoing.packed_link import PackedLink
+from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.source_filters import select
 from node.listener.transactions.client_transaction import ClientTransaction
-from node.partition.api import After, StoredBatch
+from node.partition.api import After
 from node.transactions.transaction import StagedPosition, Transaction
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
@@ -49,6 +49,8 @@ MESSAGE = b"\x00"
 """How each AMQP message begins, and no event of clients without transactions."""
 EVENTS_A_READ = 50
 CREDITS = (0, 0, 1, EVENTS_A_READ)
+LARGEST = (0, 200)
+"""Bytes that a peer takes in one message."""
 
 
 class LinkSession(Session):
@@ -133,6 +135,8 @@ class LinkReader:
 
     KIND = ""
     FILTERS: Mapping[str, Described] = {}
+    WHOLE = False
+    """Batches are not looked into."""
 
     def __init__(self, schedule: Schedule, judge: TransactionsJudge, log: str, partition: str) -> None:
         self._schedule, self._judge = schedule, judge
@@ -150,7 +154,7 @@ class LinkReader:
         if reader is None or self._at is None:
             return
         node, life = self._at
-        batches = reader.poll(EVENTS_A_READ, READ_BYTES)
+        batches = reader.poll(EVENTS_A_READ, READ_BYTES, self.WHOLE)
         if node.life != life or not node.is_running:  # it found its store damaged
             return
         behind = max(self._next, reader.position) if getattr(reader, "resolved", True) else self._next
@@ -165,7 +169,7 @@ class LinkReader:
                 raise Violation(f"group {self._judge.group_id}: a {self.KIND} reader is given {event!r} as {offset}")
             self._given.append(offset)
 
-    def _deliver(self, batches: Sequence[StoredBatch]) -> Iterable[tuple[int, bytes]]:
+    def _deliver(self, batches: Sequence[RecordBatch]) -> Iterable[tuple[int, bytes]]:
         """Gives the peer what it is to have: offsets, and events as they are stored."""
         raise NotImplementedError
 
@@ -203,25 +207,26 @@ class LinkReader:
                 raise Violation(f"group {judge.group_id}: a {self.KIND} reader was never given {offset}")
 
 
-class PackedReader(LinkReader):
-    KIND = "packed"
+class BatchReader(LinkReader):
+    KIND = "batch"
+    WHOLE = True
 
-    def _deliver(self, batches: Sequence[StoredBatch]) -> Iterable[tuple[int, bytes]]:
-        for payload in PackedLink._payloads(_LINK, self._cursor, batches):
-            delivery = unpack(payload)
-            offsets = [run.offset + place for run in delivery.runs for place in range(run.events)]
-            yield from zip(offsets, delivery.events(), strict=True)
+    def __init__(self, schedule: Schedule, judge: TransactionsJudge, log: str, partition: str) -> None:
+        super().__init__(schedule, judge, log, partition)
+        self._deliveries = BatchDeliveries(LARGEST[judge.group_id % 2], lambda *_: None)
 
-
-_LINK: Any = SimpleNamespace(plan=SimpleNamespace(publishers=False), host=SimpleNamespace(delivered=lambda *_: None))
-"""The part of a receiving link that packs."""
+    def _deliver(self, batches: Sequence[RecordBatch]) -> Iterable[tuple[int, bytes]]:
+        self._deliveries.payloads(self._cursor, batches)
+        for transfer in self._deliveries.release(self._cursor, 1 << 30):
+            for batch in batches_in(transfer):
+                yield from enumerate(batch.messages(), batch.offset)
 
 
 class FilteredReader(LinkReader):
     KIND = "filtered"
     FILTERS: Mapping[str, Described] = {"chosen": Described(symbol(protocol.SQL_FILTER_NAME), FILTER)}
 
-    def _deliver(self, batches: Sequence[StoredBatch]) -> Iterable[tuple[int, bytes]]:
+    def _deliver(self, batches: Sequence[RecordBatch]) -> Iterable[tuple[int, bytes]]:
         """With credit for some of it: the rest is held."""
         cursor = self._cursor
         if cursor.payloads(batches):
@@ -256,7 +261,7 @@ class LinkLoad(TransactionalLoad):
         for partition in log.partitions:
             if partition.group in added:
                 judge = added[partition.group]
-                for kind in (PackedReader, FilteredReader):
+                for kind in (BatchReader, FilteredReader):
                     self._links.append(kind(self._schedule, judge, log.name, partition.name))
 
     def _keep_looking(self) -> None:

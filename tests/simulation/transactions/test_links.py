@@ -13,7 +13,7 @@ from tests.simulation.runner import is_noticed, report, run_many, run_schedule
 
 KIND = "transactions-by-links"
 SCHEDULES = 8
-SEEN = ("committed transaction", "aborted transaction", "through a gateway", "packed read through a gateway",
+SEEN = ("committed transaction", "aborted transaction", "through a gateway", "batch read through a gateway",
         "filtered read through a gateway")  # fmt: skip
 
 

@@ -146,8 +146,8 @@ class PartitionClients:
         if node.life != self._tail_life:  # it found its store damaged
             return
         for batch in batches:
-            if batch.base_offset > start and self.judge.start_offset < batch.base_offset:
-                raise Violation(f"a reader at offset {start} was given {batch.base_offset} next")
+            if batch.offset > start and self.judge.start_offset < batch.offset:
+                raise Violation(f"a reader at offset {start} was given {batch.offset} next")
             start = batch.next_offset
         self.judge.served(node.id, batches)
         self._position = start - 1

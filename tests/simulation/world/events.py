@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.records.record_batch import RecordBatch
-from node.partition.api import Appended, StoredBatch
+from node.partition.api import Appended
 from node.partition.commands import Command, decode
 from node.partition.consumer_groups.group_state import (
     Claim,
@@ -138,27 +138,28 @@ class PartitionJudge(GroupJudge):
 
     # ---- what is read
 
-    def served(self, node: int, batches: Iterable[StoredBatch]) -> int:
+    def served(self, node: int, batches: Iterable[RecordBatch]) -> int:
         """Number of events in them."""
         count = 0
         for batch in batches:
-            wanted = self.events[batch.base_offset : batch.next_offset]
-            if wanted != batch.records:
+            wanted = self.events[batch.offset : batch.next_offset]
+            served = batch.messages()
+            if wanted != served:
                 raise Violation(
-                    f"group {self.group_id}: node {node} serves {batch.records!r} at {batch.base_offset}, "
+                    f"group {self.group_id}: node {node} serves {served!r} at {batch.offset}, "
                     f"where {wanted!r} was stored"
                 )
-            count += len(batch.records)
+            count += len(batch)
         self.reads += count
         return count
 
-    def read_on(self, node: int, start: int, batches: Sequence[StoredBatch]) -> int:
+    def read_on(self, node: int, start: int, batches: Sequence[RecordBatch]) -> int:
         """A reader that was at `start` is given this next, and nothing is passed over. Number of events in it."""
         for batch in batches:
-            if batch.base_offset > start and self.start_offset < batch.base_offset:
+            if batch.offset > start and self.start_offset < batch.offset:
                 raise Violation(
                     f"group {self.group_id}: a reader at node {node} that was at offset {start} is given "
-                    f"{batch.base_offset} next"
+                    f"{batch.offset} next"
                 )
             start = batch.next_offset
         return self.served(node, batches)

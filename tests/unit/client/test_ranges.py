@@ -20,15 +20,16 @@ from holdfast.client import (
     RangeOptions,
     ReceivedEvent,
 )
-from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.sync import RangeClient as SyncRangeClient
-from holdfast.records.packed_delivery import Run, pack
+from node.listener.outgoing.batch_deliveries import DELIVERY_BYTES
 from tests.unit.client.support.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SINGLE, PACKED = RangeOptions(prefetch=1000), RangeOptions()
-"""Who wants few events at a time has them in a delivery each."""
+FEW, MANY = RangeOptions(prefetch=100, prefetch_bytes=10_000), RangeOptions()
+ALL = "1 = 1 OR a.x = 2"
+"""A condition that every event meets, and that is asked of each: they come one by one."""
 
 
 async def extent(client: RangeClient, log: str) -> PartitionExtent:
@@ -58,7 +59,7 @@ async def roll_back(producer: ProducerClient, count: int) -> None:
     await tx.abort()
 
 
-@pytest.mark.parametrize("options", [SINGLE, PACKED])
+@pytest.mark.parametrize("options", [FEW, MANY])
 @pytest.mark.parametrize("follow", ["redirected", "gateway"])
 async def test_a_range_is_every_event_from_its_first_offset_to_its_end(
     nodes: Nodes, follow: str, options: RangeOptions
@@ -81,7 +82,7 @@ async def test_a_range_is_every_event_from_its_first_offset_to_its_end(
         assert [offset for offset, _ in await rows(client, log, 0, 203, filter=wanted)] == [201, 202]
 
 
-@pytest.mark.parametrize("options", [SINGLE, PACKED])
+@pytest.mark.parametrize("options", [FEW, MANY])
 @pytest.mark.parametrize("follow", [True, False])
 async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: bool, options: RangeOptions) -> None:
     log = await nodes.log(1)
@@ -109,7 +110,7 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
             assert columns.publishers is not None
             found += columns.publishers
             check_publishers(block)
-            assert isinstance(block, PackedBlock) == (options is PACKED)
+            assert isinstance(block, BatchBlock)
         assert found[0] == (-1, -1)
         assert found[1:6] == own[:5]
         (one, first), (other, second) = found[6:8]
@@ -123,21 +124,28 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
             check_publishers(block)
         async for block in client.read(log, "0", 0, 11):
             assert block.columns().publishers is None
-            assert not isinstance(block, PackedBlock) or {run.publisher for run in block.delivery.runs} == {None}
+        singles = client.read(log, "0", 2, 11, publishers=True, filter=ALL)
+        assert [numbers for block in [one async for one in singles] for numbers in checked(block)] == found
+
+
+def checked(block: EventBlock) -> list[tuple[int, int]]:
+    """The publishers of a block of single events."""
+    assert not isinstance(block, BatchBlock)
+    check_publishers(block)
+    publishers = block.columns().publishers
+    assert publishers is not None
+    return publishers
 
 
 def one_by_one(block: EventBlock) -> list[EventBlock]:
     """A block of each event."""
-    if not isinstance(block, PackedBlock):
+    if not isinstance(block, BatchBlock):
         return [EventBlock(block.partition, [payload], block._reader) for payload in block.payloads]
-    found: list[EventBlock] = []
-    payloads = iter(block.payloads)
-    for run in block.delivery.runs:
-        for index in range(run.events):
-            numbers = None if run.publisher is None else (*run.publisher[:2], run.publisher[2] + index)
-            own = pack([Run(run.offset + index, run.timestamp_ms, 1, numbers)], [[next(payloads)]])
-            found.append(PackedBlock.read(block.partition, own, publishers=block.tells_publishers))
-    return found
+    return [
+        BatchBlock(block.partition, [batch.part(place, place + 1)], publishers=block.tells_publishers)
+        for batch in block.batches
+        for place in range(len(batch))
+    ]
 
 
 def check_publishers(block: EventBlock) -> None:
@@ -158,7 +166,7 @@ def check_publishers(block: EventBlock) -> None:
         assert arrays.offsets.tolist() == columns.offsets
 
 
-@pytest.mark.parametrize("options", [SINGLE, PACKED])
+@pytest.mark.parametrize("options", [FEW, MANY])
 @pytest.mark.parametrize("follow", [True, False])
 async def test_a_range_ends_behind_events_that_nobody_is_given(
     nodes: Nodes, follow: bool, options: RangeOptions
@@ -237,17 +245,17 @@ async def test_columns_say_what_single_events_say(nodes: Nodes) -> None:
                 check_columns(EventBlock("0", part))
         events = EventBlock("0", payloads).events()
         assert [event.body for event in events] == [event.body for event in given]
-        [packed] = [block async for block in client.read(log, "0", 0, len(given))]
-        assert isinstance(packed, PackedBlock)
-        assert [row(event) for event in packed.events()] == [row(event) for event in events]
-        assert packed.size_bytes < sum(map(len, payloads))
-        for block in (packed, *one_by_one(packed)):
+        [whole] = [block async for block in client.read(log, "0", 0, len(given))]
+        assert isinstance(whole, BatchBlock)
+        assert [row(event) for event in whole.events()] == [row(event) for event in events]
+        assert whole.size_bytes < sum(map(len, payloads))
+        for block in (whole, *one_by_one(whole)):
             check_columns(block)
 
 
 async def as_they_came(nodes: Nodes, log: str, count: int) -> list[bytes]:
-    async with RangeClient(nodes.servers, options=SINGLE) as client:
-        return [payload async for block in client.read(log, "0", 0, count) for payload in block.payloads]
+    async with RangeClient(nodes.servers) as client:
+        return [payload async for block in client.read(log, "0", 0, count, filter=ALL) for payload in block.payloads]
 
 
 def row(event: ReceivedEvent) -> tuple[object, ...]:
@@ -317,9 +325,12 @@ async def test_memory_is_bounded_by_the_options(nodes: Nodes) -> None:
     options = RangeOptions(prefetch=64, prefetch_bytes=20_000)
     async with ProducerClient(nodes.servers, log) as producer, RangeClient(nodes.servers, options=options) as client:
         await fill(producer, 1000, "x" * 1000)
-        sizes = [len(block) async for block in client.read(log, "0", 0, 1000)]
+        sizes = [len(block) async for block in client.read(log, "0", 0, 1000, filter=ALL)]
         assert sum(sizes) == 1000
         assert max(sizes[3:]) <= 64
+        blocks = [block async for block in client.read(log, "0", 0, 1000)]
+        assert sum(map(len, blocks)) == 1000
+        assert max(block.size_bytes for block in blocks) <= DELIVERY_BYTES, "one delivery of batches at a time"
 
 
 async def test_what_is_wrong_is_said(nodes: Nodes) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.raft import MultiRaft, RaftOptions
-from node.partition.api import Appended, AppendOutcome, StoredBatch
+from holdfast.records.record_batch import RecordBatch
+from node.partition.api import Appended, AppendOutcome
 from node.partition.limits import PartitionLimits
 from node.partition.replica import PartitionReplica
 from node.storage import DiskOptions, NodeIdentity, Store
@@ -126,9 +127,9 @@ def _no_peers(node: int, messages: object) -> None:
     raise AssertionError(f"a group of one sent {messages} to node {node}")
 
 
-def flat(batches: list[StoredBatch]) -> list[tuple[int, bytes]]:
-    """(offset, record) of everything."""
-    return [(batch.base_offset + place, record) for batch in batches for place, record in enumerate(batch.records)]
+def flat(batches: list[RecordBatch]) -> list[tuple[int, bytes]]:
+    """(offset, message) of everything."""
+    return [(batch.offset + place, message) for batch in batches for place, message in enumerate(batch.messages())]
 
 
 def read_all(replica: PartitionReplica, offset: int = 0, max_bytes: int = 1 << 40) -> list[tuple[int, bytes]]:

@@ -62,7 +62,7 @@ def test_entries_are_bounded_and_calls_stay_whole(tmp_path: Path, limits: Partit
         node.turns()
         assert answers.offsets == list(range(0, 60, 3))
         assert node.group.last_index == before + 7  # three calls in an entry, the last has two
-        assert all(len(batch.records) % 3 == 0 for batch in node.replica.read(0, 1 << 30))
+        assert all(len(batch.messages()) % 3 == 0 for batch in node.replica.read(0, 1 << 30))
 
 
 def test_a_call_stays_in_one_entry_however_large(tmp_path: Path) -> None:

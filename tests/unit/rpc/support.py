@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,9 +19,12 @@ from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.calls import StreamCall
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from holdfast.records.packed_bodies import opened
+from holdfast.records.record_batch import Numbering, RecordBatch
 from node import peer_types
 from node.partition import api
 from node.partition.consumer_groups.group_state import Owned
+from node.partition.entry import sealed
 from tests.ports import free_port
 
 WAIT_S = 90.0
@@ -53,7 +56,8 @@ class MemoryPartition:
     partition = "0"
 
     def __init__(self) -> None:
-        self.batches: list[api.StoredBatch] = []
+        self.batches: list[RecordBatch] = []
+        self.records: list[Sequence[bytes]] = []  # of each append, as they came
         self.held: list[Callable[[], None]] | None = None  # a list: answers wait in it
         self.failure: api.Failed | None = None
         self.readers: list[MemoryReader] = []
@@ -77,12 +81,16 @@ class MemoryPartition:
         if self.failure is not None:
             done(self.failure)
             return
-        batch = api.StoredBatch(self.next_offset, 1000 + self.requests, records, publisher=self.publisher)
+        self.records.append(records)
+        time_ms, batch = 1000 + self.requests, sealed(opened(records))
+        if self.publisher is not None:
+            batch = batch.numbered(Numbering(*self.publisher))
+        batch = batch.placed(self.next_offset, time_ms, 0, len(records))
         self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        offset = batch.base_offset if self.offset is None else self.offset
-        outcome = api.Appended(offset, batch.timestamp_ms, self.duplicates, self.places)
+        offset = batch.offset if self.offset is None else self.offset
+        outcome = api.Appended(offset, time_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)
         else:
@@ -123,10 +131,10 @@ class MemoryPartition:
             latest_offset=self.next_offset - 1 if self.batches else None,
             next_offset=self.next_offset,
             events=self.next_offset,
-            bytes=sum(len(record) for batch in self.batches for record in batch.records),
+            bytes=sum(batch.size for batch in self.batches),
             leader=None,
             replicas=(1, 2, 3),
-            last_timestamp_ms=self.batches[-1].timestamp_ms if self.batches else None,
+            last_timestamp_ms=self.batches[-1].head.time_ms if self.batches else None,
         )
 
 
@@ -148,28 +156,24 @@ class MemoryReader:
             case api.After(offset):
                 self.position = offset + 1
             case api.AfterTime(timestamp_ms, offset):
-                later = [batch.base_offset for batch in partition.batches if batch.timestamp_ms > timestamp_ms]
+                later = [batch.offset for batch in partition.batches if batch.head.time_ms > timestamp_ms]
                 self.position = max(offset + 1, later[0] if later else partition.next_offset)
 
-    def poll(self, max_events: int, max_bytes: int) -> list[api.StoredBatch]:
-        out: list[api.StoredBatch] = []
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[RecordBatch]:
+        out: list[RecordBatch] = []
         for batch in self._partition.batches:
             if batch.next_offset <= self.position or self.error is not None:
                 continue
-            taken: list[bytes] = []
-            for record in batch.records[self.position - batch.base_offset :]:
-                if max_events == 0 or (len(record) > max_bytes and (taken or out)):
-                    break
-                taken.append(record)
-                max_events -= 1
-                max_bytes -= len(record)
-                self.polled_bytes += len(record)
-            if not taken:
+            own = batch.part(max(0, self.position - batch.offset), len(batch))
+            part, size = own.within(max_events, max_bytes, whole=whole, at_least_one=not out)
+            if part is None:
                 break
-            first = self.position - batch.base_offset
-            out.append(batch.cut(first, first + len(taken)))
-            self.position += len(taken)
-            if self.position < batch.next_offset:
+            out.append(part)
+            self.polled_bytes += size
+            self.position = part.next_offset
+            max_events -= len(part)
+            max_bytes -= size
+            if max_events <= 0 or max_bytes <= 0:
                 break
         return out
 

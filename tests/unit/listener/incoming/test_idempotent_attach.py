@@ -104,7 +104,7 @@ async def test_unmodified_proton_publishes_with_numbers(node: SingleNode) -> Non
     assert good == ["accepted"] * 4
     assert changed in ("SendException", "LinkDetached"), "the rejection and the end of the link come together"
     replica = node.logs["trades"]["0"]
-    bodies = [decode_message(record).body for batch in replica.read(0, 1 << 20) for record in batch.records]
+    bodies = [decode_message(record).body for batch in replica.read(0, 1 << 20) for record in batch.messages()]
     assert bodies == [Value(f"event {number}") for number in (1, 2, 3)]
 
 

@@ -55,7 +55,9 @@ async def test_events_are_stored_in_order_without_their_numbers(node: SingleNode
         assert set(await peer.states(link, 10)) == {ACCEPTED}
     assert stored(node) == "abcdefghij"
     assert all(
-        record == message(record[5:]) for batch in node.logs["trades"]["0"].read(0, 1 << 20) for record in batch.records
+        record == message(record[5:])
+        for batch in node.logs["trades"]["0"].read(0, 1 << 20)
+        for record in batch.messages()
     )
 
 
@@ -85,7 +87,7 @@ async def test_thousands_in_flight_are_stored_once_in_order(node: SingleNode) ->
             await peer.send(link, [event(7, 0, 101 + n, b"%d" % n) for n in range(sent, sent + batch)])
             sent += batch
         assert set(await peer.states(link, count)) == {ACCEPTED}
-    records = [record for batch in node.logs["trades"]["0"].read(0, 1 << 30) for record in batch.records]
+    records = [record for batch in node.logs["trades"]["0"].read(0, 1 << 30) for record in batch.messages()]
     assert records == [message(b"%d" % number) for number in range(count)]
 
 

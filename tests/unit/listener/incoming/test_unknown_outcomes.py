@@ -203,6 +203,6 @@ async def test_through_a_gateway_whose_leader_dies_nothing_is_lost_without_a_wor
         assert set(told.values()) <= {ACCEPTED, RELEASED}
         await cluster.settled_leader("trades")
         batches = cluster.broker(cluster.leader("trades")).handle("trades", "0").read(0, 1 << 20)
-        found = {record for batch in batches for record in batch.records}
+        found = {record for batch in batches for record in batch.messages()}
         assert {message(b"%d" % number) for number, state in told.items() if state is ACCEPTED} <= found
         assert not {message(b"%d" % number) for number, state in told.items() if state is RELEASED} & found

@@ -136,7 +136,7 @@ async def test_a_time_to_begin_at_is_sought_again_and_nothing_older_comes(node: 
     async with Peer(node.port, container="a") as peer:
         await fill(peer, 5, rounds=2)
         (batch, *_), *_ = [node.logs["trades"]["0"].read(0, 1 << 20)]
-        wanted = unfiltered(filter=start_at("trades", None, batch.timestamp_ms).filter)
+        wanted = unfiltered(filter=start_at("trades", None, batch.head.time_ms).filter)
         await attached(peer, terms(group=None), wanted, name="mine")
         assert position(node) is not None
         assert position(node) != -1

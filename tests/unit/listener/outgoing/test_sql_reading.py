@@ -20,10 +20,13 @@ from holdfast.amqp import (
     symbol,
     ulong,
 )
+from holdfast.records.record_batch import RecordBatch
 from node.listener.outgoing import outgoing_link
 from node.listener.outgoing.partition_cursor import PartitionCursor
+from node.listener.outgoing.single_deliveries import SCAN_EVENTS
 from node.listener.outgoing.source_filters import select
-from node.partition.api import After, ReadError, StoredBatch
+from node.partition.api import After, ReadError
+from tests.batches import batch_of
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
@@ -185,7 +188,7 @@ async def test_a_scan_leaves_the_loop_to_others(node: SingleNode) -> None:
     """Everybody else has a turn after every share that is scanned."""
     shares = 30
     async with Peer(node.port) as peer:
-        await fill(peer, shares * outgoing_link.SCAN_EVENTS, share=2000)
+        await fill(peer, shares * SCAN_EVENTS, share=2000)
         link = await peer.receiver(sql("trades", "number < 0"))
         loop = asyncio.get_running_loop()
         turns = 0
@@ -265,12 +268,12 @@ class Shelf:
 
     error: ReadError | None = None
 
-    def __init__(self, *batches: StoredBatch) -> None:
+    def __init__(self, *batches: RecordBatch) -> None:
         self.batches = list(batches)
         self.position = 0
         self.closed = False
 
-    def poll(self, max_events: int, max_bytes: int) -> list[StoredBatch]:
+    def poll(self, max_events: int, max_bytes: int, whole: bool = False) -> list[RecordBatch]:
         taken, self.batches = self.batches, []
         if taken:
             self.position = taken[-1].next_offset
@@ -280,11 +283,11 @@ class Shelf:
         self.closed = True
 
 
-def batch(base: int, count: int, time_ms: int = 5) -> StoredBatch:
-    return StoredBatch(base, time_ms, [event(number) for number in range(base, base + count)])
+def batch(base: int, count: int, time_ms: int = 5) -> RecordBatch:
+    return batch_of([event(number) for number in range(base, base + count)]).placed(base, time_ms, 0, count)
 
 
-def cursor_for(text: str, *batches: StoredBatch) -> PartitionCursor:
+def cursor_for(text: str, *batches: RecordBatch) -> PartitionCursor:
     cursor = PartitionCursor("0", select({"f": Described(ulong(0x201), text)}))
     cursor.reader = Shelf(*batches)
     return cursor
@@ -333,7 +336,7 @@ def test_bounds_cut_batches_and_end_the_cursor(text: str, expected: list[int], d
     batches = [batch(0, 10, 5), batch(10, 10, 6), batch(20, 10, 7)]
     cursor = cursor_for(text)
     found: list[int] = []
-    read: Callable[[StoredBatch], list[bytes]] = lambda one: cursor.payloads([one])  # noqa: E731
+    read: Callable[[RecordBatch], list[bytes]] = lambda one: cursor.payloads([one])  # noqa: E731
     for one in batches:
         if not cursor.done:
             found += bodies(read(one))

@@ -77,4 +77,4 @@ async def refusal(peer: Peer, properties: dict[str, Any], **where: str) -> Error
 def stored(node: SingleNode, log: str = "trades", partition: str = "0") -> str:
     """The bodies, a letter each."""
     replica = node.logs[log][partition]
-    return b"".join(record[5:] for batch in replica.read(0, 1 << 30) for record in batch.records).decode()
+    return b"".join(record[5:] for batch in replica.read(0, 1 << 30) for record in batch.messages()).decode()

@@ -22,6 +22,6 @@ def keyed(key: Any) -> bytes:
 def stored(node: SingleNode, log: str) -> dict[str, list[bytes]]:
     """Everything a log holds."""
     return {
-        name: [record for batch in replica.read(0, 1 << 30) for record in batch.records]
+        name: [record for batch in replica.read(0, 1 << 30) for record in batch.messages()]
         for name, replica in node.logs[log].items()
     }

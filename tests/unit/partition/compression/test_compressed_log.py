@@ -114,7 +114,7 @@ def test_the_cache_is_bounded_by_what_is_in_memory_not_on_disk(tmp_path: Path) -
         reader = node.replica.open_reader(Earliest(), lambda: None)
         while reader.poll(1, EVERYTHING):
             held = list(node.replica.cache._batches.values())
-            assert sum(len(record) for batch, _ in held for record in batch.records) <= limit
+            assert sum(len(record) for batch, _ in held for record in batch.messages()) <= limit
         assert node.replica.cache.held_bytes > 0
 
 

@@ -134,7 +134,7 @@ def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
     for first, contents in ((1, "abc"), (2, "bcd"), (1, "abcde"), (5, "ef"), (1, "abcdef")):
         send(node, first, contents, answers)
         node.turns()
-    found = [record for batch in reader.poll(100, 1 << 20) for record in batch.records]
+    found = [record for batch in reader.poll(100, 1 << 20) for record in batch.messages()]
     assert b"".join(found) == b"abcdef"
     assert woken
 

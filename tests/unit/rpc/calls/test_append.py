@@ -26,7 +26,7 @@ async def test_many_in_flight_are_appended_in_order_and_answered_with_their_offs
                 await asyncio.sleep(0)
         await until(lambda: len(answers) == 5000, "all answers")
         assert answers == [Appended(3 * number, 1001 + number) for number in range(5000)]
-        assert [r for b in partition.batches for r in b.records] == [
+        assert [record for records in partition.records for record in records] == [
             b"%d/%d" % (number, i) for number in range(5000) for i in range(3)
         ]
 
@@ -40,7 +40,7 @@ async def test_large_records_pass(mebibytes: int) -> None:
         nodes[1].network.client(2).append(GROUP, [record], answers.append)
         await until(lambda: answers, "the answer")
         assert answers == [Appended(0, 1001)]
-        assert partition.batches[0].records == [record]
+        assert partition.records[0] == [record]
 
 
 async def test_failures_cross_the_wire_with_their_type() -> None:
@@ -93,7 +93,7 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
 
         await asyncio.wait_for(accepted(b"first"), 40)
         await asyncio.wait_for(accepted(b"second"), 40)
-        assert [r for b in partition.batches for r in b.records] == [b"before", b"first", b"second"]
+        assert [record for records in partition.records for record in records] == [b"before", b"first", b"second"]
 
 
 async def test_what_was_sent_behind_a_request_whose_outcome_is_unknown_is_refused() -> None:
@@ -116,7 +116,7 @@ async def test_what_was_sent_behind_a_request_whose_outcome_is_unknown_is_refuse
         assert [answer.kind for answer in answers] == ["unknown", "not_leader"]
         client.append(GROUP, [b"again"], answers.append)
         await until(lambda: len(answers) == 3, "the next stream")
-        assert [r for b in partition.batches for r in b.records] == [b"again"]
+        assert [record for records in partition.records for record in records] == [b"again"]
 
 
 async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_is_answered() -> None:

@@ -9,7 +9,10 @@ import pytest
 
 from cluster.rpc import options
 from cluster.rpc.calls import services
-from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start, StoredBatch
+from holdfast.records.codec import Codec
+from holdfast.records.record_batch import RecordBatch
+from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start
+from tests.batches import batch_of
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, cluster_of, until
 
@@ -20,7 +23,7 @@ class Consumer:
     """Polls whenever it is woken, as a link with credit does."""
 
     def __init__(self, node: TestNode, start: Start, *, max_events: int = 1000, max_bytes: int = 1 << 20) -> None:
-        self.batches: list[StoredBatch] = []
+        self.batches: list[RecordBatch] = []
         self.wakes = 0
         self.limits = (max_events, max_bytes)
         self.reader: Any = node.network.client(2).open_reader(GROUP, start, self._wake)
@@ -41,7 +44,7 @@ class Consumer:
 
     @property
     def events(self) -> list[tuple[int, bytes]]:
-        return [(b.base_offset + i, record) for b in self.batches for i, record in enumerate(b.records)]
+        return [(b.offset + i, record) for b in self.batches for i, record in enumerate(b.messages())]
 
 
 def filled(count: int, size: int = 10) -> MemoryPartition:
@@ -63,7 +66,7 @@ async def test_everything_is_read_from_the_beginning_and_then_what_comes() -> No
         await consumer.has(4000, "what comes")
         assert consumer.events == [(number, b"%08d" % number + bytes(10)) for number in range(4000)]
         assert consumer.reader.position == 4000
-        assert consumer.batches[5].timestamp_ms == partition.batches[5].timestamp_ms
+        assert consumer.batches[5].head.time_ms == partition.batches[5].head.time_ms
 
 
 @pytest.mark.parametrize(
@@ -103,12 +106,12 @@ async def test_a_consumer_that_takes_nothing_holds_no_more_than_the_window() -> 
         await asyncio.sleep(0.1)
         overhead = options.READ_REPLY_EVENTS * options.EVENT_OVERHEAD_BYTES  # of one reply: it is cut by its bytes
         assert reader.buffered_bytes <= options.READ_WINDOW_BYTES + overhead
-        assert partition.readers[0].polled_bytes <= options.READ_WINDOW_BYTES
+        assert partition.readers[0].polled_bytes <= options.READ_WINDOW_BYTES + options.READ_REPLY_BYTES
         seen = 0
         while seen < 40_000:
             for batch in reader.poll(700, 1 << 30):
-                assert batch.base_offset == seen
-                seen += len(batch.records)
+                assert batch.offset == seen
+                seen += len(batch)
             assert reader.buffered_bytes <= options.READ_WINDOW_BYTES + overhead
             await asyncio.sleep(0)
 
@@ -119,11 +122,68 @@ async def test_a_poll_takes_no_more_events_and_bytes_than_asked_for_but_always_o
         partition.append([b"%d" % number * 100 for number in range(10)], lambda _: None)
         reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
         await until(lambda: reader.buffered_bytes, "the batch")
-        assert reader.poll(3, 1 << 20) == [StoredBatch(0, 1001, [b"0" * 100, b"1" * 100, b"2" * 100])]
-        assert reader.poll(1000, 250) == [StoredBatch(3, 1001, [b"3" * 100, b"4" * 100])]
-        assert reader.poll(1000, 1) == [StoredBatch(5, 1001, [b"5" * 100])]
+        assert told(reader.poll(3, 1 << 20)) == [(0, 1001, [b"0" * 100, b"1" * 100, b"2" * 100], None)]
+        assert told(reader.poll(1000, 250)) == [(3, 1001, [b"3" * 100, b"4" * 100], None)]
+        assert told(reader.poll(1000, 1)) == [(5, 1001, [b"5" * 100], None)]
         assert reader.poll(0, 1000) == []
-        assert len(reader.poll(1000, 1000)[0].records) == 4
+        assert len(reader.poll(1000, 1000)[0]) == 4
+
+
+async def test_whole_batches_pass_as_they_are_stored() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        for number in range(4):
+            partition.append([b"%d" % number * 1000] * 10, lambda _: None)
+        partition.batches[1] = batch_of([b"1" * 1000] * 10, compression=Codec.ZSTD).placed(10, 1002, 0, 10)
+        reader: Any = nodes[1].network.client(2).open_reader(GROUP, After(3), lambda: None)
+        await until(lambda: reader.buffered_bytes > 20_000, "the batches")
+        (first,) = reader.poll(1, 1, True)
+        assert (first.offset, len(first), first.head.base_offset, first.content) == (
+            4,
+            6,
+            0,
+            partition.batches[0].content,
+        )
+        found = reader.poll(20, 1 << 20, True)
+        assert list(map(bytes, found)) == list(map(bytes, partition.batches[1:3])), "as many as are asked for"
+        assert [batch.offset for batch in reader.poll(1000, 1 << 20)] == [30], "cut or whole, from one to the next"
+        assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("place", [9, -1])
+async def test_a_batch_that_was_damaged_on_its_way_ends_the_reader_in_front_of_it(place: int) -> None:
+    """In its head, which is read here at once, or in its content, when somebody looks into it."""
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = filled(3)
+        spoiled = bytearray(bytes(partition.batches[1]))
+        spoiled[place] ^= 1
+
+        class Spoiled:
+            offset, next_offset, size, head = 1, 2, len(spoiled), partition.batches[1].head
+
+            def __len__(self) -> int:
+                return 1
+
+            def __bytes__(self) -> bytes:
+                return bytes(spoiled)
+
+            def part(self, start: int, stop: int) -> Spoiled:
+                return self
+
+            def within(self, *_: int, **__: bool) -> tuple[Spoiled, int]:
+                return self, self.size
+
+        partition.batches[1] = Spoiled()  # type: ignore[call-overload]
+        consumer = Consumer(nodes[1], Earliest())
+        await until(lambda: consumer.reader.error and consumer.events, "the error, and what was in front of it")
+        error = consumer.reader.error
+        assert (error.kind, error.retriable, consumer.reader.position) == ("unavailable", True, 1)
+        assert "damaged on its way" in error.detail
+        assert consumer.events == [(0, b"%08d" % 0 + bytes(10))]
+
+
+def told(batches: list[RecordBatch]) -> list[tuple[int, int, list[bytes], tuple[int, int, int] | None]]:
+    return [(batch.offset, batch.head.time_ms, batch.messages(), batch.publisher) for batch in batches]
 
 
 async def test_who_has_published_events_is_told_with_them_however_they_are_cut() -> None:
@@ -134,13 +194,10 @@ async def test_who_has_published_events_is_told_with_them_however_they_are_cut()
             partition.append([b"a", b"b", b"c"], lambda _: None)
         reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
         await until(lambda: reader.buffered_bytes, "the batches")
-        assert reader.poll(1, 1000) == [StoredBatch(0, 1001, [b"a"], publisher=(7, 2, 2**31 - 2))]
-        assert reader.poll(1, 1000) == [StoredBatch(1, 1001, [b"b"], publisher=(7, 2, 2**31 - 1))]
+        assert told(reader.poll(1, 1000)) == [(0, 1001, [b"a"], (7, 2, 2**31 - 2))]
+        assert told(reader.poll(1, 1000)) == [(1, 1001, [b"b"], (7, 2, 2**31 - 1))]
         await until(lambda: reader.buffered_bytes, "the rest")
-        assert reader.poll(2, 1000) == [
-            StoredBatch(2, 1001, [b"c"], publisher=(7, 2, 0)),
-            StoredBatch(3, 1002, [b"a"]),
-        ]
+        assert told(reader.poll(2, 1000)) == [(2, 1001, [b"c"], (7, 2, 0)), (3, 1002, [b"a"], None)]
 
 
 @pytest.mark.parametrize("mebibytes", [2, 8, 16])
@@ -235,7 +292,7 @@ async def test_what_was_passed_over_on_the_other_node_moves_the_position_here() 
 async def test_a_reader_that_meets_a_defect_there_ends_for_good() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        partition.append([bytearray(b"no bytes")], lambda _: None)  # type: ignore[list-item]
+        partition.batches.append(None)  # type: ignore[arg-type]
         consumer = Consumer(nodes[1], Earliest())
         await until(lambda: consumer.reader.error, "the error", SOON_S)
         error = consumer.reader.error

@@ -81,7 +81,7 @@ async def test_a_batch_arrives_as_it_came_with_its_numbers(says: PackedNumbers |
         assert await asked(nodes[1], [b"before"]) == Appended(0, 1001)
         assert await asked(nodes[1], unopened(packed), numbers) == Appended(1, 1002)
         assert await asked(nodes[1], [b"behind"]) == Appended(4, 1003)
-        (came,) = [one.records for one in partition.batches if isinstance(one.records, PackedBodies)]
+        (came,) = [records for records in partition.records if isinstance(records, PackedBodies)]
         assert came.packed() == packed
         assert partition.numbers == [None, numbers, None]
 

@@ -1,4 +1,4 @@
-"""Blocks of packed deliveries say the same, whether they hold whole messages or the bodies of them."""
+"""Blocks of record batches say the same, whether they hold whole messages or the bodies of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from itertools import pairwise
 import pytest
 
 from holdfast.amqp import Message, encode_message
-from holdfast.client.blocks.packed_block import PackedBlock
+from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.events import ReceivedEvent
-from holdfast.records.joined_messages import JoinedMessages, table_of
-from holdfast.records.packed_delivery import Run, pack
-
-RUNS = [Run(7, 1000, 2, (5, 0, 9)), Run(20, 2000, 3)]
+from holdfast.records.record_batch import Numbering, OpenBatch
+from holdfast.records.transfer import transfer_of
 
 
-def block_of(bodies: list[bytes], *, as_bodies: bool) -> PackedBlock:
+def block_of(bodies: list[bytes], *, as_bodies: bool) -> BatchBlock:
     given = bodies if as_bodies else [encode_message(Message(body=body)) for body in bodies]
-    data = b"".join(given)
-    messages = JoinedMessages(table_of(given), data, 0, len(data), bodies=as_bodies)
-    return PackedBlock.read("3", pack(RUNS, [messages[:2], messages[2:]]), publishers=True)
+    first, second = OpenBatch(), OpenBatch()
+    first.extend(given[:2], bodies=as_bodies)
+    second.extend(given[2:], bodies=as_bodies)
+    batches = [
+        first.seal().numbered(Numbering(5, 0, 9)).placed(7, 1000, 0, 2), second.seal().placed(20, 2000, 0, 3)
+    ]  # fmt: skip
+    return BatchBlock.read("3", transfer_of(batches), publishers=True)
 
 
 def said_of(events: list[ReceivedEvent]) -> list[tuple[object, ...]]:
@@ -39,7 +41,8 @@ CASES = [[b"abc"] * 5, [b"a", b"", b"x" * 300, b"bc", b"y" * 255], [b""] * 5]
 @pytest.mark.parametrize("bodies", CASES, ids=["one size", "any sizes", "empty"])
 def test_events_and_columns_are_the_same(bodies: list[bytes]) -> None:
     one, other = block_of(bodies, as_bodies=True), block_of(bodies, as_bodies=False)
-    assert one.delivery.messages.bodies
+    assert one.are_bodies
+    assert not other.are_bodies
     assert (one.last_offset, len(one), one.payloads) == (22, 5, other.payloads)
     assert one.columns() == other.columns()
     assert one.columns().bodies == bodies

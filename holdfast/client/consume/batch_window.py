@@ -1,35 +1,26 @@
-"""How many packed deliveries may be under way or buffered: credit counts them, a program thinks in events and bytes."""
+"""How many deliveries of record batches may be under way or buffered: credit counts them, a program thinks in events
+and bytes."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from holdfast import protocol
-
 FIRST = 2
-"""Before any has come. Each is some hundred KiB, or one event that is larger."""
+"""Before any has come."""
+
+EXPECTED_EVENTS, EXPECTED_BYTES = 2048, 512 * 1024
+"""What a delivery may hold then."""
 
 MOST = 64
 """At the end of a log, where an event may come by itself, their size says little of the next one."""
-
-WORTH_EVENTS, WORTH_BYTES = 4096, 1 << 20
-"""Who wants fewer at a time is better off with single events: a delivery may hold as many."""
 
 FADING = 0.9
 """What is left of the largest one with each that comes."""
 
 
-class PackedWindow:
+class BatchWindow:
     def __init__(self, events: int, size: int) -> None:
         """So many events, and bytes, are welcome."""
         self._events, self._bytes = events, size
         self._largest_events = self._largest_bytes = 0.0
-        self.is_worth_it = events >= WORTH_EVENTS and size >= WORTH_BYTES
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """What is said of it at the attach."""
-        return {protocol.PACKED_DELIVERIES: True} if self.is_worth_it else {}
 
     def saw(self, events: int, size: int) -> None:
         """One has come."""
@@ -38,9 +29,13 @@ class PackedWindow:
 
     @property
     def deliveries(self) -> int:
-        if not self._largest_bytes:
-            return FIRST
-        return max(1, min(MOST, int(self._events / self._largest_events), int(self._bytes / self._largest_bytes)))
+        """How many are welcome: at least one, however large they are."""
+        if self._largest_bytes:
+            return self._within(MOST, self._largest_events, self._largest_bytes)
+        return self._within(FIRST, EXPECTED_EVENTS, EXPECTED_BYTES)
+
+    def _within(self, most: int, events: float, size: float) -> int:
+        return max(1, min(most, int(self._events / events), int(self._bytes / size)))
 
     def holding(self, events: int) -> int:
         """How many deliveries so many events are about."""

@@ -1,4 +1,4 @@
-"""A consumer of real nodes, which send it many events in one delivery: it reads as it would one by one."""
+"""A consumer of real nodes, which send it record batches: it reads as it would events one by one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.client import (
     ReceivedEvent,
     Start,
 )
-from holdfast.client.consume.packed_window import FIRST
-from node.listener.outgoing.packed_link import DELIVERY_EVENTS
+from holdfast.client.consume.batch_window import FIRST
+from node.listener.outgoing.batch_deliveries import DELIVERY_EVENTS
 from tests.unit.client.support.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,8 +30,9 @@ async def fill(nodes: Nodes, log: str, count: int, first: int = 0) -> None:
             await producer.send(b"%d" % number, partition="0", key="k" if number % 7 == 0 else None)
 
 
-def consumer(nodes: Nodes, log: str, start: Start, **more: int) -> ConsumerClient:
-    return ConsumerClient(nodes.servers, log, start=start, partitions=["0"], options=ConsumerOptions(**more))
+def consumer(nodes: Nodes, log: str, start: Start, filter: str | None = None, **more: int) -> ConsumerClient:
+    options = ConsumerOptions(**more)
+    return ConsumerClient(nodes.servers, log, start=start, partitions=["0"], filter=filter, options=options)
 
 
 async def take(reader: ConsumerClient, count: int) -> list[ReceivedEvent]:
@@ -46,12 +47,12 @@ async def test_events_are_those_that_come_one_by_one(nodes: Nodes) -> None:
     log = await nodes.log(1)
     await fill(nodes, log, 3000)
     found = []
-    for prefetch in (100, 8192):
-        async with consumer(nodes, log, Start.after(f"{499:016x}"), prefetch=prefetch) as reader:
+    for prefetch, single in ((100, "1 = 1 OR a.x = 2"), (1, None), (100, None), (8192, None)):
+        async with consumer(nodes, log, Start.after(f"{499:016x}"), single, prefetch=prefetch) as reader:
             events = await take(reader, 2500)
-            assert [partition_reader._is_packed for partition_reader in reader._readers] == [prefetch > 100]
+            assert [partition_reader._in_batches for partition_reader in reader._readers] == [single is None]
         found.append([(event.partition, event.offset, event.timestamp_ms, event.key, event.body) for event in events])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2] == found[3]
     assert [body for *_, body in found[1]] == [b"%d" % number for number in range(500, 3000)]
 
 
