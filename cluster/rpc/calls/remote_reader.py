@@ -191,9 +191,10 @@ class GrpcReader:
                 return  # the stream ended; its reading end says why
 
     def _take(self, reply: pb.ReadReply) -> None:
+        told = False
         if reply.HasField("next_offset"):
             if not self.resolved:
-                self.resolved = True
+                self.resolved = told = True
                 self._position = reply.next_offset
             self._passed_to = reply.next_offset
         try:
@@ -205,7 +206,7 @@ class GrpcReader:
         if reply.HasField("failure"):
             failure = reply.failure
             self._fail(failure.kind, failure.detail, failure.retriable, failure.leader or None)
-        elif self._starved and (self._buffer or self._passed_to > self._position) and not self._closed:
+        elif self._starved and (told or self._buffer or self._passed_to > self._position) and not self._closed:
             self._starved = False
             self._wake()
 

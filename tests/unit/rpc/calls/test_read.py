@@ -98,6 +98,16 @@ async def test_a_position_is_known_before_anything_is_delivered() -> None:
         assert consumer.reader.error == ReadError("not_leader", "node 3 leads", True, 3)
 
 
+async def test_who_has_polled_before_is_woken_by_the_position() -> None:
+    """It may lie behind all that is wanted, and then nothing else comes."""
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = filled(7)
+        consumer = Consumer(nodes[1], Latest())
+        assert not consumer.reader.resolved
+        await until(lambda: consumer.wakes, "a sign")
+        assert (consumer.reader.position, consumer.wakes) == (7, 1)
+
+
 async def test_a_consumer_that_takes_nothing_holds_no_more_than_the_window() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(40_000, size=1000)
