@@ -56,7 +56,7 @@ def _groups(
 def _by_links(
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Kind:
-    """At any node, with filters and packed deliveries."""
+    """At any node, with filters and record batches."""
     return replace(_transactional(mutation, plans.by_links), load=LinkLoad)
 
 

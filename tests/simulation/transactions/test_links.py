@@ -1,4 +1,4 @@
-"""Transactions of clients at any node, behind gateways, with filters and packed deliveries, on disks that lose power.
+"""Transactions of clients at any node, behind gateways, with filters and record batches, on disks that lose power.
 
 `python -m tests.simulation --kind transactions-by-links --seeds A:B` runs more of them, as `make soak` does.
 """
