@@ -316,6 +316,8 @@ class RecordBatch:
     def records(self) -> list[bytes]:
         """The reader's events as they stand in the batch: messages, or bodies. Raises Damaged, as `open` does."""
         data, at = self.open()
+        if self.head.record_count == 1:
+            return [data[at : at + self.records_size]]
         ends, first, events = self.ends, self.head.first, self.head.events
         if events == len(ends):
             return split(data, at, ends)

@@ -37,7 +37,8 @@ def batches_in(transfer: bytes) -> Iterator[RecordBatch]:
     while at < len(transfer) or not records:
         batch, at = read_batch(transfer, at)
         batch.check_content(room)
-        room -= batch.records_size
+        if batch.codec:  # what is not compressed takes no more room than the transfer
+            room -= batch.uncompressed_bytes
         records += batch.head.record_count
         if records > MAX_RECORDS:
             raise Damaged(f"a transfer of more than {MAX_RECORDS} records")

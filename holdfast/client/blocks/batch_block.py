@@ -6,7 +6,7 @@ follow from the heads of the batches; only the events themselves lack the delive
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import chain, repeat
 
 from holdfast.amqp.messages.message import offset_text
 from holdfast.client.blocks.event_block import EventBlock, EventColumns
@@ -72,15 +72,15 @@ class BatchBlock(EventBlock):
         return None
 
     def events(self) -> list[ReceivedEvent]:
-        found: list[ReceivedEvent] = []
-        for batch in self.batches:
-            partition, time_ms = repeat(self.partition), repeat(batch.head.time_ms)
-            offsets = map(offset_text, range(batch.offset, batch.next_offset))
-            if batch.are_bodies:
-                found += map(BareEvent, partition, offsets, time_ms, batch.records())
-            else:
-                found += map(ReceivedEvent, partition, offsets, time_ms, batch.messages(), repeat(0))
-        return found
+        partition, batches = repeat(self.partition), self.batches
+        offsets = map(offset_text, chain.from_iterable(range(one.offset, one.next_offset) for one in batches))
+        times = chain.from_iterable(repeat(one.head.time_ms, one.head.events) for one in batches)
+        if self.are_bodies:
+            return list(map(BareEvent, partition, offsets, times, self._bodies()))
+        return list(map(ReceivedEvent, partition, offsets, times, self.payloads, repeat(0)))
+
+    def _bodies(self) -> list[bytes]:
+        return list(chain.from_iterable(batch.records() for batch in self.batches))
 
     def columns(self) -> EventColumns:
         found = EventColumns([], [], [], [])
@@ -88,9 +88,7 @@ class BatchBlock(EventBlock):
             found.offsets += range(batch.offset, batch.next_offset)
             found.timestamps_ms += [batch.head.time_ms] * len(batch)
         if self.are_bodies:
-            found.keys = [None] * len(self)
-            for batch in self.batches:
-                found.bodies += batch.records()
+            found.keys, found.bodies = [None] * len(self), self._bodies()
         else:
             self._contents(found, 0)
         if self.tells_publishers:
